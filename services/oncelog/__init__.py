@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from oncelog.client.values.corruption import Skipped
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
+    from oncelog.effects.process import process, run
 
 #: {name: module that has it}
 _LAZY = {
@@ -54,6 +55,8 @@ _LAZY = {
     "SendResult": "oncelog.client.values.results",
     "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.client",
+    "process": "oncelog.effects.process",
+    "run": "oncelog.effects.process",
 }
 
 __all__ = [
@@ -81,6 +84,8 @@ __all__ = [
     "Skipped",
     "connect",
     "errors",
+    "process",
+    "run",
 ]
 
 

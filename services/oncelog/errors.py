@@ -1,7 +1,12 @@
 """Every error that Oncelog raises, for those who catch them: `from oncelog.errors import ProducerFenced`.
 
-The tree and what to do about each error: `oncelog.core.errors`, where they are defined.
+The tree and what to do about each error: `oncelog.core.errors`, where they are defined; those of stores of effects:
+`oncelog.core.effects.errors`.
 """
 
+from oncelog.core.effects.errors import *  # noqa: F403
+from oncelog.core.effects.errors import __all__ as _of_effects
 from oncelog.core.errors import *  # noqa: F403
-from oncelog.core.errors import __all__  # noqa: F401
+from oncelog.core.errors import __all__ as _of_the_log
+
+__all__ = [*_of_the_log, *_of_effects]  # noqa: PLE0604

@@ -1,16 +1,11 @@
 """The hazards that Oncelog closes: for each a history that breaks a naive design, and the rule that prevents it.
 
-Code and tests cite a hazard by its number. `@pytest.mark.hazard(9)` marks a test that fails without the rule of
-hazard id-between-stored-ids.
+Code and tests cite a hazard by its name. `@pytest.mark.hazard("id-between-stored-ids")` marks a test that fails without
+its rule.
 """
 
-from typing import NamedTuple
-
-
-class Hazard(NamedTuple):
-    history: str
-    rule: str
-
+from tests.tidy.effect_hazards import EFFECT_HAZARDS
+from tests.tidy.hazard import Hazard
 
 HAZARDS = {
     "stale-record-after-conflict": Hazard(
@@ -469,9 +464,9 @@ HAZARDS = {
         "That makes the machine slower; a takeover of milliseconds takes half a minute.",
         "Limits follow what recent answers of the same peer took, within bounds. A healthy peer has the lower one.",
     ),
+    **EFFECT_HAZARDS,
 }
 
-#: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
 #: Hazards of these subjects are known, and belong to features that do not exist yet.
 UNBUILT = (
     "applying effects outside of the log",

@@ -7,6 +7,7 @@ import sys
 
 import oncelog
 from oncelog.core import errors as defined
+from oncelog.core.effects import errors as of_effects
 
 
 def test_every_error_is_imported_from_the_public_module() -> None:
@@ -14,7 +15,8 @@ def test_every_error_is_imported_from_the_public_module() -> None:
     public = importlib.import_module("oncelog.errors")
     errors = {
         name: value
-        for name, value in inspect.getmembers(defined, inspect.isclass)
+        for module in (defined, of_effects)
+        for name, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, defined.OncelogError)
     }
     assert {name: getattr(public, name) for name in public.__all__} == errors

@@ -1,11 +1,11 @@
 """The asyncio client: `connect`, and the AsyncClient that makes producers, readers and consumers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
@@ -49,6 +49,9 @@ _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConf
 _ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
 _ON_CONTENT_DIFFERS: dict[str, OnContentDiffers] = {each.value: each for each in OnContentDiffers}
 _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
+
+
+ConsumerT = TypeVar("ConsumerT", bound=AsyncConsumer)
 
 
 class AsyncClient:
@@ -365,6 +368,12 @@ class AsyncClient:
         await consumer.open(topics)
         return consumer
 
+    def _adopt(self, made: Callable[[Network, int | None], ConsumerT]) -> ConsumerT:
+        self._network.check_open()
+        consumer = made(self._network, self._timeout_ms)
+        self._consumers.add(consumer)
+        return consumer
+
     async def last_message_id(self, topic: str) -> MessageId | None:
         """The id of the topic's last message; None when the topic holds no message. A partitioned topic has no last
         message: ask for each partition.
@@ -480,3 +489,12 @@ async def connect(
         operation_timeout=operation_timeout,
         storage_reads=storage_reads,
     )
+
+
+def network_of(client: AsyncClient) -> Network:
+    return client._network  # noqa: SLF001  # for Oncelog's own modules that build on a client
+
+
+def adopt(client: AsyncClient, made: Callable[[Network, int | None], ConsumerT]) -> ConsumerT:
+    """For the same: a consumer of another kind, which is closed with the client. int: the timeout, in milliseconds."""
+    return client._adopt(made)  # noqa: SLF001

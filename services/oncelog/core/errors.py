@@ -35,6 +35,8 @@
     │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
     │   ├── SubscriptionGone      the subscription was deleted; final for this consumer
     │   ├── SubscriptionTypeMismatch  the subscription has another type while it has consumers
+    │   ├── EffectsError          log and store of effects contradict each other (`core.effects.errors`)
+    │   │   └── StoreMismatch     the subscription's effects belong to another store, or to none
     │   ├── StaleSeekEpoch        the subscription was sought since; final for this acknowledgement
     │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound
     │   ├── Conflict              another write came first; read again and decide
@@ -60,17 +62,70 @@ from typing import Any, ClassVar, Self
 
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
-    "BacklogQuotaExceeded", "ClientClosed", "ClientForked", "Conflict", "ConsumerBusy", "ConsumerClosed",
-    "ConsumerFenced", "ContentDiffers", "CorruptEntry", "DeadlineExceeded", "EntriesLost", "Fatal",
-    "IdempotencyKeyRequired", "IdempotencyKeyReused", "IdempotencyUnavailable", "IdsExhausted", "InvalidArgument",
-    "InvalidBatch", "InvalidName", "InvalidSequenceId", "InvariantViolated", "JournalFailed", "LedgerFenced",
-    "LedgerNotFound", "LedgerUnavailable", "LimitReached", "LogHole", "MessageTooLarge", "ModeMismatch",
-    "NamespaceNotFound", "NotEnoughStorageNodes", "NotFound", "NotOwner", "OncelogError", "PermissionDenied",
-    "PreconditionFailed", "ProducerBusy", "ProducerClosed", "ProducerExpired", "ProducerFenced", "PublishInProgress",
-    "ReaderClosed", "Retriable", "SequenceGap", "SequenceIdRequired", "ServiceUnavailable", "SessionEnded",
-    "StaleSeekEpoch", "StaleSequence", "StorageDirectoryRefused", "StoreUnavailable", "SubscriptionGone",
-    "SubscriptionNotFound", "SubscriptionTypeMismatch", "TooManyRequests", "TopicLoading", "TopicNotFound",
-    "Unauthenticated", "UnknownProducer", "UnreadableEntry", "UnverifiedSequence", "WrongCluster",
+    "BacklogQuotaExceeded",
+    "ClientClosed",
+    "ClientForked",
+    "Conflict",
+    "ConsumerBusy",
+    "ConsumerClosed",
+    "ConsumerFenced",
+    "ContentDiffers",
+    "CorruptEntry",
+    "DeadlineExceeded",
+    "EffectsError",
+    "EntriesLost",
+    "Fatal",
+    "IdempotencyKeyRequired",
+    "IdempotencyKeyReused",
+    "IdempotencyUnavailable",
+    "IdsExhausted",
+    "InvalidArgument",
+    "InvalidBatch",
+    "InvalidName",
+    "InvalidSequenceId",
+    "InvariantViolated",
+    "JournalFailed",
+    "LedgerFenced",
+    "LedgerNotFound",
+    "LedgerUnavailable",
+    "LimitReached",
+    "LogHole",
+    "MessageTooLarge",
+    "ModeMismatch",
+    "NamespaceNotFound",
+    "NotEnoughStorageNodes",
+    "NotFound",
+    "NotOwner",
+    "OncelogError",
+    "PermissionDenied",
+    "PreconditionFailed",
+    "ProducerBusy",
+    "ProducerClosed",
+    "ProducerExpired",
+    "ProducerFenced",
+    "PublishInProgress",
+    "ReaderClosed",
+    "Retriable",
+    "SequenceGap",
+    "SequenceIdRequired",
+    "ServiceUnavailable",
+    "SessionEnded",
+    "StaleSeekEpoch",
+    "StaleSequence",
+    "StorageDirectoryRefused",
+    "StoreMismatch",
+    "StoreUnavailable",
+    "SubscriptionGone",
+    "SubscriptionNotFound",
+    "SubscriptionTypeMismatch",
+    "TooManyRequests",
+    "TopicLoading",
+    "TopicNotFound",
+    "Unauthenticated",
+    "UnknownProducer",
+    "UnreadableEntry",
+    "UnverifiedSequence",
+    "WrongCluster",
 ]  # fmt: skip
 _NOT_STORED = "this send stored nothing and never will"
 _UNKNOWN = (
@@ -298,6 +353,15 @@ class SubscriptionGone(Fatal):
 
 class SubscriptionTypeMismatch(Fatal):
     """The subscription has consumers of another type; details: type."""
+
+
+class EffectsError(Fatal):
+    """The store of a subscription's effects and the log contradict each other, or the store is of no use."""
+
+
+class StoreMismatch(EffectsError):
+    """The effects of the subscription's messages are in another store, or under another name; or the subscription has
+    consumers of the other kind (hazards consumer-without-effects, two-stores-take-turns)."""
 
 
 class StaleSeekEpoch(Fatal):

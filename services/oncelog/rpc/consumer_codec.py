@@ -4,7 +4,7 @@ Requests and events are those of the cores (`core/delivery/events`), and keep th
 untrusted: counts are checked before Python objects are made of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, assert_never
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
@@ -28,6 +28,13 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    EffectsAsked,
+    EffectsRequest,
+    RewindRequested,
+)
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
@@ -41,8 +48,16 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
+from oncelog.rpc.effects_codec import (
+    check_store_id,
+    effects_from_wire,
+    effects_request_from_wire,
+    effects_request_to_wire,
+    effects_to_wire,
+)
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod
+from oncelog.rpc.packed_ranges import pack_ranges, unpack_ranges
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import consumer_pb2 as pb
 
@@ -55,8 +70,6 @@ PROPERTIES_MAX = 64
 PROPERTIES_BYTES_MAX = 16_384
 #: Of a topic's name and id, and of each text that an opening carries.
 _CHARACTERS_MAX = 1_024
-#: Message indexes are below this number.
-_INDEX_MAX = 1 << 62
 
 
 class OpenConsumer(NamedTuple):
@@ -74,10 +87,12 @@ class SeekThrough(NamedTuple):
     request: SeekRequested
 
 
-ConsumerRequest = OpenConsumer | FlowReported | AckRequested | NackRequested | SeekThrough | ConsumerDetached
+ConsumerRequest = (
+    OpenConsumer | FlowReported | AckRequested | NackRequested | SeekThrough | EffectsRequest | ConsumerDetached
+)  # fmt: skip
 ConsumerReport = (
     AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | AnswerSeek
-    | EndConsumer
+    | AnswerEffects | EndConsumer
 )  # fmt: skip
 
 
@@ -86,32 +101,6 @@ class ReportedEvent(NamedTuple):
 
     owner_epoch: OwnerEpoch
     report: ConsumerReport
-
-
-# --- ranges -----------------------------------------------------------------------------------------------------------
-
-
-def pack_ranges(ranges: Iterable[IndexRange]) -> Iterator[int]:
-    """ranges: ascending, disjoint."""
-    after = 0
-    for first, last in ranges:
-        yield first - after
-        yield last - first
-        after = last + 1
-
-
-def unpack_ranges(numbers: Sequence[int], *, field: str) -> tuple[IndexRange, ...]:
-    """Whatever the numbers are, the ranges ascend and are disjoint. Raises InvalidArgument."""
-    if len(numbers) % 2:
-        raise InvalidArgument("ranges are pairs of numbers", field=field)
-    ranges, after = [], 0
-    for gap, beyond in zip(numbers[::2], numbers[1::2], strict=True):
-        first = after + gap
-        after = first + beyond + 1
-        if after > _INDEX_MAX:
-            raise InvalidArgument(f"a message index is below {_INDEX_MAX}", field=field, limit=_INDEX_MAX)
-        ranges.append(IndexRange(first, after - 1))
-    return tuple(ranges)
 
 
 def _check_count(name: str, count: int, limit: int) -> None:
@@ -159,6 +148,8 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
         case SeekThrough(consumer, seek):
             out.seek.consumer, out.seek.call, out.seek.subscription_number = consumer, seek.call, seek.number
             out.seek.index, out.seek.redo = seek.index, seek.redo
+        case EffectsAsked() | BindRequested() | RewindRequested():
+            effects_request_to_wire(request, out)
         case ConsumerDetached():
             out.detach.consumer, out.detach.lost = request.consumer, request.lost
         case _:
@@ -186,6 +177,7 @@ def _open_to_wire(request: OpenConsumer, out: pb.Subscribe) -> None:
     out.instance_id, out.priority, out.max_deliveries = opening.instance_id, opening.priority, opening.max_deliveries
     out.dead_letter_topic, out.ack_timeout_ms = opening.dead_letter_topic, opening.ack_timeout_ms
     out.owner_epoch_seen = opening.owner_epoch_seen
+    out.store_id, out.effect = opening.store_id, opening.effect
     if opening.first_index is not None:
         out.first_index = opening.first_index
     for name, value in opening.properties:
@@ -220,6 +212,8 @@ def _range_numbers(request: pb.ConsumerRequest) -> int:
         case "acknowledge_negatively":
             nack = request.acknowledge_negatively
             return len(nack.ranges) + _count_numbers(nack.delivery_counts)
+        case "rewind":
+            return len(request.rewind.ranges)
     return 0
 
 
@@ -266,6 +260,8 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
             seek = request.seek
             number = SubscriptionNumber(seek.subscription_number)
             return SeekThrough(ConsumerNumber(seek.consumer), SeekRequested(seek.call, number, seek.index, seek.redo))
+        case "ask_effects" | "bind_effects" | "rewind":
+            return effects_request_from_wire(request)
         case "detach":
             return ConsumerDetached(ConsumerNumber(request.detach.consumer), lost=request.detach.lost)
     raise InvalidArgument("a request of a consumer is of an unknown kind", field="requests")
@@ -275,7 +271,7 @@ def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
     texts = {
         "topic": wire.topic, "topic_id": wire.topic_id, "subscription": wire.subscription,
         "consumer_name": wire.consumer_name, "dead_letter_topic": wire.dead_letter_topic,
-        "subscription_id": wire.resume.subscription_id,
+        "subscription_id": wire.resume.subscription_id, "effect": wire.effect,
     }  # fmt: skip
     for field, text in texts.items():
         if len(text) > _CHARACTERS_MAX:
@@ -284,6 +280,7 @@ def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
     if len(wire.instance_id) != INSTANCE_ID_BYTES:
         message = f"an instance id has {INSTANCE_ID_BYTES} bytes, not {len(wire.instance_id)}"
         raise InvalidArgument(message, field="instance_id", limit=INSTANCE_ID_BYTES)
+    check_store_id(wire.store_id)
     _check_count("properties", len(wire.properties), PROPERTIES_MAX)
     size = sum(len(each.name.encode()) + len(each.value.encode()) for each in wire.properties)
     if size > PROPERTIES_BYTES_MAX:
@@ -307,6 +304,8 @@ def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
         ack_timeout_ms=wire.ack_timeout_ms,
         owner_epoch_seen=OwnerEpoch(wire.owner_epoch_seen),
         properties=tuple((each.name, each.value) for each in wire.properties),
+        store_id=wire.store_id,
+        effect=wire.effect,
     )
     return OpenConsumer(wire.topic, TopicId(wire.topic_id), opening)
 
@@ -360,6 +359,7 @@ def _report_to_wire(
     | ConsumerActive
     | SubscriptionSought
     | AnswerSeek
+    | AnswerEffects
     | EndConsumer,
     out: pb.ConsumerEvent,
 ) -> None:
@@ -384,6 +384,8 @@ def _report_to_wire(
                 out.seek.error.CopyFrom(error_to_wire(report.result))
             else:
                 out.seek.seek_epoch = report.result
+        case AnswerEffects():
+            effects_to_wire(report, out.effects)
         case EndConsumer():
             out.ended.consumer = report.consumer
             out.ended.error.CopyFrom(error_to_wire(report.error))
@@ -451,6 +453,8 @@ def _report_from_wire(event: pb.ConsumerEvent, blobs: Iterator[memoryview]) -> C
             seek = event.seek
             failed = seek.HasField("error")
             return AnswerSeek(seek.call, error_from_wire(seek.error) if failed else SeekEpoch(seek.seek_epoch))
+        case "effects":
+            return effects_from_wire(event.effects)
         case "ended":
             return EndConsumer(ConsumerNumber(event.ended.consumer), error_from_wire(event.ended.error))
     raise InvalidArgument("an event of a consumer is of an unknown kind", field="events")

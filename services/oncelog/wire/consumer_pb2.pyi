@@ -78,6 +78,9 @@ class ConsumerRequest(_message.Message):
     ACKNOWLEDGE_NEGATIVELY_FIELD_NUMBER: _builtins.int
     SEEK_FIELD_NUMBER: _builtins.int
     DETACH_FIELD_NUMBER: _builtins.int
+    ASK_EFFECTS_FIELD_NUMBER: _builtins.int
+    BIND_EFFECTS_FIELD_NUMBER: _builtins.int
+    REWIND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -90,6 +93,12 @@ class ConsumerRequest(_message.Message):
     def seek(self) -> Global___SeekSubscription: ...
     @_builtins.property
     def detach(self) -> Global___DetachConsumer: ...
+    @_builtins.property
+    def ask_effects(self) -> Global___AskEffects: ...
+    @_builtins.property
+    def bind_effects(self) -> Global___BindEffects: ...
+    @_builtins.property
+    def rewind(self) -> Global___RewindSubscription: ...
     def __init__(
         self,
         *,
@@ -99,12 +108,15 @@ class ConsumerRequest(_message.Message):
         acknowledge_negatively: Global___AcknowledgeNegatively | None = ...,
         seek: Global___SeekSubscription | None = ...,
         detach: Global___DetachConsumer | None = ...,
+        ask_effects: Global___AskEffects | None = ...,
+        bind_effects: Global___BindEffects | None = ...,
+        rewind: Global___RewindSubscription | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "detach", b"detach", "flow", b"flow", "request", b"request", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "detach", b"detach", "flow", b"flow", "request", b"request", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
@@ -151,6 +163,8 @@ class Subscribe(_message.Message):
     ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """The client's number for this request, unique on the stream."""
     topic: _builtins.str
@@ -177,6 +191,11 @@ class Subscribe(_message.Message):
     """0: none."""
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
+    store_id: _builtins.str
+    """The store that has the effects of the messages, as 32 hexadecimal digits, and their name in it. Empty: the consumer
+    keeps none.
+    """
+    effect: _builtins.str
     @_builtins.property
     def resume(self) -> Global___HeldMessages:
         """Only for a reconnection, which never creates a subscription."""
@@ -203,10 +222,12 @@ class Subscribe(_message.Message):
         ack_timeout_ms: _builtins.int = ...,
         owner_epoch_seen: _builtins.int = ...,
         properties: _abc.Iterable[Global___SubscriptionProperty] | None = ...,
+        store_id: _builtins.str = ...,
+        effect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "first_index", b"first_index", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_index: _TypeAlias = _typing.Literal["first_index"]  # noqa: Y015
     _WhichOneofArgType__first_index: _TypeAlias = _typing.Literal["_first_index", b"_first_index"]  # noqa: Y015
@@ -452,6 +473,105 @@ class SeekSubscription(_message.Message):
 Global___SeekSubscription: _TypeAlias = SeekSubscription  # noqa: Y015
 
 @_typing.final
+class AskEffects(_message.Message):
+    """What does the log know of the effects of the subscription's messages? Answered by SubscriptionEffects."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    FROM_INDEX_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    request: _builtins.int
+    """The client's number for this request, as in Acknowledge; of the next two messages, too."""
+    from_index: _builtins.int
+    """Consumed messages from this one on."""
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+        request: _builtins.int = ...,
+        from_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "from_index", b"from_index", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskEffects: _TypeAlias = AskEffects  # noqa: Y015
+
+@_typing.final
+class BindEffects(_message.Message):
+    """The subscription's effects are in the store that the consumer named. Answered by AcknowledgeAnswer, when it is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    SEEK_EPOCH_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_BELOW_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    request: _builtins.int
+    seek_epoch: _builtins.int
+    generation: _builtins.int
+    forgotten_below: _builtins.int
+    """Which messages below it were consumed may be forgotten. 0: none."""
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+        request: _builtins.int = ...,
+        seek_epoch: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        forgotten_below: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "forgotten_below", b"forgotten_below", "generation", b"generation", "request", b"request", "seek_epoch", b"seek_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindEffects: _TypeAlias = BindEffects  # noqa: Y015
+
+@_typing.final
+class RewindSubscription(_message.Message):
+    """The store has lost the effects of these messages: deliver them again. Answered by AcknowledgeAnswer, when it is
+    durable.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    SEEK_EPOCH_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    request: _builtins.int
+    seek_epoch: _builtins.int
+    generation: _builtins.int
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+        request: _builtins.int = ...,
+        seek_epoch: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        ranges: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "generation", b"generation", "ranges", b"ranges", "request", b"request", "seek_epoch", b"seek_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewindSubscription: _TypeAlias = RewindSubscription  # noqa: Y015
+
+@_typing.final
 class DetachConsumer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -514,6 +634,7 @@ class ConsumerEvent(_message.Message):
     SOUGHT_FIELD_NUMBER: _builtins.int
     SEEK_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    EFFECTS_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     """Of the topic; 0: unknown, because the topic is not served here."""
     @_builtins.property
@@ -534,6 +655,8 @@ class ConsumerEvent(_message.Message):
     def seek(self) -> Global___SeekAnswer: ...
     @_builtins.property
     def ended(self) -> Global___ConsumerEnded: ...
+    @_builtins.property
+    def effects(self) -> Global___SubscriptionEffects: ...
     def __init__(
         self,
         *,
@@ -547,12 +670,13 @@ class ConsumerEvent(_message.Message):
         sought: Global___SubscriptionSought | None = ...,
         seek: Global___SeekAnswer | None = ...,
         ended: Global___ConsumerEnded | None = ...,
+        effects: Global___SubscriptionEffects | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended", "effects"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -838,6 +962,77 @@ class SeekAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SeekAnswer: _TypeAlias = SeekAnswer  # noqa: Y015
+
+@_typing.final
+class SubscriptionEffects(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_NUMBER_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    SEEK_EPOCH_FIELD_NUMBER: _builtins.int
+    REDO_EPOCH_FIELD_NUMBER: _builtins.int
+    REDO_INDEX_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MARK_DELETE_FIELD_NUMBER: _builtins.int
+    FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    NEXT_INDEX_FIELD_NUMBER: _builtins.int
+    KNOWN_FROM_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_BELOW_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    request: _builtins.int
+    subscription_number: _builtins.int
+    store_id: _builtins.str
+    """Empty: the subscription is bound to no store."""
+    effect: _builtins.str
+    seek_epoch: _builtins.int
+    redo_epoch: _builtins.int
+    """The seek epoch of the newest seek whose effects are to be redone, and from where."""
+    redo_index: _builtins.int
+    generation: _builtins.int
+    mark_delete: _builtins.int
+    first_index: _builtins.int
+    """The messages that the topic has."""
+    next_index: _builtins.int
+    known_from: _builtins.int
+    """Of messages below known_from it is not known whether they were consumed; of those below forgotten_below not any more."""
+    forgotten_below: _builtins.int
+    complete: _builtins.bool
+    @_builtins.property
+    def consumed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Consumed messages from the asked one on; complete: these are all."""
+
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+        request: _builtins.int = ...,
+        subscription_number: _builtins.int = ...,
+        store_id: _builtins.str = ...,
+        effect: _builtins.str = ...,
+        seek_epoch: _builtins.int = ...,
+        redo_epoch: _builtins.int = ...,
+        redo_index: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        mark_delete: _builtins.int = ...,
+        first_index: _builtins.int = ...,
+        next_index: _builtins.int = ...,
+        known_from: _builtins.int = ...,
+        forgotten_below: _builtins.int = ...,
+        consumed: _abc.Iterable[_builtins.int] | None = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "consumed", b"consumed", "consumer", b"consumer", "effect", b"effect", "first_index", b"first_index", "forgotten_below", b"forgotten_below", "generation", b"generation", "known_from", b"known_from", "mark_delete", b"mark_delete", "next_index", b"next_index", "redo_epoch", b"redo_epoch", "redo_index", b"redo_index", "request", b"request", "seek_epoch", b"seek_epoch", "store_id", b"store_id", "subscription_number", b"subscription_number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubscriptionEffects: _TypeAlias = SubscriptionEffects  # noqa: Y015
 
 @_typing.final
 class ConsumerEnded(_message.Message):

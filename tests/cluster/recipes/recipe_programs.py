@@ -1,4 +1,4 @@
-"""Runs the programs of docs/recipes.md as a user does, and kills them."""
+"""Runs the programs of docs/recipes.md and docs/effects.md as a user does, and kills them."""
 
 import os
 import random
@@ -17,19 +17,20 @@ from tests.cluster.until import until
 from tests.tidy.documents import programs
 
 PAGE = "docs/recipes.md"
+EFFECTS_PAGE = "docs/effects.md"
 DEADLINE_S = 60.0
 KILLS = 3
 
 
 class Programs:
-    """The programs of the page as files of one directory, in which they run."""
+    """The programs of the pages as files of one directory, in which they run."""
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         self.directory = directory
         own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
         self.environment = environment() | own
         self._random = random.Random(str(directory.name))
-        for name, text in programs(PAGE).items():
+        for name, text in (programs(PAGE) | programs(EFFECTS_PAGE)).items():
             (directory / name).write_text(text)
 
     def command(self, name: str, *arguments: str) -> list[str]:

@@ -26,6 +26,13 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    EffectsAsked,
+    RewindRequested,
+    SubscriptionEffects,
+)
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SubscriptionGone
 from oncelog.core.ids import (
     ConsumerNumber,
@@ -40,6 +47,7 @@ from oncelog.core.ids import (
 )
 from oncelog.rpc import consumer_codec as codec
 from oncelog.rpc.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
+from oncelog.rpc.packed_ranges import pack_ranges, unpack_ranges
 from oncelog.wire import consumer_pb2 as pb
 
 C, NUMBER = ConsumerNumber(2**40 + 1), SubscriptionNumber(3)
@@ -74,6 +82,12 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     opening(resume=HeldMessages("cd" * 16, EPOCH, GENERATION, RANGES, delivery_counts={})),
     NackRequested(C, 2, EPOCH, RANGES, delivery_counts={}),
     NackRequested(C, 2, EPOCH, RANGES, 5, {1: 2, 4: 2**31}),
+    opening(store_id="5a" * 16, effect="invoices"),
+    EffectsAsked(C, 0, 0),
+    EffectsAsked(C, 1, 2**50),
+    BindRequested(C, 2, EPOCH, GENERATION),
+    BindRequested(C, 3, EPOCH, GENERATION, 2**50),
+    RewindRequested(C, 4, EPOCH, GENERATION, RANGES),
     AckRequested(C, 0, EPOCH, RANGES),
     AckRequested(C, 1, EPOCH, below=0, generation=GENERATION),
     NackRequested(C, 2, EPOCH, RANGES),
@@ -113,6 +127,16 @@ REPORTS: tuple[ConsumerReport, ...] = (
     SubscriptionSought(C, EPOCH),
     AnswerSeek(0, EPOCH),
     AnswerSeek(1, NotOwner("moved")),
+    AnswerEffects(
+        C, 4, SubscriptionEffects(NUMBER, "", "", EPOCH, SeekEpoch(0), 0, GENERATION, 7, 0, 9, 7, 0, (), complete=True)
+    ),
+    AnswerEffects(
+        C,
+        5,
+        SubscriptionEffects(
+            NUMBER, "5a" * 16, "invoices", EPOCH, SeekEpoch(1), 3, GENERATION, 7, 2, 9, 5, 4, RANGES, complete=False
+        ),
+    ),
     EndConsumer(C, SubscriptionGone("deleted")),
     DELIVERY,
 )
@@ -152,10 +176,10 @@ def test_any_numbers_are_ascending_disjoint_ranges(seed: int) -> None:
     """What is untrusted cannot break the order that the cores rely on."""
     random = Random(seed)
     numbers = [random.choice((0, 1, random.getrandbits(30))) for _ in range(40)]
-    ranges = codec.unpack_ranges(numbers, field="ranges")
+    ranges = unpack_ranges(numbers, field="ranges")
     assert all(first <= last for first, last in ranges)
     assert all(before.last < after.first for before, after in pairwise(ranges))
-    assert list(codec.pack_ranges(ranges)) == numbers
+    assert list(pack_ranges(ranges)) == numbers
 
 
 @pytest.mark.parametrize("numbers", [[1], [2**62, 0], [0, 2**64 - 1]])

@@ -21,6 +21,7 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     EvictionReason,
     IndexRange,
@@ -28,6 +29,7 @@ from oncelog.core.acks.changes import (
     PropertiesSet,
     Redelivered,
     Redelivery,
+    Rewound,
     Sought,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -72,6 +74,8 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(PropertiesSet, SUBSCRIPTIONS, PROPERTIES),
     st.builds(MessagesSkipped, SUBSCRIPTIONS, EPOCHS, RANGES),
     st.builds(Evicted, SUBSCRIPTIONS, EPOCHS, RANGES, st.sampled_from(EvictionReason)),
+    st.builds(EffectsBound, SUBSCRIPTIONS, EPOCHS, GENERATIONS, IDS, TEXTS, NUMBERS, st.booleans()),
+    st.builds(Rewound, SUBSCRIPTIONS, EPOCHS, GENERATIONS, RANGES),
 )
 ONE = SubscriptionNumber(1)
 EPOCH = SeekEpoch(2)
@@ -89,6 +93,8 @@ ONE_OF_EACH: tuple[Change, ...] = (
     PropertiesSet(ONE, (("c", "2"),)),
     MessagesSkipped(ONE, EPOCH, (IndexRange(0, 2**40),)),
     Evicted(ONE, EPOCH, (IndexRange(1, 2),), EvictionReason.BACKLOG_QUOTA),
+    EffectsBound(ONE, EPOCH, Generation(3), "cd" * 16, "invoices", 700, rebind=False),
+    Rewound(ONE, SeekEpoch(3), Generation(3), (IndexRange(5, 5), IndexRange(7, 400))),
 )  # fmt: skip
 
 
@@ -159,8 +165,8 @@ def test_arbitrary_bytes_are_refused_or_read_exactly(data: bytes, at: int) -> No
 
 def test_another_format_and_an_empty_entry_are_corrupt() -> None:
     """A later version's changes must not be read as ours; no entry is written without a change."""
-    with pytest.raises(CorruptEntry, match="format 2"):
-        decode_changes(b"\x02" + encoded(*ONE_OF_EACH)[1:])
+    with pytest.raises(CorruptEntry, match="format 3"):
+        decode_changes(b"\x03" + encoded(*ONE_OF_EACH)[1:])
     with pytest.raises(CorruptEntry, match="no change"):
         decode_changes(b"\x01\x00")
     with pytest.raises(InvariantViolated):

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TypeVar
 
 from oncelog.client.consuming.producer_names import ProducerNames
 from oncelog.client.network.consume_stream import ConsumeStream
@@ -13,8 +14,15 @@ from oncelog.client.network.session_driver import SessionDriver
 from oncelog.client.values.results import AckResult
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import ConsumerOpening, DeliverMessages, SeekRequested
+from oncelog.core.delivery.store_binding.events import (
+    BindRequested,
+    EffectsAsked,
+    EffectsRequest,
+    RewindRequested,
+    SubscriptionEffects,
+)
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import INSTANCE_ID_BYTES, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
+from oncelog.core.ids import INSTANCE_ID_BYTES, ConsumerNumber, Generation, InstanceId, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import (
     AckEnded,
@@ -22,6 +30,8 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
+    EffectsEnded,
+    EffectsWanted,
     HandOut,
     MessageRange,
     MessagesReady,
@@ -43,6 +53,7 @@ from oncelog.core.sdk.owner_attempts import EpochSeen, FailSession, LookUp, Star
 #: Ranges that a reconnection presents; what it does not present goes back to the subscription and is delivered again.
 _PRESENTED_RANGES_MAX = 16_384
 
+ResultT = TypeVar("ResultT")
 #: The result of an acknowledgement.
 Settled = OncelogError | AckResult
 
@@ -77,6 +88,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         #: {request: called with the result of an acknowledgement, negative or not}
         self._acks: dict[int, Callable[[Settled], None]] = {}
         self._seeks: dict[int, asyncio.Future[SeekEpoch]] = {}
+        self._effects: dict[int, asyncio.Future[SubscriptionEffects | None]] = {}
         #: ends when the consumer is over
         self._following = ExitStack()
 
@@ -162,6 +174,32 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         finally:
             self._seeks.pop(request, None)
 
+    async def ask_effects(self, from_index: int) -> SubscriptionEffects:
+        """What the log has of the effects of the subscription's messages. Raises a retriable error if the consumer is
+        not attached, or the answer does not come."""
+        answer = await self._ask(lambda request: EffectsAsked(ConsumerNumber(0), request, from_index))
+        assert answer is not None
+        return answer
+
+    async def bind_effects(self, seek_epoch: SeekEpoch, generation: Generation, *, forgotten_below: int = 0) -> None:
+        """Returns when it is durable. Raises StoreMismatch, ConsumerFenced, StaleSeekEpoch, and as `ask_effects`."""
+        await self._ask(lambda r: BindRequested(ConsumerNumber(0), r, seek_epoch, generation, forgotten_below))
+
+    async def rewind(self, seek_epoch: SeekEpoch, generation: Generation, ranges: tuple[IndexRange, ...]) -> None:
+        """Returns when it is durable. Raises the same, and InvalidArgument for messages that the topic lacks."""
+        await self._ask(lambda r: RewindRequested(ConsumerNumber(0), r, seek_epoch, generation, ranges))
+
+    async def _ask(self, request_of: Callable[[int], EffectsRequest]) -> SubscriptionEffects | None:
+        self._last_request += 1
+        request = self._last_request
+        future: asyncio.Future[SubscriptionEffects | None] = asyncio.get_running_loop().create_future()
+        self._effects[request] = future
+        try:
+            self.feed(EffectsWanted(request_of(request)))
+            return await future
+        finally:
+            self._effects.pop(request, None)
+
     @property
     def unsettled(self) -> bool:
         """Whether acknowledgements were not answered yet."""
@@ -208,7 +246,9 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                     if (on_result := self._acks.pop(request, None)) is not None:
                         on_result(error if error is not None else AckResult(durable, complete))
                 case SeekEnded(request, result):
-                    self._settle_seek(request, result)
+                    _settle(self._seeks.pop(request, None), result)
+                case EffectsEnded(request, effects_result):
+                    _settle(self._effects.pop(request, None), effects_result)
                 case SkipUnreadable():
                     self._unreadable(effect)
                 case ReportAttached() | ReportActive() | ReportSought() | FailSession():
@@ -217,15 +257,6 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                     self._start_look_up(effect)
                 case StartSessionTimer():
                     self._timers.start(effect)
-
-    def _settle_seek(self, request: int, result: SeekEpoch | OncelogError) -> None:
-        future = self._seeks.pop(request, None)
-        if future is None or future.done():
-            return
-        if isinstance(result, OncelogError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
 
     def _send(self, attempt: int, request: OwnerRequest) -> None:
         stream = self._streams.get(attempt)
@@ -240,6 +271,15 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                     stream.seek(attachment.consumer, request)
             case _:
                 stream.send(request)
+
+
+def _settle(future: "asyncio.Future[ResultT] | None", result: ResultT | OncelogError) -> None:
+    if future is None or future.done():
+        return
+    if isinstance(result, OncelogError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _presentable(opening: ConsumerOpening) -> ConsumerOpening:

@@ -23,6 +23,7 @@ from oncelog.core.delivery.events import (
     SeekRequested,
     Subscribed,
 )
+from oncelog.core.delivery.store_binding.events import EffectsRequest, RewindRequested
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, TopicId
 from oncelog.core.sdk.consumer.events import ConsumerEvent, OwnerReported
 from oncelog.rpc.channel import Channel
@@ -94,7 +95,7 @@ def _range_count(request: ConsumerRequest) -> int:
             return _OPENING_RANGES + (0 if resume is None else len(resume.ranges) + len(resume.begun)) + counts
         case NackRequested(ranges=ranges, delivery_counts=counts_of):
             return len(ranges) + len(counts_of or ())
-        case FlowReported(begun=ranges) | AckRequested(ranges=ranges):
+        case FlowReported(begun=ranges) | AckRequested(ranges=ranges) | RewindRequested(ranges=ranges):
             return len(ranges)
     return 0
 
@@ -132,7 +133,7 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
             self._seeks[self._last_call] = _Seek(by, request.call)
             self._add(SeekThrough(consumer, replace(request, call=self._last_call)))
 
-    def send(self, request: FlowReported | AckRequested | NackRequested | ConsumerDetached) -> None:
+    def send(self, request: FlowReported | AckRequested | NackRequested | EffectsRequest | ConsumerDetached) -> None:
         """Requests to a stream that was lost are dropped: StreamLost was fed, or will be."""
         if not self.alive:
             return

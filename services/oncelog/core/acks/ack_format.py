@@ -1,6 +1,6 @@
 """The body of an entry of kind ACK_STATE: one or more changes of a topic's subscriptions, which take effect together.
 
-Layout: format 1, count of changes, then each change: its tag (one byte) and its fields. Numbers are varints
+Layout: format, count of changes, then each change: its tag (one byte) and its fields. Numbers are varints
 (`formats.packed_fields`), a UUID is 16 bytes, an enum is its number, texts and lists begin with their length or count.
 
      1 SubscriptionCreated  number, UUID, name, type, first index, role, properties
@@ -15,11 +15,14 @@ Layout: format 1, count of changes, then each change: its tag (one byte) and its
     10 PropertiesSet        number, properties
     11 MessagesSkipped      number, seek epoch, ranges
     12 Evicted              number, seek epoch, ranges, reason
+    13 EffectsBound         number, seek epoch, generation, UUID of the store, effect, forgotten below, rebind
+    14 Rewound              number, seek epoch, generation, ranges
 
 ranges: bytes, then the gap before each range (of the first one: its first index) and its length minus one.
 
-The format number changes when a tag or a field does. A reader refuses what it does not know, because a change that is
-left out may be an acknowledgement.
+A reader refuses what it does not know, because a change that is left out may be an acknowledgement. So the format
+number changes when a tag or a field does: it is 2 in an entry with one of the tags from 13 on, otherwise 1. The topic
+record says before the first such entry that its owner must know them (`needs_effects`; hazard older-owner-and-ack-log).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +35,7 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     EvictionReason,
     IndexRange,
@@ -39,6 +43,7 @@ from oncelog.core.acks.changes import (
     PropertiesSet,
     Redelivered,
     Redelivery,
+    Rewound,
     Sought,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -50,6 +55,9 @@ from oncelog.core.formats.packed_fields import NUMBER_MAX, FieldReader, FieldWri
 from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber, TopicId
 
 FORMAT = 1
+FORMAT_WITH_EFFECTS = 2
+#: The lowest tag of format 2.
+_FIRST_OF_EFFECTS = 13
 #: The body of one entry. Far below the limit of an entry, so that one change never delays the next ones for long.
 ACK_ENTRY_BYTES_MAX = 1024 * 1024
 #: Format, and the count of changes.
@@ -63,7 +71,7 @@ def encode_changes(encoded: Sequence[bytes]) -> bytes:
     if not encoded:
         raise InvariantViolated("an entry of the ack log has no change")
     writer = FieldWriter()
-    writer.number(FORMAT)
+    writer.number(_format_of(change[0] for change in encoded))
     writer.number(len(encoded))
     return bytes(writer.data) + b"".join(encoded)
 
@@ -72,14 +80,25 @@ def decode_changes(body: Buffer) -> tuple[Change, ...]:
     """Raises CorruptEntry unless the body is one that `encode_changes` gives."""
     reader = FieldReader(body)
     form = reader.number()
-    if form != FORMAT:
-        raise CorruptEntry(f"ack state of format {form}; this version reads format {FORMAT}")
+    if form not in (FORMAT, FORMAT_WITH_EFFECTS):
+        raise CorruptEntry(f"ack state of format {form}; this version reads formats 1 and {FORMAT_WITH_EFFECTS}")
     count = reader.count(bytes_min=2)
     if count == 0:
         raise CorruptEntry("an entry of the ack log has no change")
     changes = tuple(_decode_change(reader) for _ in range(count))
     reader.end()
+    if form != _format_of(_TAGS[type(change)] for change in changes):
+        raise CorruptEntry(f"the changes are not those of format {form}")
     return changes
+
+
+def _format_of(tags: Iterable[int]) -> int:
+    return FORMAT_WITH_EFFECTS if max(tags) >= _FIRST_OF_EFFECTS else FORMAT
+
+
+def needs_effects(change: Change) -> bool:
+    """Whether an owner that knows no effects must never serve the topic once this change is in its ack log."""
+    return isinstance(change, EffectsBound | Rewound) or (isinstance(change, Sought) and change.redo)
 
 
 def split_change(change: Change, bytes_max: int = ACK_CHANGE_BYTES_MAX) -> list[bytes]:
@@ -148,6 +167,17 @@ def encode_change(change: Change) -> bytes:
             writer.number(change.seek_epoch)
             writer.numbers(_gaps(change.ranges))
             writer.number(change.reason)
+        case EffectsBound():
+            writer.number(change.seek_epoch)
+            writer.number(change.generation)
+            writer.id(change.store_id)
+            writer.text(change.effect)
+            writer.number(change.forgotten_below)
+            writer.number(change.rebind)
+        case Rewound():
+            writer.number(change.seek_epoch)
+            writer.number(change.generation)
+            writer.numbers(_gaps(change.ranges))
     return bytes(writer.data)
 
 
@@ -243,6 +273,8 @@ _CHANGES: dict[int, tuple[type[Change], tuple[_Field, ...]]] = {
     10: (PropertiesSet, (_TEXTS,)),
     11: (MessagesSkipped, (_read_epoch, read_ranges)),
     12: (Evicted, (_read_epoch, read_ranges, _read_reason)),
+    13: (EffectsBound, (_read_epoch, _read_generation, FieldReader.id, _TEXT, _NUMBER, _read_flag)),
+    14: (Rewound, (_read_epoch, _read_generation, read_ranges)),
 }
 _TAGS: dict[type[Change], int] = {change: tag for tag, (change, _) in _CHANGES.items()}
 

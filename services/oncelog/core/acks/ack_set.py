@@ -293,6 +293,18 @@ class AckSet:
         else:
             self._ranges.pop(block, None)
 
+    def without(self, ranges: Iterable[IndexRange]) -> "AckSet":
+        """The same set, these ranges not acknowledged. No snapshot contains it yet."""
+        taken = list(ranges)
+        mark_delete = min([self.mark_delete, *(first for first, _ in taken)])
+        left = self._acked.copy()
+        left.add_range(mark_delete, self.mark_delete)
+        for first, last in taken:
+            left.remove_range(first, last + 1)
+        acks = AckSet.of_blocks(mark_delete, blocks_of(left))
+        acks.replaced = True
+        return acks
+
     def check_invariants(self) -> None:
         acked = self._acked
         if acked and acked.min() <= self.mark_delete:

@@ -12,6 +12,8 @@ Rules
   acknowledgements cancel none (hazard pending-dead-letter-trimmed). Its message counts as acknowledged when it is
   published. The numbers of dead letters are dense for each subscription and dead-letter topic (hazard
   dead-letter-number-lost).
+- The effects of a bound subscription are in one store, under one name. `consumed` says of which messages; a redo begins
+  it anew, and a rewind takes out what the store has lost.
 - Only this state moves what is trimmed, paused and reported; acknowledgements in flight are elsewhere (hazard
   failed-ack-write).
 - Law: snapshot(P) + replay(P..end) == fold(whole chain).
@@ -20,8 +22,10 @@ Rules
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from sys import intern
+from sys import intern, maxsize
 from typing import NamedTuple, assert_never
+
+from pyroaring import BitMap64
 
 from oncelog.core.acks.ack_format import decode_changes
 from oncelog.core.acks.ack_set import AckSet
@@ -32,17 +36,21 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     IndexRange,
     MessagesSkipped,
     PropertiesSet,
     Redelivered,
     Redelivery,
+    Rewound,
     Sought,
     SubscriptionCreated,
     SubscriptionDeleted,
     SubscriptionType,
 )
+from oncelog.core.acks.consumed import Consumed
+from oncelog.core.acks.index_ranges import bits_of, ranges_of
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, EntryHeader, EntryKind, decode_given_up
@@ -66,6 +74,8 @@ class Ignored(Enum):
     NUMBER_IN_USE = "number_in_use"
     NAME_IN_USE = "name_in_use"
     DEAD_LETTER_ORDER = "dead_letter_order"
+    OTHER_STORE = "other_store"
+    NOT_BOUND = "not_bound"
 
 
 class DeadLetterPosition(NamedTuple):
@@ -73,6 +83,15 @@ class DeadLetterPosition(NamedTuple):
 
     topic_id: TopicId
     sequence: int
+
+
+@dataclass(slots=True)
+class EffectsBinding:
+    """Where the effects of a subscription go. store_id: 32 hexadecimal digits. effect: their name in the store."""
+
+    store_id: str
+    effect: str
+    consumed: Consumed
 
 
 @dataclass(slots=True)
@@ -101,6 +120,10 @@ class SubscriptionState:
     dead_letters: dict[int, DeadLetterPosition] = field(default_factory=dict)
     #: {dead-letter topic: sequence of the next dead letter}
     dead_letter_next: dict[TopicId, int] = field(default_factory=dict)
+    #: where the seek of redo_epoch wants them redone from
+    redo_index: int = 0
+    #: None: it has no effects that the log knows of
+    binding: EffectsBinding | None = None
 
     @property
     def mark_delete(self) -> int:
@@ -116,6 +139,7 @@ class SubscriptionState:
         """An upper estimate of the bytes of acknowledgements, delivery counts and dead letters in a snapshot."""
         return (
             self.acks.state_bytes
+            + (0 if self.binding is None else self.binding.consumed.set.state_bytes)
             + _REDELIVERY_BYTES * len(self.redeliveries)
             + _DEAD_LETTER_BYTES * len(self.dead_letters)
         )
@@ -125,6 +149,19 @@ class SubscriptionState:
         return not self.acks.contains(index) and index not in self.dead_letters
 
     # --- changes ------------------------------------------------------------------------------------------------------
+
+    def acked_by_consumer(self, ranges: Sequence[IndexRange]) -> None:
+        if self.binding is not None:
+            new = (each for first, last in ranges for each in self.acks.unacked_ranges(first, last + 1, maxsize))
+            self.binding.consumed.add(self._but_dead_letters(new))
+        self.acked(ranges)
+
+    def _but_dead_letters(self, ranges: Iterable[IndexRange]) -> Iterable[IndexRange]:
+        if not self.dead_letters:
+            return ranges
+        left = bits_of(ranges)
+        left -= BitMap64(self.dead_letters)
+        return ranges_of(left)
 
     def acked(self, ranges: Sequence[IndexRange]) -> None:
         self.acks.add(ranges)
@@ -149,7 +186,31 @@ class SubscriptionState:
         self.redeliveries = {}
         self.seek_epoch = change.seek_epoch
         if change.redo:
-            self.redo_epoch = change.seek_epoch
+            self.redo_epoch, self.redo_index = change.seek_epoch, change.mark_delete
+            if self.binding is not None:
+                self.binding.consumed = Consumed(change.mark_delete)
+
+    def bound(self, change: EffectsBound) -> Ignored | None:
+        binding = self.binding
+        if binding is None:
+            binding = self.binding = EffectsBinding(change.store_id, change.effect, Consumed(self.mark_delete))
+        elif (binding.store_id, binding.effect) != (change.store_id, change.effect):
+            if not change.rebind:
+                return Ignored.OTHER_STORE
+            binding.store_id, binding.effect = change.store_id, change.effect
+        binding.consumed.forget(change.forgotten_below)
+        return None
+
+    def rewound(self, change: Rewound) -> Ignored | None:
+        if self.binding is None:
+            return Ignored.NOT_BOUND
+        lost = self.binding.consumed.within(change.ranges)
+        if lost:
+            self.binding.consumed.remove(lost)
+            self.acks = self.acks.without(lost)
+        self.redeliveries = {}
+        self.seek_epoch = change.seek_epoch
+        return None
 
     def dead_lettered(self, change: DeadLettered) -> Ignored | None:
         """A dead letter for another topic replaces a pending one: its topic was deleted, and it is decided again."""
@@ -176,6 +237,8 @@ class SubscriptionState:
 
     def check_invariants(self) -> None:
         self.acks.check_invariants()
+        if self.binding is not None:
+            self.binding.consumed.set.check_invariants()
         if any(self.acks.contains(index) for index in self.redeliveries):
             raise InvariantViolated(f"subscription {self.name!r} would redeliver an acknowledged message")
         for index, place in self.dead_letters.items():
@@ -314,6 +377,18 @@ class SubscriptionsState:
                 if change.seek_epoch != stale + 1:
                     return Ignored.STALE_SEEK_EPOCH
                 subscription.sought(change)
+            case Rewound():
+                if change.seek_epoch != stale + 1:
+                    return Ignored.STALE_SEEK_EPOCH
+                if change.generation != subscription.generation:
+                    return Ignored.FENCED_GENERATION
+                return subscription.rewound(change)
+            case EffectsBound():
+                if change.seek_epoch != stale:
+                    return Ignored.STALE_SEEK_EPOCH
+                if change.generation != subscription.generation:
+                    return Ignored.FENCED_GENERATION
+                return subscription.bound(change)
             case Acked() | AckedBelow() | Redelivered() | MessagesSkipped() | Evicted():
                 if change.seek_epoch != stale:
                     return Ignored.STALE_SEEK_EPOCH
@@ -323,7 +398,9 @@ class SubscriptionsState:
                     if change.generation != subscription.generation:
                         return Ignored.FENCED_GENERATION
                     if change.below:
-                        subscription.acked([IndexRange(0, change.below - 1)])
+                        subscription.acked_by_consumer([IndexRange(0, change.below - 1)])
+                elif isinstance(change, Acked):
+                    subscription.acked_by_consumer(change.ranges)
                 else:
                     subscription.acked(change.ranges)
             case _:
@@ -363,9 +440,11 @@ class SubscriptionsState:
     def snapshot_taken(self) -> None:
         """A snapshot contains the whole state as it is."""
         for number in self.dirty:
-            acks = self.subscriptions[number].acks
-            acks.dirty.clear()
-            acks.replaced = False
+            subscription = self.subscriptions[number]
+            sets = [subscription.acks] + ([] if subscription.binding is None else [subscription.binding.consumed.set])
+            for each in sets:
+                each.dirty.clear()
+                each.replaced = False
         self.dirty.clear()
         self.deleted.clear()
 

@@ -111,12 +111,38 @@ class DeadLetterPublished(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """The subscription begins again at mark_delete. seek_epoch: the former one + 1. redo: effects are to be redone."""
+    """The subscription begins again at mark_delete. seek_epoch: the former one + 1. redo: effects are to be redone,
+    from mark_delete on; what the store's marks say of before is void."""
 
     number: SubscriptionNumber
     seek_epoch: SeekEpoch
     mark_delete: int
     redo: bool
+
+
+class EffectsBound(NamedTuple):
+    """The subscription's effects go to the store `store_id` (32 hexadecimal digits) under the name `effect`. From the
+    first one on, it is known which messages were consumed. forgotten_below: of those below nothing is known from here
+    on; 0: nothing is forgotten. rebind: an operator says that this store takes the place of another one."""
+
+    number: SubscriptionNumber
+    seek_epoch: SeekEpoch
+    generation: Generation
+    store_id: str
+    effect: str
+    forgotten_below: int
+    rebind: bool
+
+
+class Rewound(NamedTuple):
+    """Messages that were acknowledged, and whose effects the store has lost, are to be delivered again; all others stay
+    acknowledged. seek_epoch: the former one + 1. generation: the newest one, as the asker knows it. ranges: ascending,
+    disjoint."""
+
+    number: SubscriptionNumber
+    seek_epoch: SeekEpoch
+    generation: Generation
+    ranges: tuple[IndexRange, ...]
 
 
 class PropertiesSet(NamedTuple):
@@ -143,5 +169,5 @@ class Evicted(NamedTuple):
 
 Change = (
     SubscriptionCreated | SubscriptionDeleted | ConsumerActivated | Acked | AckedBelow | Redelivered | DeadLettered
-    | DeadLetterPublished | Sought | PropertiesSet | MessagesSkipped | Evicted
+    | DeadLetterPublished | Sought | PropertiesSet | MessagesSkipped | Evicted | EffectsBound | Rewound
 )  # fmt: skip

@@ -19,6 +19,12 @@ def state_digest(state: SubscriptionState) -> str:
         [tuple(state.redeliveries[index]) for index in sorted(state.redeliveries)],
     )  # fmt: skip
     digest = sha256(repr(fields).encode())
-    for block in state.acks.blocks(changed=False):
-        digest.update(_BLOCK.pack(block.number, block.form, len(block.data)) + block.data)
+    sets = [state.acks]
+    if state.binding is not None or state.redo_epoch:
+        digest.update(repr((state.redo_index, state.binding)).encode())
+    if state.binding is not None:
+        sets.append(state.binding.consumed.set)
+    for acks in sets:
+        for block in acks.blocks(changed=False):
+            digest.update(_BLOCK.pack(block.number, block.form, len(block.data)) + block.data)
     return digest.hexdigest()[:32]

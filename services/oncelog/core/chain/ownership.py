@@ -114,6 +114,7 @@ class _PendingWrites:
     link_instead: LedgerId | None = None
     link_acks: LedgerId | None = None
     acks_instead: LedgerId | None = None
+    acks_with_effects: bool = False
     trim: LogTrim | None = None
     trim_acks: int = 0
 
@@ -173,9 +174,10 @@ class Ownership:
         self._next.link, self._next.link_instead = link, instead
         self._write_next()
 
-    def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> None:
-        """Add a ledger to the ack log."""
+    def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False) -> None:
+        """Add a ledger to the ack log. effects: it may have changes about effects."""
         self._next.link_acks, self._next.acks_instead = ledger_id, instead
+        self._next.acks_with_effects = effects
         self._write_next()
 
     def trim(self, trim: LogTrim) -> None:
@@ -203,7 +205,9 @@ class Ownership:
         elif following.link is not None:
             self._writing = self.record.with_ledger(following.link, instead=following.link_instead)
         elif following.link_acks is not None:
-            self._writing = self.record.with_ack_ledger(following.link_acks, instead=following.acks_instead)
+            self._writing = self.record.with_ack_ledger(
+                following.link_acks, instead=following.acks_instead, effects=following.acks_with_effects
+            )
         elif following.trim is not None:
             self._trimming = trim = following.trim
             self._writing = self.record.without(trim.last_gone, trim.page)

@@ -27,6 +27,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
+from oncelog.core.ids import Generation, SeekEpoch
 
 #: Messages of one subscription that may be acknowledged in memory only; a bitmap of them takes a few megabytes.
 IN_MEMORY_MAX = 1_000_000
@@ -46,6 +47,24 @@ class AckToken:
     of_memory: bool = False
     #: of an eviction
     reason: EvictionReason | None = None
+
+
+def refuse_epoch(context: Context, seek_epoch: SeekEpoch) -> OncelogError | None:
+    """Why a request of this seek_epoch is void; None: it is not."""
+    current = context.state.seek_epoch
+    if seek_epoch > current:
+        return NotOwner("the subscription was sought by a newer owner of the topic: look the topic up again")
+    return stale_seek_epoch(current) if seek_epoch < current else None
+
+
+def refuse_generation(context: Context, generation: Generation) -> OncelogError | None:
+    """Why a request of the active consumer of this generation is void; None: it is not."""
+    current = context.state.generation
+    if generation < current:
+        return ConsumerFenced(f"another consumer is active since: generation {generation} is below {current}")
+    if generation > current:
+        return NotOwner("a newer owner of the topic has granted another consumer: look the topic up again")
+    return None
 
 
 class Acknowledging:
@@ -78,11 +97,10 @@ class Acknowledging:
 
     def refusal(self, event: AckRequested | NackRequested, type_: SubscriptionType) -> OncelogError | None:
         """Why the request is void; None: it is not."""
-        state, next_index = self._context.state, self._log.next_index
-        if event.seek_epoch > state.seek_epoch:
-            return NotOwner("the subscription was sought by a newer owner of the topic: look the topic up again")
-        if event.seek_epoch < state.seek_epoch:
-            return stale_seek_epoch(state.seek_epoch)
+        next_index = self._log.next_index
+        error = refuse_epoch(self._context, event.seek_epoch)
+        if error is not None:
+            return error
         highest = max((each.last for each in event.ranges), default=-1)
         if isinstance(event, AckRequested) and event.below is not None:
             if type_ in SHARED_TYPES:
@@ -91,12 +109,9 @@ class Acknowledging:
                     "one by one",
                     field="below",
                 )
-            if event.generation < state.generation:
-                return ConsumerFenced(
-                    f"another consumer is active since: generation {event.generation} is below {state.generation}"
-                )
-            if event.generation > state.generation:
-                return NotOwner("a newer owner of the topic has granted another consumer: look the topic up again")
+            error = refuse_generation(self._context, event.generation)
+            if error is not None:
+                return error
             highest = max(highest, event.below - 1)
         if highest >= next_index or any(first < 0 or last < first for first, last in event.ranges):
             return InvalidArgument(

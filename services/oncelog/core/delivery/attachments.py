@@ -42,6 +42,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.outstanding import Outstanding
 from oncelog.core.delivery.redelivery import Redeliveries, recall_nothing
+from oncelog.core.delivery.store_binding.bound_effects import refuse_store
 from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerClosed,
@@ -162,6 +163,9 @@ class Attachments:
     def _refusal(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> OncelogError | None:
         if former is not None and former.opening.call > opening.call:
             return ServiceUnavailable("a later request of this consumer has overtaken this one")
+        mismatch = refuse_store(self._context, opening)
+        if mismatch is not None:
+            return mismatch
         others = len(self._consumers) - (former is not None)
         if others + len(self._behind_holder) >= CONSUMERS_MAX:
             message = f"the subscription has {CONSUMERS_MAX} consumers, the maximum: close one"

@@ -8,7 +8,7 @@ from oncelog.core.acks.changes import Change
 from oncelog.core.delivery.consumers import ConnectedConsumer, Consumers
 from oncelog.core.delivery.deliverable import Deliverable
 from oncelog.core.delivery.events import SubscriptionStep
-from oncelog.core.errors import DeadlineExceeded, StaleSeekEpoch
+from oncelog.core.errors import DeadlineExceeded, NotOwner, StaleSeekEpoch, TooManyRequests
 from oncelog.core.ids import SeekEpoch
 
 #: How far the time of time-outs goes on between two looks at it, which are a quarter of a second apart.
@@ -68,3 +68,13 @@ def outcome_unknown() -> DeadlineExceeded:
 def stale_seek_epoch(current: SeekEpoch) -> StaleSeekEpoch:
     """The answer to an acknowledgement of a former seek_epoch."""
     return StaleSeekEpoch("the subscription was sought since: receive the messages again", seek_epoch=current)
+
+
+def moved() -> NotOwner:
+    return NotOwner("the topic is being moved: look it up again")
+
+
+def no_room() -> TooManyRequests:
+    return TooManyRequests(
+        "too many acknowledgements wait for the ack log, which cannot be written fast enough: send it again"
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from oncelog.core.acks.changes import EvictionReason, IndexRange, SubscriptionType
+from oncelog.core.delivery.store_binding.events import AnswerEffects, EffectsRequest
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import (
@@ -56,8 +57,9 @@ class ConsumerOpening:
     connected consumer replaces its former stream. first_index: where the subscription begins if it is created; None: it
     must exist. resume: only for a reconnection, which never creates (hazard recreated-subscription: SubscriptionGone).
     priority: failover, lower values are active first. max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of
-    the caller; empty without authentication. outbox: of the stream on which the messages go. is_creator: the
-    subscription was created for this request.
+    the caller; empty without authentication. store_id, effect: the store (32 hexadecimal digits) that has the effects
+    of the messages, and their name in it; empty: the consumer keeps none. outbox: of the stream on which the messages
+    go. is_creator: the subscription was created for this request.
     """
 
     call: int
@@ -74,6 +76,8 @@ class ConsumerOpening:
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     role: str = ""
     properties: tuple[tuple[str, str], ...] = ()
+    store_id: str = ""
+    effect: str = ""
     outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
     is_creator: bool = False
 
@@ -425,12 +429,13 @@ class EndConsumer:
 AdminRequest = CreateRequested | PropertiesRequested | SeekRequested | SkipRequested | DeleteRequested
 ConsumerEvent = (
     ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | RoomReturned | AckRequested
-    | NackRequested
+    | NackRequested | EffectsRequest
     | AdminRequest | MessagesRead | DeadLetterEvent
 )  # fmt: skip
 ConsumerEffect = (
     AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
-    | AnswerSeek | AnswerAdmin | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer | MessagesEvicted
+    | AnswerSeek | AnswerAdmin | AnswerEffects | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer
+    | MessagesEvicted
 )  # fmt: skip
 
 

@@ -10,13 +10,6 @@ A message, at this owner:
                     |--consumer gone--> deliverable, or, if it had begun with it: count in flight
     wanted as a dead letter -> see `dead_letters`
 
-A seek:
-
-    SeekRequested -> Sought in flight: nothing is delivered, acknowledgements wait
-        durable -> every consumer learns the new seek_epoch and holds nothing; what waited is StaleSeekEpoch (hazard
-        late-ack-after-seek) dropped -> answered with a retriable error; what waited is judged at the seek_epoch as it
-        is
-
 Rules: only the durable state answers what is acknowledged; nothing is told before it is durable; what was dropped is as
 before.
 """
@@ -34,7 +27,6 @@ from oncelog.core.acks.changes import (
     IndexRange,
     MessagesSkipped,
     PropertiesSet,
-    Sought,
     SubscriptionType,
 )
 from oncelog.core.acks.index_ranges import count_of, members_in
@@ -50,37 +42,28 @@ from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
     AnswerAdmin,
-    AnswerSeek,
     FlowReported,
     MessagesEvicted,
     MessagesRead,
     NackRequested,
     PropertiesRequested,
-    SeekRequested,
     SkipRequested,
-    SubscriptionSought,
     SubscriptionStep,
 )
 from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.look_ahead import LookAhead
 from oncelog.core.delivery.redelivery import CountToken, Redeliveries
+from oncelog.core.delivery.seeking import Seeking, SeekToken
+from oncelog.core.delivery.store_binding.bound_effects import BindToken, BoundEffects
+from oncelog.core.delivery.store_binding.events import BindRequested, RewindRequested
 from oncelog.core.errors import (
-    InvalidArgument,
     OncelogError,
     ServiceUnavailable,
 )
-from oncelog.core.ids import ConsumerNumber, SeekEpoch
+from oncelog.core.ids import ConsumerNumber
 
 #: Requests that may wait for a seek or a grant in flight.
 DEFERRED_MAX = 100
-
-
-@dataclass(slots=True, eq=False)
-class SeekToken:
-    """A Sought in flight."""
-
-    call: int
-    index: int
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +114,10 @@ class Subscription:
             attached=lambda number: registry.__setitem__(number, self), gone=registry.__delitem__,
             new_keys=lambda: KeyShared(context, look_ahead, redeliveries, delivery),
         )  # fmt: skip
-        self.seeking: SeekToken | None = None
+        self.effects = BoundEffects(context, log)
+        self.seeking = Seeking(
+            context, log, self._acks, redeliveries, self.dead_letters, self.attachments, over=self._take_deferred
+        )
         #: why new messages are withheld; empty: they are not
         self.pause_reason = ""
         self._changing: list[PropertiesToken] = []
@@ -190,13 +176,16 @@ class Subscription:
         """Whether no further request may wait for a seek or a grant in flight."""
         return len(self._deferred) >= DEFERRED_MAX
 
-    def request(self, event: AckRequested | NackRequested) -> None:
-        """Acknowledge, or deliver again."""
+    def request(self, event: AckRequested | NackRequested | BindRequested | RewindRequested) -> None:
+        """Acknowledge, deliver again, bind the store of the effects, or deliver again what it has lost."""
         consumer = self._consumers.by_number.get(event.consumer)
         if consumer is None:
             return
+        if isinstance(event, BindRequested | RewindRequested):
+            self._request_effects(consumer, event)
+            return
         cumulative = isinstance(event, AckRequested) and event.below is not None
-        if self.seeking is not None or (cumulative and self.attachments.activation.granting is not None):
+        if self.seeking.token is not None or (cumulative and self.attachments.activation.granting is not None):
             self._deferred.append(event)
             return
         error = self._acks.refusal(event, self.type)
@@ -207,6 +196,15 @@ class Subscription:
         else:
             self._redeliveries.nack(consumer, event)
 
+    def _request_effects(self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested) -> None:
+        error = self.effects.refusal(consumer, event)
+        if error is not None:
+            self._step.emit(AnswerAck(consumer.number, event.request, error))
+        elif isinstance(event, BindRequested):
+            self.effects.bind(consumer, event)
+        else:
+            self.seeking.request(event)
+
     def _take_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
         for event in deferred:
@@ -214,13 +212,13 @@ class Subscription:
 
     def skip(self, event: SkipRequested) -> None:
         """An administrator acknowledges messages."""
-        if self.seeking is not None:
+        if self.seeking.token is not None:
             error = ServiceUnavailable("a seek of the subscription is being written: try again")
             self._step.emit(AnswerAdmin(event.call, error))
             return
         if event.below is not None:
             if not 0 <= event.below <= self._log.next_index:
-                self._step.emit(AnswerAdmin(event.call, self._out_of_range(event.below)))
+                self._step.emit(AnswerAdmin(event.call, self.seeking.out_of_range(event.below)))
                 return
             below = event.below
         else:
@@ -232,7 +230,7 @@ class Subscription:
     def skip_below(self, index: int) -> None:
         """Acknowledge what is below an index, unless that is in flight; not while a seek is in flight."""
         first = self.state.acks.mark_delete
-        if self.seeking is None and not self._acks.covers(first, index - 1):
+        if self.seeking.token is None and not self._acks.covers(first, index - 1):
             self._skip((IndexRange(first, index - 1),), None)
 
     def _skip(self, ranges: tuple[IndexRange, ...], call: int | None) -> None:
@@ -246,14 +244,10 @@ class Subscription:
 
     def evict(self, ranges: tuple[IndexRange, ...], reason: EvictionReason) -> None:
         """Acknowledge messages because of their age or of a backlog quota; not while a seek is in flight."""
-        if ranges and self.seeking is None:
+        if ranges and self.seeking.token is None:
             token = AckToken(ranges, reason=reason)
             self._acks.hide(token)
             self._context.append(Evicted(self.state.number, self.state.seek_epoch, ranges, reason), token)
-
-    def _out_of_range(self, index: int) -> InvalidArgument:
-        first, end = self._log.first_index, self._log.next_index
-        return InvalidArgument(f"index {index} is outside of the topic's {first} to {end}", field="index", limit=end)
 
     def set_properties(self, event: PropertiesRequested) -> None:
         token = PropertiesToken(event.call)
@@ -263,48 +257,6 @@ class Subscription:
     def _properties_set(self, token: PropertiesToken, error: OncelogError | None) -> None:
         self._changing.remove(token)
         self._step.emit(AnswerAdmin(token.call, error))
-
-    # --- seek ---------------------------------------------------------------------------------------------------------
-
-    def seek(self, event: SeekRequested) -> None:
-        """Begin again at an index."""
-        if not self._log.first_index <= event.index <= self._log.next_index:
-            self._step.emit(AnswerSeek(event.call, self._out_of_range(event.index)))
-        elif self.seeking is not None:
-            error = ServiceUnavailable("another seek of the subscription is being written: try again")
-            self._step.emit(AnswerSeek(event.call, error))
-        else:
-            self.seeking = SeekToken(event.call, event.index)
-            self.dead_letters.seek()
-            state = self.state
-            epoch = SeekEpoch(state.seek_epoch + 1)
-            self._context.append(Sought(state.number, epoch, event.index, event.redo), self.seeking)
-
-    def _sought(self, token: SeekToken) -> None:
-        self.seeking = None
-        self._acks.sought()
-        self._redeliveries.sought()
-        self.dead_letters.sought(written=True)
-        for consumer in self._consumers.by_number.values():
-            consumer.out.clear()
-        self._consumers.away.clear()
-        self._context.deliverable.sought()
-        self.attachments.returns_over()
-        if self.attachments.keys is not None:
-            self.attachments.keys.restart()
-        epoch = self.state.seek_epoch
-        for consumer in self._consumers.by_number.values():
-            if consumer.answered:
-                self._step.emit(SubscriptionSought(consumer.number, epoch))
-        self._step.emit(AnswerSeek(token.call, epoch))
-        self.attachments.choose()
-        self._take_deferred()
-
-    def _seek_dropped(self, token: SeekToken) -> None:
-        self.seeking = None
-        self.dead_letters.sought(written=False)
-        error = ServiceUnavailable("the seek was not written: try again")
-        self._step.emit(AnswerSeek(token.call, error))
 
     # --- the ack log's answers --------------------------------------------------------------------------------------
 
@@ -325,7 +277,9 @@ class Subscription:
                 self.attachments.granted(token)
                 self._take_deferred()
             case SeekToken():
-                self._sought(token)
+                self.seeking.settled(token)
+            case BindToken():
+                self.effects.settled(token)
             case PropertiesToken():
                 self._properties_set(token, None)
             case DeadLetterToken():
@@ -355,12 +309,14 @@ class Subscription:
                 case ActivationToken():
                     self.attachments.grant_dropped(token)
                 case SeekToken():
-                    self._seek_dropped(token)
+                    self.seeking.dropped(token)
+                case BindToken():
+                    self.effects.dropped(token)
         self.dead_letters.dropped([t for t in tokens if isinstance(t, DeadLetterToken | PublishedToken)])
         if not self._context.closing:
             self.attachments.choose()
             self.set_full(self._acks.full)
-        if self.attachments.activation.granting is None and self.seeking is None:
+        if self.attachments.activation.granting is None and self.seeking.token is None:
             self._take_deferred()
 
     # --- delivery -----------------------------------------------------------------------------------------------------
@@ -380,7 +336,7 @@ class Subscription:
         self._look_ahead.end_step()
 
     def _deliver(self) -> None:
-        if not self._consumers or self.seeking is not None or self._context.closing:
+        if not self._consumers or self.seeking.token is not None or self._context.closing:
             return
         if self.attachments.keys is not None:
             if self.attachments.returns_until_ms is None:
@@ -409,7 +365,7 @@ class Subscription:
     def set_full(self, full: bool) -> None:
         """The ack state of the topic is at its hard limit, or there is room (hazard ack-state-at-its-limit)."""
         self._acks.full = full
-        if self._acks.in_memory and self.seeking is None:
+        if self._acks.in_memory and self.seeking.token is None:
             if full:
                 self._acks.write_lowest()
             else:
@@ -437,7 +393,7 @@ class Subscription:
             self.attachments.release_away(before_ms=now_ms)
         self._redeliveries.delays_over()
         self._look_ahead.drop_unused()
-        if self.seeking is None and not self._context.closing:
+        if self.seeking.token is None and not self._context.closing:
             for consumer in self._consumers.by_number.values():
                 if consumer.out.bits:
                     self._redeliveries.time_out(consumer, in_order=self.type not in SHARED_TYPES)
@@ -473,9 +429,7 @@ class Subscription:
             if event.consumer in self._consumers.by_number:
                 self._step.emit(AnswerAck(event.consumer, event.request, error))
         self._deferred.clear()
-        if self.seeking is not None:
-            self._step.emit(AnswerSeek(self.seeking.call, outcome_unknown()))
-            self.seeking = None
+        self.seeking.end()
         for call in (*self._acks.calls(), *(token.call for token in self._changing)):
             self._step.emit(AnswerAdmin(call, outcome_unknown()))
         self._changing.clear()

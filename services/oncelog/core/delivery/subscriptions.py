@@ -26,7 +26,7 @@ from oncelog.core.acks.changes import (
     SubscriptionType,
 )
 from oncelog.core.delivery.activity import Activity
-from oncelog.core.delivery.context import Append, outcome_unknown
+from oncelog.core.delivery.context import Append, moved, no_room, outcome_unknown
 from oncelog.core.delivery.deliverable import LogRange
 from oncelog.core.delivery.events import (
     AckRequested,
@@ -56,15 +56,14 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
 from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
+from oncelog.core.delivery.store_binding.events import BindRequested, EffectsAsked, EffectsRequest, RewindRequested
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     Conflict,
-    NotOwner,
     OncelogError,
     ServiceUnavailable,
     SubscriptionGone,
     SubscriptionNotFound,
-    TooManyRequests,
 )
 from oncelog.core.ids import ConsumerNumber, SubscriptionNumber
 
@@ -108,7 +107,7 @@ class Subscriptions:
         self._next_number = state.next_number
         #: the target of a trim in flight, and what waits for it
         self._trimming: int | None = None
-        self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested] = []
+        self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested | RewindRequested] = []
         self._draining = False
         self._ack_limit = ack_limit
         self._full = False
@@ -136,6 +135,8 @@ class Subscriptions:
         match event:
             case AckRequested() | NackRequested() | FlowReported() | RoomReturned() | ConsumerDetached():
                 self._of_a_consumer(event)
+            case EffectsAsked() | BindRequested() | RewindRequested():
+                self._of_a_consumer(event)
             case ConsumerOpening():
                 self._open(event)
             case ConsumerOpeningAbandoned():
@@ -150,7 +151,7 @@ class Subscriptions:
                 self._of_a_subscription(event)
 
     def _of_a_consumer(
-        self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached
+        self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached | EffectsRequest
     ) -> None:
         subscription = self._of_consumer.get(event.consumer)
         if subscription is None:
@@ -163,13 +164,20 @@ class Subscriptions:
                 subscription.room_returned(event.consumer)
             case ConsumerDetached():
                 subscription.attachments.detach(event.consumer, lost=event.lost)
-            case AckRequested() | NackRequested():
+            case EffectsAsked():
+                subscription.effects.ask(event)
+            case AckRequested() | NackRequested() | BindRequested() | RewindRequested():
                 if self._draining:
-                    self._step.emit(AnswerAck(event.consumer, event.request, _moved()))
+                    self._step.emit(AnswerAck(event.consumer, event.request, moved()))
                 elif not self._has_room() or subscription.is_full:
-                    self._step.emit(AnswerAck(event.consumer, event.request, _no_room()))
+                    self._step.emit(AnswerAck(event.consumer, event.request, no_room()))
+                elif isinstance(event, RewindRequested) and self._is_trimmed(event):
+                    self._behind_trim.append(event)
                 else:
                     subscription.request(event)
+
+    def _is_trimmed(self, event: RewindRequested) -> bool:
+        return self._trimming is not None and any(each.first < self._trimming for each in event.ranges)
 
     def _of_a_subscription(self, event: MessagesRead | DeadLetterEvent) -> None:
         subscription = self._subscriptions.get(event.number)
@@ -193,7 +201,7 @@ class Subscriptions:
         creating = self._creating.get(opening.subscription)
         error: OncelogError | None = None
         if self._draining:
-            error = _moved()
+            error = moved()
         elif deleting is not None:
             deleting.openings.append(opening)
         elif opening.resume is not None and (
@@ -240,7 +248,7 @@ class Subscriptions:
         number = self._state.names.get(event.subscription)
         error: OncelogError | None = None
         if self._draining:
-            error = _moved()
+            error = moved()
         elif number is not None and number in self._deleting:
             error = ServiceUnavailable("a subscription of this name is being deleted: try again")
         elif number is not None or event.subscription in self._creating:
@@ -273,13 +281,13 @@ class Subscriptions:
         subscription = None if number is None else self._subscriptions.get(number)
         error: OncelogError | None = None
         if self._draining:
-            error = _moved()
+            error = moved()
         elif subscription is None:
             error = SubscriptionNotFound("the topic has no such subscription")
         elif subscription.state.number in self._deleting:
             error = SubscriptionGone("the subscription is being deleted")
         if error is not None or subscription is None:
-            self._step.emit(AnswerSeek(event.call, error or _moved()) if isinstance(event, SeekRequested)
+            self._step.emit(AnswerSeek(event.call, error or moved()) if isinstance(event, SeekRequested)
                             else AnswerAdmin(event.call, error))  # fmt: skip
             return
         self._touch(subscription)
@@ -288,7 +296,7 @@ class Subscriptions:
                 if self._trimming is not None and event.index < self._trimming:
                     self._behind_trim.append(event)
                 else:
-                    subscription.seek(event)
+                    subscription.seeking.request(event)
             case PropertiesRequested():
                 subscription.set_properties(event)
             case SkipRequested():
@@ -422,7 +430,8 @@ class Subscriptions:
     def steps_back_to(self) -> int | None:
         """The lowest place of a creation or a seek in flight: no trim begins above it. None: there is none."""
         places = [token.change.first_index for token in self._creating.values()]
-        places += [s.seeking.index for s in self._subscriptions.values() if s.seeking is not None]
+        tokens = (subscription.seeking.token for subscription in self._subscriptions.values())
+        places += [token.index for token in tokens if token is not None]
         return min(places, default=None)
 
     def trim_began(self, below: int) -> None:
@@ -471,6 +480,8 @@ class Subscriptions:
                     self._step.emit(AnswerSeek(event.call, error))
                 case CreateRequested():
                     self._step.emit(AnswerAdmin(event.call, error))
+                case RewindRequested():
+                    self._step.emit(AnswerAck(event.consumer, event.request, error))
                 case ConsumerOpening():
                     self._step.emit(AnswerSubscribe(event.call, error))
         self._creating.clear()
@@ -482,13 +493,3 @@ class Subscriptions:
     def check_invariants(self) -> None:
         for subscription in self._subscriptions.values():
             subscription.check_invariants()
-
-
-def _moved() -> NotOwner:
-    return NotOwner("the topic is being moved: look it up again")
-
-
-def _no_room() -> TooManyRequests:
-    return TooManyRequests(
-        "too many acknowledgements wait for the ack log, which cannot be written fast enough: send it again"
-    )

@@ -12,10 +12,10 @@ that its copies may go: of a ledger above the floor, only the owner that never w
 Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
 small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.
 
-Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on. A process that
-cannot serve an ack log refuses to read format 2, one that does not know pages refuses format 3. So it neither places
-the topic nor writes the record without what it does not know (hazards older-owner-and-ack-log and
-oversized-ledger-list).
+Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on, 4 from the first
+ledger of an ack log on that has changes about effects. A process that cannot serve an ack log refuses to read format 2,
+one that does not know pages refuses format 3, and so on. So it neither places the topic nor writes the record without
+what it does not know (hazards older-owner-and-ack-log and oversized-ledger-list).
 """
 
 import json
@@ -27,14 +27,18 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.process_version import ACKS_VERSION, PAGES_VERSION
+from oncelog.core.process_version import ACKS_VERSION, EFFECTS_VERSION, PAGES_VERSION
 
 FORMAT = 1
-#: The format of a topic record that lists an ack log, and of one that has or had pages.
+#: The format of a topic record that lists an ack log, of one that has or had pages, and of one whose ack log has or had
+#: changes about effects.
 FORMAT_WITH_ACKS = 2
 FORMAT_WITH_PAGES = 3
+FORMAT_WITH_EFFECTS = 4
 #: {format of a topic record: the lowest process version that can serve the topic}
-_VERSION_NEEDED = {FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION}
+_VERSION_NEEDED = {
+    FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION, FORMAT_WITH_EFFECTS: EFFECTS_VERSION,
+}  # fmt: skip
 #: The cursor that holds the dedup snapshots.
 DEDUP_CURSOR = "oncelog.dedup"
 
@@ -119,13 +123,15 @@ class TopicRecord:
         floor = pages[0].first if pages else ledgers[0].ledger_id
         return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
-    def with_ack_ledger(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> "TopicRecord":
+    def with_ack_ledger(
+        self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False
+    ) -> "TopicRecord":
         """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard
-        older-owner-and-ack-log). instead: as in `with_ledger`."""
+        older-owner-and-ack-log). So does the first one with changes about effects. instead: as in `with_ledger`."""
         if self.acks and ledger_id <= self.acks[-1]:
             raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack log, {self.acks[-1]}")
         acks = (*_without_last(self.acks, instead), ledger_id)
-        return replace(self, acks=acks, format=max(self.format, FORMAT_WITH_ACKS))
+        return replace(self, acks=acks, format=max(self.format, FORMAT_WITH_EFFECTS if effects else FORMAT_WITH_ACKS))
 
     def without_first_acks(self, count: int) -> "TopicRecord":
         if count >= len(self.acks):
@@ -190,7 +196,7 @@ def decode_topic(data: bytes) -> TopicRecord:
         fields = parse_json(data)
         form = number(fields, "format")
         if form not in _VERSION_NEEDED:
-            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_PAGES}")
+            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_EFFECTS}")
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))

@@ -11,6 +11,12 @@ its fields (`formats.packed_fields`). The first record of a snapshot is HEAD.
     4 REDELIVERIES  number, messages as in an entry of the ack log
     5 DEAD_LETTERS  number, count, then index, topic UUID, sequence of each
     6 BLOCK         number, block, form, count of indexes, bytes (`roaring_blocks`)
+    7 REDO          number, redo index; only behind a seek that wants effects redone
+    8 EFFECTS       number, replaced, UUID of the store, effect, known from, forgotten below, mark_delete of what was
+                    consumed; only of a bound subscription
+    9 CONSUMED      number, block of what was consumed, as in BLOCK
+
+The format is 2 if the snapshot has a record with a tag from 7 on, otherwise 1.
 
 A delta has the blocks that changed since the snapshot before; `replaced` says that no former block counts, as after a
 seek. Blocks below mark_delete are dropped, and everything else of a subscription is complete in its records.
@@ -25,7 +31,8 @@ from sys import intern
 
 from oncelog.core.acks.ack_format import read_redeliveries, read_type, write_redeliveries
 from oncelog.core.acks.ack_set import AckSet
-from oncelog.core.acks.ack_state import DeadLetterPosition, SubscriptionsState, SubscriptionState
+from oncelog.core.acks.ack_state import DeadLetterPosition, EffectsBinding, SubscriptionsState, SubscriptionState
+from oncelog.core.acks.consumed import Consumed
 from oncelog.core.acks.roaring_blocks import BLOCK_BITS, Block, BlockForm, check_block
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer
@@ -33,6 +40,7 @@ from oncelog.core.formats.packed_fields import FieldReader, FieldWriter
 from oncelog.core.ids import Generation, Position, SeekEpoch, SubscriptionNumber, TopicId
 
 FORMAT = 1
+FORMAT_WITH_EFFECTS = 2
 #: A chunk ends before this size, as those of producers do.
 CHUNK_BYTES = 256 * 1024
 _CHUNK = Struct("<qII")
@@ -47,6 +55,9 @@ class _Tag(IntEnum):
     REDELIVERIES = 4
     DEAD_LETTERS = 5
     BLOCK = 6
+    REDO = 7
+    EFFECTS = 8
+    CONSUMED = 9
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------------
@@ -71,15 +82,17 @@ def encode_subscriptions(number: int, state: SubscriptionsState, *, base: bool) 
 
 
 def _records(state: SubscriptionsState, *, base: bool) -> Iterator[bytes]:
+    written = state.subscriptions if base else state.dirty
+    effects = any(each.redo_epoch or each.binding for each in map(state.subscriptions.__getitem__, written))
     head = _record(_Tag.HEAD)
-    head.number(FORMAT)
+    head.number(FORMAT_WITH_EFFECTS if effects else FORMAT)
     head.number(state.next_number)
     head.number(state.given_up)
     yield bytes(head.data)
     if not base:
         for number in state.deleted:
             yield bytes(_record(_Tag.DELETED, number).data)
-    for number in state.subscriptions if base else state.dirty:
+    for number in written:
         yield from _subscription_records(state.subscriptions[number], base=base)
 
 
@@ -123,8 +136,27 @@ def _subscription_records(each: SubscriptionState, *, base: bool) -> Iterator[by
             writer.id(place.topic_id)
             writer.number(place.sequence)
         yield bytes(writer.data)
-    for block in each.acks.blocks(changed=not (base or each.acks.replaced)):
-        writer = _record(_Tag.BLOCK, each.number)
+    yield from _block_records(_Tag.BLOCK, each.number, each.acks, base=base)
+    if each.redo_epoch:
+        writer = _record(_Tag.REDO, each.number)
+        writer.number(each.redo_index)
+        yield bytes(writer.data)
+    if each.binding is not None:
+        consumed = each.binding.consumed
+        writer = _record(_Tag.EFFECTS, each.number)
+        writer.number(base or consumed.set.replaced)
+        writer.id(each.binding.store_id)
+        writer.text(each.binding.effect)
+        writer.number(consumed.known_from)
+        writer.number(consumed.forgotten_below)
+        writer.number(consumed.set.mark_delete)
+        yield bytes(writer.data)
+        yield from _block_records(_Tag.CONSUMED, each.number, consumed.set, base=base)
+
+
+def _block_records(tag: _Tag, number: int, acks: AckSet, *, base: bool) -> Iterator[bytes]:
+    for block in acks.blocks(changed=not (base or acks.replaced)):
+        writer = _record(tag, number)
         writer.number(block.number)
         writer.number(block.form)
         writer.number(block.count)
@@ -137,11 +169,19 @@ def _subscription_records(each: SubscriptionState, *, base: bool) -> Iterator[by
 
 @dataclass(slots=True)
 class _Restored:
-    """A subscription of which the blocks are still apart."""
+    """A subscription of which the blocks are still apart. consumed_below: mark_delete of what was consumed."""
 
     state: SubscriptionState
     mark_delete: int
     blocks: dict[int, Block] = field(default_factory=dict)
+    consumed_below: int = 0
+    consumed: dict[int, Block] = field(default_factory=dict)
+
+    def whole(self) -> SubscriptionState:
+        self.state.acks = AckSet.of_blocks(self.mark_delete, self.blocks.values())
+        if self.state.binding is not None:
+            self.state.binding.consumed.set = AckSet.of_blocks(self.consumed_below, self.consumed.values())
+        return self.state
 
 
 def restore_subscriptions(chunks: Sequence[Buffer], position: Position) -> SubscriptionsState:
@@ -158,8 +198,7 @@ def restore_subscriptions(chunks: Sequence[Buffer], position: Position) -> Subsc
             _read_record(reader, state, found)
         reader.end()
     for each in found.values():
-        each.state.acks = AckSet.of_blocks(each.mark_delete, each.blocks.values())
-        state.restore(each.state)
+        state.restore(each.whole())
     return state
 
 
@@ -167,8 +206,9 @@ def _read_record(reader: FieldReader, state: SubscriptionsState, found: dict[Sub
     tag = reader.number()
     if tag == _Tag.HEAD:
         form = reader.number()
-        if form != FORMAT:
-            raise CorruptEntry(f"subscriptions in format {form}; this version reads format {FORMAT}")
+        if form not in (FORMAT, FORMAT_WITH_EFFECTS):
+            known = f"formats {FORMAT} and {FORMAT_WITH_EFFECTS}"
+            raise CorruptEntry(f"subscriptions in format {form}; this version reads {known}")
         state.next_number = SubscriptionNumber(reader.number())
         state.given_up = reader.number()
         return
@@ -188,6 +228,13 @@ def _read_record(reader: FieldReader, state: SubscriptionsState, found: dict[Sub
     elif tag == _Tag.BLOCK:
         block = _read_block(reader)
         found[number].blocks[block.number] = block
+    elif tag == _Tag.REDO:
+        found[number].state.redo_index = reader.number()
+    elif tag == _Tag.EFFECTS:
+        _read_effects(reader, found[number])
+    elif tag == _Tag.CONSUMED:
+        block = _read_block(reader)
+        found[number].consumed[block.number] = block
     else:
         raise CorruptEntry(f"a record of subscriptions has tag {tag}, which this version does not support")
 
@@ -210,7 +257,17 @@ def _read_subscription(
         ),
         mark_delete,
         {} if replaced or former is None else former.blocks,
+        consumed={} if former is None else former.consumed,
     )  # fmt: skip
+
+
+def _read_effects(reader: FieldReader, restored: _Restored) -> None:
+    if reader.number():
+        restored.consumed.clear()
+    store_id, effect = reader.id(), reader.text()
+    consumed = Consumed(reader.number(), forgotten_below=reader.number())
+    restored.state.binding = EffectsBinding(store_id, effect, consumed)
+    restored.consumed_below = reader.number()
 
 
 def _read_block(reader: FieldReader) -> Block:

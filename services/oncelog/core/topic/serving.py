@@ -25,7 +25,7 @@ from oncelog.core.chain.ownership import Ownership
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.formats.topic_record import FORMAT_WITH_EFFECTS, LedgerLink
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
@@ -145,6 +145,7 @@ class Serving:
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
             given_up=taken.acks_given_up,
+            effects_known=lambda: ownership.record.format >= FORMAT_WITH_EFFECTS,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
         self.subscriptions = Subscriptions(
@@ -247,7 +248,8 @@ class Serving:
 
     def _link_acks(self, ledger_id: LedgerId) -> None:
         last = self._ownership.record.acks[-1:]
-        self._ownership.link_acks(ledger_id, instead=self._empty_one(last, self.acks.ledgers))
+        instead = self._empty_one(last, self.acks.ledgers)
+        self._ownership.link_acks(ledger_id, instead=instead, effects=self.acks.effects_wanted)
 
     def _empty_one(self, last: Sequence[LedgerId], ledgers: ManagedLedger) -> LedgerId | None:
         """The last ledger of a list, if it was closed without an entry: takeovers and failed writes leave such ones.

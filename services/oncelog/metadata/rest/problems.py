@@ -55,6 +55,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.ConsumerFenced: (409, "Consumer fenced"),
     errors.SubscriptionGone: (410, "Subscription gone"),
     errors.SubscriptionTypeMismatch: (409, "Subscription type mismatch"),
+    errors.EffectsError: (409, "Effects contradict the log"),
     errors.StaleSeekEpoch: (409, "Subscription sought"),
     errors.ClientClosed: (409, "Client closed"),
     errors.LimitReached: (409, "Limit reached"),

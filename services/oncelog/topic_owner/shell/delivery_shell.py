@@ -34,6 +34,7 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.topic_events.events import TopicEvent
@@ -47,7 +48,7 @@ from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
 from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 
 #: What a connected consumer gets, besides the answers to its calls.
-Report = DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
+Report = DeliverMessages | AnswerAck | AnswerEffects | RecallMessages | ConsumerActive | SubscriptionSought
 
 
 class ConsumerSink(Protocol):
@@ -96,7 +97,7 @@ class DeliveryShell:
             AnswerAdmin: self._answer_admin,
             EndConsumer: self._end,
             ReadMessages: self._read,
-            **dict.fromkeys((DeliverMessages, AnswerAck, RecallMessages), self._report),
+            **dict.fromkeys((DeliverMessages, AnswerAck, AnswerEffects, RecallMessages), self._report),
             **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
             MessagesEvicted: self._count_evicted,
             ResolveDeadLetterTopic: dead_letters.resolve,
@@ -167,7 +168,8 @@ class DeliveryShell:
 
     def _report(self, effect: Report | AnswerSeek) -> None:
         proof_age_ms = (time.monotonic() - self._proofs.proved_at) * 1000
-        match self._gate.report(effect, delivers=isinstance(effect, DeliverMessages), proof_age_ms=proof_age_ms):
+        delivers = isinstance(effect, DeliverMessages | AnswerEffects)
+        match self._gate.report(effect, delivers=delivers, proof_age_ms=proof_age_ms):
             case GateVerdict.SEND:
                 self._send(effect)
             case GateVerdict.PROVE:

@@ -1,7 +1,8 @@
-"""Whether a topic may get its first subscription: all processes must know the ack log that it begins (hazard
-older-owner-and-ack-log)."""
+"""Whether a topic may get its first subscription, or its first effects: all processes must know what its ack log then
+contains (hazard older-owner-and-ack-log)."""
 
 from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.formats.topic_record import FORMAT_WITH_EFFECTS
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
@@ -15,12 +16,20 @@ async def until_acks_are_known(runner: TopicRunner) -> None:
     Raises ServiceUnavailable, which names the older processes; StoreUnavailable.
     """
     serving = runner.core.serving
-    if serving is not None and serving.acks.state.ever_used:
-        return
-    older = await runner.parts.ledgers.too_old_for_acks()
+    if serving is None or not serving.acks.state.ever_used:
+        _refuse(runner, await runner.parts.ledgers.too_old_for_acks(), "subscription", "subscriptions")
+
+
+async def until_effects_are_known(runner: TopicRunner) -> None:
+    """Return once the topic has effects, or all registered processes know what they are. Raises the same."""
+    if runner.core.ownership.record.format < FORMAT_WITH_EFFECTS:
+        _refuse(runner, await runner.parts.ledgers.too_old_for_effects(), "store of effects", "effects")
+
+
+def _refuse(runner: TopicRunner, older: list[str], wanted: str, known: str) -> None:
     if older:
         named = ", ".join(older[:NAMED_MAX])
         rest = f" and {len(older) - NAMED_MAX} more" if len(older) > NAMED_MAX else ""
         raise ServiceUnavailable(
-            f"topic {runner.name} gets no subscription before all processes know subscriptions: upgrade {named}{rest}"
+            f"topic {runner.name} gets no {wanted} before all processes know {known}: upgrade {named}{rest}"
         )

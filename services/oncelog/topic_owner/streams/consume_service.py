@@ -34,6 +34,13 @@ from oncelog.core.delivery.events import (
     RoomReturned,
     Subscribed,
 )
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    EffectsAsked,
+    EffectsRequest,
+    RewindRequested,
+)
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, TooManyRequests
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, parse_topic
@@ -52,7 +59,7 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
+from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
@@ -198,8 +205,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)
-                case AckRequested() | NackRequested():
-                    self._acknowledge(request)
+                case AckRequested() | NackRequested() | EffectsAsked() | BindRequested() | RewindRequested():
+                    self._request(request)
                 case ConsumerDetached(consumer, lost):
                     attached = self._forget(consumer)
                     if attached is not None:
@@ -209,14 +216,15 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
     def is_full(self) -> bool:
         return self._unanswered > UNANSWERED_MAX or self._out.is_full or len(self._checks) > CHECKS_MAX
 
-    def _acknowledge(self, request: AckRequested | NackRequested) -> None:
+    def _request(self, request: AckRequested | NackRequested | EffectsRequest) -> None:
         attached = self._consumers.get(request.consumer)
         if attached is None:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerAck(request.consumer, request.request, _not_attached())))
             return
         attached.unanswered += 1
         self._unanswered += 1
-        self._trace.requested(attached.runner, request)
+        if isinstance(request, AckRequested | NackRequested):
+            self._trace.requested(attached.runner, request)
         attached.runner.post(request)
 
     def _seek(self, through: SeekThrough) -> None:
@@ -263,6 +271,9 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(opening.owner_epoch_seen)
         await until_acks_are_known(runner)
+        if opening.store_id:
+            check_part(opening.effect, field="effect")
+            await until_effects_are_known(runner)
         if opening.max_deliveries:
             letters = dead_letter_topic(parse_topic(runner.name), opening)
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
@@ -285,14 +296,14 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
 
     def reported(self, event: ReportedEvent) -> None:
         report = event.report
-        if isinstance(report, AnswerAck | DeliverMessages) and (attached := self._consumers.get(report.consumer)):
-            if isinstance(report, DeliverMessages):
-                self._trace.delivered(attached.runner, report)
-            else:
-                attached.unanswered -= 1
-                self._unanswered -= 1
+        if isinstance(report, AnswerAck | AnswerEffects) and (attached := self._consumers.get(report.consumer)):
+            attached.unanswered -= 1
+            self._unanswered -= 1
+            if isinstance(report, AnswerAck):
                 self._trace.answered(attached.runner, report)
-                self.give_room()
+            self.give_room()
+        elif isinstance(report, DeliverMessages) and (attached := self._consumers.get(report.consumer)):
+            self._trace.delivered(attached.runner, report)
         self._put(event)
 
     def ended(self, event: EndConsumer) -> None:

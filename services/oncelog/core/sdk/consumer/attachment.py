@@ -49,4 +49,6 @@ def opening_request(
         ack_timeout_ms=settings.ack_timeout_ms,
         owner_epoch_seen=owner_epoch_seen,
         properties=settings.properties,
+        store_id=settings.store_id,
+        effect=settings.effect,
     )

@@ -24,6 +24,7 @@ from oncelog.core.delivery.events import (
     StoredEntry,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import AnswerEffects, EffectsRequest, SubscriptionEffects
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Generation, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.owner_attempts import AttemptEffect, AttemptEvent, FailSession
@@ -50,6 +51,8 @@ class ConsumerSettings:
     dead_letter_topic: str = ""
     ack_timeout_ms: int = 0
     properties: tuple[tuple[str, str], ...] = ()
+    store_id: str = ""
+    effect: str = ""
     #: messages that wait here for the application, at most
     receive_window: int = RECEIVE_WINDOW
     requests_max: int = REQUESTS_MAX
@@ -69,7 +72,7 @@ class ConsumerSettings:
 
 OwnerReport = (
     AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | AnswerSeek
-    | EndConsumer
+    | AnswerEffects | EndConsumer
 )  # fmt: skip
 
 
@@ -124,11 +127,21 @@ class SeekWanted:
     redo: bool = False
 
 
-ConsumerEvent = OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | AttemptEvent
+@dataclass(frozen=True, slots=True)
+class EffectsWanted:
+    """Ask the present owner about the effects of the subscription's messages; the consumer in it does not count.
+    EffectsEnded follows. Nothing is repeated: whoever asks compares the log with a store, and does that again."""
+
+    asked: EffectsRequest
+
+
+ConsumerEvent = OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | AttemptEvent
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
-OwnerRequest = ConsumerOpening | FlowReported | AckRequested | NackRequested | SeekRequested | ConsumerDetached
+OwnerRequest = (
+    ConsumerOpening | FlowReported | AckRequested | NackRequested | SeekRequested | EffectsRequest | ConsumerDetached
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +220,14 @@ class SeekEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectsEnded:
+    """result: the answer to an EffectsAsked; None: what was asked for is durable."""
+
+    request: int
+    result: SubscriptionEffects | OncelogError | None
+
+
+@dataclass(frozen=True, slots=True)
 class SkipUnreadable:
     """No storage node can give these messages any more, and the application wants to go on: acknowledge them."""
 
@@ -217,5 +238,5 @@ class SkipUnreadable:
 
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
-    | SeekEnded | SkipUnreadable | FailSession
+    | SeekEnded | EffectsEnded | SkipUnreadable | FailSession
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 Acknowledgements are repeated on every new stream, in their order, until they are settled: a repeated one harms nothing.
 A seek is sent once, because a second one would void what was acknowledged after the first. If its answer is lost, its
-outcome is unknown, and the application decides. A seek that an owner refused is sent again: it was not written.
+outcome is unknown, and the application decides. A seek that an owner refused is sent again: it was not written. What is
+asked about effects is sent once, too.
 """
 
 from dataclasses import replace
@@ -10,9 +11,10 @@ from dataclasses import replace
 from oncelog.core import errors
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AckRequested, NackRequested, SeekRequested
+from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SeekEpoch, SubscriptionNumber
-from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, NackWanted, SeekEnded, SeekWanted
+from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, EffectsEnded, NackWanted, SeekEnded, SeekWanted
 from oncelog.core.sdk.consumer.index_set import IndexSet
 from oncelog.core.sdk.owner_attempts import StartSessionTimer, TimerKey, TimerKind, retry_pause_ms
 
@@ -31,6 +33,8 @@ class PendingRequests:
         self.seeks: dict[int, tuple[SeekWanted, bool]] = {}
         #: the requests of `acks` that the present stream has carried and that are unanswered on it
         self.sent: dict[int, None] = {}
+        #: the requests about effects that the present stream has carried
+        self.effects: dict[int, None] = {}
         #: covered by single acknowledgements in flight, and by cumulative ones
         self._acked = IndexSet()
         self._below = 0
@@ -44,7 +48,7 @@ class PendingRequests:
     @property
     def any_sent(self) -> bool:
         """Whether the present stream owes an answer."""
-        return bool(self.sent) or any(sent for _, sent in self.seeks.values())
+        return bool(self.sent or self.effects) or any(sent for _, sent in self.seeks.values())
 
     def refuse_more(self) -> errors.TooManyRequests | None:
         """Why no further request may be added; None: it may."""
@@ -90,14 +94,22 @@ class PendingRequests:
                 messages[request] = SeekRequested(request, number, seek.index, seek.redo)
         return [messages[request] for request in sorted(messages)]
 
-    def stream_lost(self) -> list[SeekEnded]:
-        """Acknowledgements are sent again on the next stream. The outcome of seeks is unknown."""
+    def stream_lost(self) -> list[SeekEnded | EffectsEnded]:
+        """Acknowledgements are sent again on the next stream. The outcome of other requests is unknown."""
         self.sent.clear()
         unknown = errors.DeadlineExceeded("the connection was lost, and the outcome of the seek is unknown")
         lost = [request for request, (_, sent) in self.seeks.items() if sent]
         for request in lost:
             del self.seeks[request]
-        return [SeekEnded(request, unknown) for request in lost]
+        effects = self._drain_effects(errors.DeadlineExceeded("the connection was lost, and the outcome is unknown"))
+        return [*(SeekEnded(request, unknown) for request in lost), *effects]
+
+    def effects_answered(self, request: int, result: SubscriptionEffects | OncelogError | None) -> list[EffectsEnded]:
+        return [EffectsEnded(request, result)] if self.effects.pop(request, 0) is None else []
+
+    def _drain_effects(self, error: OncelogError) -> list[EffectsEnded]:
+        requests, self.effects = self.effects, {}
+        return [EffectsEnded(request, error) for request in requests]
 
     def settle(self, request: int) -> Repeatable | None:
         """The acknowledgement was answered on the present stream. None: it is not pending."""
@@ -149,9 +161,10 @@ class PendingRequests:
         self._cover_anew()
         return [AckEnded(request, stale(seek_epoch)) for request in void]
 
-    def drain(self, error: OncelogError) -> list[AckEnded | SeekEnded]:
+    def drain(self, error: OncelogError) -> list[AckEnded | SeekEnded | EffectsEnded]:
         """The consumer is over."""
-        settled: list[AckEnded | SeekEnded] = [AckEnded(request, error) for request in self.acks]
+        settled: list[AckEnded | SeekEnded | EffectsEnded] = [AckEnded(request, error) for request in self.acks]
+        settled += self._drain_effects(error)
         settled += [SeekEnded(request, error) for request in self.seeks]
         self.acks.clear()
         self.seeks.clear()

@@ -26,6 +26,7 @@ Rules
   held any more.
 """
 
+from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -44,6 +45,7 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.attachment import Attachment, opening_request
@@ -53,6 +55,8 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
+    EffectsEnded,
+    EffectsWanted,
     HandOut,
     MessagesReady,
     MessagesWanted,
@@ -121,6 +125,8 @@ class ConsumerSession:
                 return self._ack_wanted(event)
             case SeekWanted():
                 return self._seek_wanted(event)
+            case EffectsWanted():
+                return self._effects_wanted(event)
             case MessagesWanted():
                 return self._hand_out(event.count_max)
         if self.state is ConsumerSessionState.CLOSED:
@@ -274,6 +280,9 @@ class ConsumerSession:
                 return self._sought(known, report.seek_epoch)
             case AnswerSeek():
                 return self._seek_answered(report)
+            case AnswerEffects():
+                self._progress.count += 1
+                return [*self.requests.effects_answered(report.request, report.effects)]
             case EndConsumer():
                 known.consumer = None
                 return self._ended(known, report.error)
@@ -390,6 +399,8 @@ class ConsumerSession:
 
     def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
         self._progress.count += 1
+        if answer.request in self.requests.effects:
+            return [*self.requests.effects_answered(answer.request, answer.error)]
         if answer.error is not None and answer.error.retriable:
             return [*self.requests.repeat_later(answer.request, self.opening.attempt)]
         settled = self.requests.settle(answer.request)
@@ -427,6 +438,16 @@ class ConsumerSession:
             return []
         return [SeekEnded(answer.call, answer.result)]
 
+    def _effects_wanted(self, event: EffectsWanted) -> list[ConsumerEffect]:
+        request, known = event.asked.request, self.attachment
+        if self.error is not None or known is None or known.consumer is None:
+            return [EffectsEnded(request, self.error or errors.ServiceUnavailable("the consumer is not attached now"))]
+        self.requests.effects[request] = None
+        return [self._to_owner(replace(event.asked, consumer=known.consumer)), *self._watch()]
+
+    def _watch(self) -> list[ConsumerEffect]:
+        return [self._progress.watch(self.opening.attempt)] if self._progress.before is None else []
+
     def _send(self) -> list[ConsumerEffect]:
         """Send what the present stream has not carried, and set a deadline for its answers."""
         known = self.attachment
@@ -435,9 +456,7 @@ class ConsumerSession:
         effects: list[ConsumerEffect] = [
             self._to_owner(request) for request in self.requests.unsent(known.consumer, known.number)
         ]
-        if effects and self._progress.before is None:
-            effects.append(self._progress.watch(self.opening.attempt))
-        return effects
+        return [*effects, *(self._watch() if effects else [])]
 
     def _timer_fired(self, key: TimerKey) -> list[ConsumerEffect]:
         if key.kind not in (TimerKind.REPEAT, TimerKind.ANSWER):

@@ -1,0 +1,129 @@
+"""What the consumers of one subscription ask about its effects: where the log is, and that the store is bound.
+
+    BindRequested -> EffectsBound in flight -> durable: answered, or refused if another store was written first
+                                            -> dropped: answered with a retriable error
+
+All consumers of a subscription keep its effects in the same store, or none does: one that keeps none would acknowledge
+messages without effects (hazard consumer-without-effects). Rewinds: see `seeking`.
+"""
+
+from dataclasses import dataclass
+
+from oncelog.core.acks.changes import EffectsBound
+from oncelog.core.delivery.acknowledging import refuse_epoch, refuse_generation
+from oncelog.core.delivery.consumers import ConnectedConsumer
+from oncelog.core.delivery.context import Context
+from oncelog.core.delivery.deliverable import LogRange
+from oncelog.core.delivery.events import (
+    AnswerAck,
+    ConsumerOpening,
+)
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    EffectsAsked,
+    RewindRequested,
+    SubscriptionEffects,
+)
+from oncelog.core.errors import ConsumerFenced, InvalidArgument, OncelogError, ServiceUnavailable, StoreMismatch
+
+#: Ranges of consumed messages in one answer, and of one rewind.
+EFFECTS_RANGES_MAX = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class BindToken:
+    """An EffectsBound in flight."""
+
+    consumer: ConnectedConsumer
+    request: int
+
+
+def refuse_store(context: Context, opening: ConsumerOpening) -> OncelogError | None:
+    """Why a consumer with this store must not attach; None: it may."""
+    binding, store = context.state.binding, (opening.store_id, opening.effect)
+    if bool(opening.store_id) != bool(opening.effect):
+        return InvalidArgument("a store of effects and the name of the effect are given together", field="effect")
+    if opening.store_id and opening.max_deliveries:
+        message = "the store of the effects decides on dead letters: max_deliveries must be 0"
+        return InvalidArgument(message, field="max_deliveries", limit=0)
+    if binding is not None and store != (binding.store_id, binding.effect):
+        found = f"effect {opening.effect} of store {opening.store_id}" if opening.store_id else "no store of effects"
+        return StoreMismatch(
+            f"the effects of the subscription are those of {binding.effect} in store {binding.store_id}; this consumer "
+            f"has {found}"
+        )
+    others = (each.opening for each in context.consumers.by_number.values())
+    if any((each.store_id, each.effect) != store for each in others if each.instance_id != opening.instance_id):
+        return StoreMismatch("the subscription has consumers that keep its effects elsewhere, or keep none")
+    return None
+
+
+class BoundEffects:
+    """Answers for one subscription."""
+
+    def __init__(self, context: Context, log: LogRange) -> None:
+        self._context = context
+        self._log = log
+
+    def ask(self, event: EffectsAsked) -> None:
+        state, binding = self._context.state, self._context.state.binding
+        consumed = [] if binding is None else binding.consumed.ranges(event.from_index, EFFECTS_RANGES_MAX + 1)
+        effects = SubscriptionEffects(
+            number=state.number,
+            store_id="" if binding is None else binding.store_id,
+            effect="" if binding is None else binding.effect,
+            seek_epoch=state.seek_epoch,
+            redo_epoch=state.redo_epoch,
+            redo_index=state.redo_index,
+            generation=state.generation,
+            mark_delete=state.mark_delete,
+            first_index=self._log.first_index,
+            next_index=self._log.next_index,
+            known_from=state.mark_delete if binding is None else binding.consumed.known_from,
+            forgotten_below=0 if binding is None else binding.consumed.forgotten_below,
+            consumed=tuple(consumed[:EFFECTS_RANGES_MAX]),
+            complete=len(consumed) <= EFFECTS_RANGES_MAX,
+        )
+        self._context.step.emit(AnswerEffects(event.consumer, event.request, effects))
+
+    def refusal(self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested) -> OncelogError | None:
+        """Why the request is void; None: it is not."""
+        if not consumer.opening.store_id:
+            return InvalidArgument("the consumer was attached without a store of effects", field="store_id")
+        if isinstance(event, RewindRequested) and not 1 <= len(event.ranges) <= EFFECTS_RANGES_MAX:
+            message = f"a rewind names 1 to {EFFECTS_RANGES_MAX} ranges, not {len(event.ranges)}"
+            return InvalidArgument(message, field="ranges", limit=EFFECTS_RANGES_MAX)
+        if isinstance(event, BindRequested) and event.forgotten_below > self._context.state.mark_delete:
+            message = f"messages from {self._context.state.mark_delete} on are not all acknowledged"
+            return InvalidArgument(message, field="forgotten_below", limit=self._context.state.mark_delete)
+        return refuse_epoch(self._context, event.seek_epoch) or refuse_generation(self._context, event.generation)
+
+    def bind(self, consumer: ConnectedConsumer, event: BindRequested) -> None:
+        """A request that was not refused."""
+        state, opening = self._context.state, consumer.opening
+        if state.binding is not None and state.binding.consumed.known_from >= event.forgotten_below:
+            self._answer(consumer, event.request, None)  # it is as asked for
+            return
+        change = EffectsBound(
+            state.number, event.seek_epoch, event.generation, opening.store_id, opening.effect, event.forgotten_below,
+            rebind=False,
+        )  # fmt: skip
+        self._context.append(change, BindToken(consumer, event.request))
+
+    def settled(self, token: BindToken) -> None:
+        """The change is durable, and the fold may have ignored it."""
+        binding, opening = self._context.state.binding, token.consumer.opening
+        error: OncelogError | None = None
+        if binding is None:
+            error = ConsumerFenced("the subscription was sought, or another consumer is active since")
+        elif (binding.store_id, binding.effect) != (opening.store_id, opening.effect):
+            error = refuse_store(self._context, opening)
+        self._answer(token.consumer, token.request, error)
+
+    def dropped(self, token: BindToken) -> None:
+        self._answer(token.consumer, token.request, ServiceUnavailable("the store was not bound: try again"))
+
+    def _answer(self, consumer: ConnectedConsumer, request: int, error: OncelogError | None) -> None:
+        if self._context.consumers.connected(consumer):
+            self._context.step.emit(AnswerAck(consumer.number, request, error))

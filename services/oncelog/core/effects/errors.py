@@ -1,0 +1,58 @@
+"""Errors of stores of effects. Each message names both places, the log's and the store's, and what helps."""
+
+from oncelog.core.errors import EffectsError, Retriable
+
+#: What applications may catch: `oncelog.errors` exports these names.
+__all__ = [
+    "EffectMisuse",
+    "EffectsFenced",
+    "RedoLost",
+    "StoreAhead",
+    "StoreBusy",
+    "StoreDiverged",
+    "StoreMissing",
+    "StoreNotTransactional",
+    "StoreSchemaTooNew",
+    "StoreTooOld",
+]
+
+
+class StoreBusy(Retriable):
+    """Another process holds the store; the message names it."""
+
+
+class EffectsFenced(Retriable):
+    """Another consumer has the store since: this one waits until it is active again."""
+
+
+class StoreMissing(EffectsError):
+    """The log knows the store of the effects, and the store has no row of them (hazard effects-table-dropped)."""
+
+
+class StoreTooOld(EffectsError):
+    """The store lacks effects of messages that the log has deleted or forgotten; details: position, first_index."""
+
+
+class StoreAhead(EffectsError):
+    """The store has effects of messages that the log does not have: the log was restored; details: position,
+    next_index."""
+
+
+class StoreDiverged(EffectsError):
+    """The store has the effects of another message at an index than the log has there: one of both was restored."""
+
+
+class RedoLost(EffectsError):
+    """The store knows a redo that the log does not know any more; details: redo_epoch of both."""
+
+
+class StoreSchemaTooNew(EffectsError):
+    """The tables in the store are of a later version of Oncelog than this one reads."""
+
+
+class StoreNotTransactional(EffectsError):
+    """The store does not roll back: position and effect could differ."""
+
+
+class EffectMisuse(EffectsError):
+    """The application's function would end the transaction of its effect, or use it after its end."""

@@ -1,0 +1,137 @@
+"""The store of an ordered source: one position, below which every message has taken effect.
+
+    wait for the grant -> wait for own acknowledgements -> ask the log -> claim the store -> compare
+        nothing is lost -> apply and acknowledge, until anything is unknown: then begin again
+        lost -> rewind, and begin again
+
+Rules
+- The log is asked before the store is read: what is acknowledged is in the store already, so nothing seems to be lost
+  that only was not applied yet (hazard store-read-first).
+- Own acknowledgements are answered before the log is asked (hazard acknowledgement-under-way).
+- The rank begins with the subscription's number, so a recreated subscription outranks the old one, whatever its
+  generations were (hazard recreated-subscription-outranked). Then comes the redo epoch, then the generation.
+- A lower rank never claims. A claim carries a fresh nonce; each apply names the nonce and the position that it expects,
+  so what is still under way from before the claim changes nothing (hazards position-without-claim and
+  plain-read-of-a-position).
+- A redo begins where the log says, not where the subscription is acknowledged (hazard redo-restored-to-before).
+- Only what consumers acknowledged can be lost (hazard skipped-message-rewound).
+- A bound subscription without its row in the store is an error, never a silent start (hazard effects-table-dropped).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.store_binding.events import SubscriptionEffects
+from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
+from oncelog.core.errors import StoreMismatch
+
+
+class Source(NamedTuple):
+    """What one row of a store is about. effect: the user's name of it. partition: -1 for a topic without partitions."""
+
+    effect: str
+    topic_id: str
+    partition: int
+
+
+class Rank(NamedTuple):
+    """Who may claim the store: the highest. All zero: nobody has claimed it yet."""
+
+    subscription_number: int
+    redo_epoch: int
+    generation: int
+
+
+def rank_of(effects: SubscriptionEffects) -> Rank:
+    return Rank(effects.number, effects.redo_epoch, effects.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """The row of a source. position: every message below it has taken effect. last_message: the id of the message at
+    position - 1; empty: unknown. claim: 32 hexadecimal digits, of who may write."""
+
+    rank: Rank
+    claim: str
+    position: int
+    last_message: str
+
+
+def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_id: str, claim: str) -> StoredPosition:
+    """The row that the consumer with this knowledge of the log writes, while it holds the row's lock.
+
+    Raises StoreMismatch, StoreMissing, Outranked.
+    """
+    if effects.store_id and effects.store_id != store_id:
+        raise StoreMismatch(
+            f"the effects of the subscription are in store {effects.store_id}, and this is store {store_id}: use that "
+            "database; if this one takes its place, run: oncelog effects rebind"
+        )
+    rank = rank_of(effects)
+    if stored is None:
+        if effects.store_id:
+            raise StoreMissing(
+                f"the log knows that store {store_id} has the effects of the subscription up to index "
+                f"{effects.mark_delete}, and the store has no row of them: restore the table, or empty your own tables "
+                "and run: oncelog effects redo"
+            )
+        return StoredPosition(rank, claim, effects.mark_delete, "")
+    if stored.rank > rank:
+        raise Outranked(stored.rank)
+    if stored.rank[:2] < rank[:2] and effects.redo_epoch:
+        return StoredPosition(rank, claim, effects.redo_index, "")
+    return StoredPosition(rank, claim, stored.position, stored.last_message)
+
+
+class Outranked(Exception):
+    """The store was claimed with a higher rank. `outranked_by` says what that means, once the log was asked again."""
+
+    def __init__(self, stored: Rank) -> None:
+        super().__init__(stored)
+        self.stored = stored
+
+
+def outranked_by(stored: Rank, effects: SubscriptionEffects) -> EffectsFenced | RedoLost | StoreAhead:
+    """effects: asked after the claim failed."""
+    if rank_of(effects) >= stored:
+        return EffectsFenced("another consumer of the subscription is active since, and has claimed the store")
+    if stored.subscription_number == effects.number and stored.redo_epoch > effects.redo_epoch:
+        return RedoLost(
+            f"the store was redone at seek epoch {stored.redo_epoch}, and the log knows a redo at "
+            f"{effects.redo_epoch} only: its ack log was given up or restored. To keep the store's position, run: "
+            "oncelog effects adopt; to redo, run: oncelog effects redo",
+            stored=stored.redo_epoch,
+            redo_epoch=effects.redo_epoch,
+        )
+    return StoreAhead(
+        f"the store was claimed by subscription {stored.subscription_number} with generation {stored.generation}, and "
+        f"the log knows subscription {effects.number} with generation {effects.generation}: the log was restored to an "
+        "older state. To keep the store's position, run: oncelog effects adopt"
+    )
+
+
+def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRange, ...]:
+    """The consumed messages whose effects the store does not have; empty: none.
+
+    effects: of before the claim, with what was consumed from the position on. Raises StoreAhead, StoreTooOld.
+    """
+    position = stored.position
+    if position > effects.next_index:
+        raise StoreAhead(
+            f"the store has effects up to index {position}, and the topic ends at {effects.next_index}: the log was "
+            "restored to an older state",
+            position=position,
+            next_index=effects.next_index,
+        )
+    parts = (IndexRange(max(first, position), last) for first, last in effects.consumed if last >= position)
+    found = tuple(parts)
+    if position < effects.forgotten_below or (found and found[0].first < effects.first_index):
+        raise StoreTooOld(
+            f"the store has effects up to index {position}; of the messages behind it, those below index "
+            f"{max(effects.first_index, effects.forgotten_below)} are not in the log any more: restore a newer backup, "
+            "or empty your own tables and run: oncelog effects redo",
+            position=position,
+            first_index=effects.first_index,
+        )
+    return found

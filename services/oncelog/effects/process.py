@@ -1,0 +1,207 @@
+"""Functions whose effects happen once: the decorator `process`, and `run` for a program of them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Generic, Literal, TypeVar, cast
+
+from oncelog.client.client import AsyncClient, connect, network_of
+from oncelog.client.consuming.subscribing import first_indexes
+from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.start_position import Place
+from oncelog.client.values.arguments import choice, integer
+from oncelog.client.values.messages import Message
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import EARLIEST
+from oncelog.core.names import TopicName, check_part, parse_topic
+from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.source import EffectsSource, SourceStatus
+from oncelog.effects.store import EffectsStore
+from oncelog.runtime.credentials import Token
+
+ConnectionT = TypeVar("ConnectionT")
+BATCH_MAX = 10_000
+_LOCAL_URL = "oncelog://127.0.0.1:6650"
+OrderedTypeName = Literal["exclusive", "failover"]
+_TYPES: dict[str, OrderedTypeName] = {"exclusive": "exclusive", "failover": "failover"}
+
+
+class Process(Generic[ConnectionT]):
+    """A function, the subscription whose messages it gets, and the store of its effects.
+
+    Attributes:
+        function: as it was given; calling the Process calls it.
+        statuses: {topic or partition: where it is}, while the process runs.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Awaitable[None] | None],
+        topic: str,
+        *,
+        subscription: str,
+        effects: EffectsStore[ConnectionT],
+        effect: str | None = None,
+        type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
+        start: Place = EARLIEST,
+        batch: int | None = None,
+    ) -> None:
+        """See `process`."""
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.topic = parse_topic(topic)
+        self.subscription = check_part(subscription, field="subscription")
+        self.effect = check_part(subscription if effect is None else effect, field="effect")
+        self.statuses: dict[str, SourceStatus] = {}
+        self._type = choice("type", _TYPES, type)
+        self._start = start
+        self._batch = 1 if batch is None else integer("batch", batch, 1, BATCH_MAX)
+        self._takes_batches = batch is not None
+        self._effects = effects
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    async def run(self, client: AsyncClient) -> None:
+        """Until it is cancelled. Raises what no repetition helps against: a final error of the log or of the store."""
+        topics = await first_indexes(network_of(client), self.topic, self._start, inclusive=False, timeout_ms=None)
+        async with asyncio.TaskGroup() as group:
+
+            def begin(topic: TopicName, first_index: int) -> None:
+                group.create_task(self._source(client, topic, first_index).run())
+
+            for topic, first_index in topics:
+                begin(topic, first_index)
+            if self.topic.partition is None and topics[0][0].partition is not None:
+                await self._follow(client, len(topics), begin)
+
+    async def _follow(self, client: AsyncClient, known: int, begin: Callable[[TopicName, int], None]) -> None:
+        """Partitions that the topic gets: from their first message."""
+
+        async def follow(counts: Any) -> None:
+            nonlocal known
+            for number in range(known, counts.now):
+                begin(replace(self.topic, partition=number), 0)
+            known = max(known, counts.now)
+
+        watch = PartitionWatch(self.topic, network_of(client), follow)
+        counts = await watch.begin(None)
+        await follow(counts)
+        watch.start(counts)
+        try:
+            await asyncio.get_running_loop().create_future()  # until it is cancelled
+        finally:
+            watch.end()
+
+    def _source(self, client: AsyncClient, topic: TopicName, first_index: int) -> EffectsSource[ConnectionT]:
+        async def attach(store_id: str) -> EffectsConsumer:
+            return await EffectsConsumer.attach(
+                client, topic, first_index, subscription=self.subscription, type_=self._type, store_id=store_id,
+                effect=self.effect,
+            )  # fmt: skip
+
+        source = EffectsSource(
+            client, attach, self._effects, self._call, topic=str(topic), subscription=self.subscription,
+            effect=self.effect, batch=self._batch,
+        )  # fmt: skip
+        self.statuses[str(topic)] = source.status
+        return source
+
+    def _call(self, messages: Sequence[Message], connection: ConnectionT) -> Awaitable[None] | None:
+        return self.function(messages if self._takes_batches else messages[0], connection)
+
+
+def process(
+    topic: str,
+    *,
+    subscription: str,
+    effects: EffectsStore[ConnectionT],
+    effect: str | None = None,
+    type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
+    start: Place = EARLIEST,
+    batch: int | None = None,
+) -> Callable[[Callable[..., Awaitable[None] | None]], Process[ConnectionT]]:
+    """Make a function whose writes to one store happen once for each message.
+
+        @oncelog.process("orders", subscription="billing", effects=SqlEffects(engine))
+        def book(message, connection):
+            connection.execute(insert(invoices).values(order=message.key, ...))
+
+    The function gets a message, or with `batch` a sequence of up to so many, and a connection of the store with an open
+    transaction, which it must neither commit nor roll back. It may run again for the same message, after a crash or an
+    error; the writes of one run are committed. Only the store is covered: a mail may be sent twice.
+
+    Args:
+        topic: as in `subscribe`; of a partitioned topic all partitions.
+        subscription: is created if it is missing, and belongs to this store and effect from then on.
+        effects: the store.
+        effect: the name of the effects in the store; None: the subscription's name. It keeps its position if the
+            subscription is deleted and created again.
+        type: "failover": further instances of the program wait until they are needed. "exclusive": they are refused.
+        start: where the subscription begins if it is created now.
+        batch: messages in one transaction, 1 to 10,000. After an error they run one by one.
+
+    Raises InvalidName, InvalidArgument.
+    """
+
+    def made(function: Callable[..., Awaitable[None] | None]) -> Process[ConnectionT]:
+        return Process(
+            function, topic, subscription=subscription, effects=effects, effect=effect, type=type, start=start,
+            batch=batch,
+        )  # fmt: skip
+
+    return made
+
+
+async def run_processes(client: AsyncClient, processes: Sequence[Process[Any]]) -> None:
+    """Run processes until one of them fails or this is cancelled. Raises the error of the first one that fails."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in processes:
+                group.create_task(each.run(client))
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+
+
+def first_of(group: BaseExceptionGroup[Any]) -> BaseException:
+    first = group.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def run(*processes: Process[Any], url: str | None = None, token: Token | None = None) -> None:
+    """Run processes in this program until SIGTERM or SIGINT: the transaction that is open ends, its messages are
+    acknowledged, and the connections are closed.
+
+    url: None: the environment variable ONCELOG_URL, or a cluster on this machine. Raises as `run_processes`.
+    """
+    if not processes or not all(isinstance(each, Process) for each in processes):
+        raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
+    address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
+    asyncio.run(_run_until_signal(processes, address, token))
+
+
+async def _run_until_signal(processes: Sequence[Process[Any]], url: str, token: Token | None) -> None:
+    task = cast("asyncio.Task[None]", asyncio.current_task())
+    ended_by_signal = False
+
+    def end() -> None:
+        nonlocal ended_by_signal
+        ended_by_signal = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    try:
+        async with await connect(url, token=token) as client:
+            await run_processes(client, processes)
+    except asyncio.CancelledError:
+        if not ended_by_signal:
+            raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,364 @@
+"""Effects in a database, by SQLAlchemy: the position of each source is in the transaction of its effects."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import Any, Generic, TypeVar, cast
+
+from sqlalchemy import Connection, Engine, Row, Update, insert, literal, select, text, update
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
+from oncelog.core.effects.ordered import Rank, Source, StoredPosition
+from oncelog.core.errors import EffectsError, InvalidArgument, StoreUnavailable
+from oncelog.effects.sql_tables import ORDERED, READS_FROM, SCHEMA_VERSION, EffectsTables, check_schema
+from oncelog.effects.store import ClaimLost, SourceNames
+from oncelog.effects.transaction_guard import guarded
+
+STALL_TIMEOUT_S = 30.0
+_DIALECTS = ("postgresql", "sqlite")
+_PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
+#: The function may run again: serialization failures, deadlocks, servers that end, start, or are full or read-only.
+_TRY_AGAIN = ("40001", "40P01", "57P01", "57P02", "57P03", "25006", "53300", "08")
+#: Text of SQLite for a lock that another connection holds.
+_LOCKED = "locked"
+ConnectionT = TypeVar("ConnectionT", Connection, AsyncConnection)
+ResultT = TypeVar("ResultT")
+
+
+class SqlEffects(Generic[ConnectionT]):
+    """A store of effects in PostgreSQL 13 or later, or SQLite 3.35 or later.
+
+    Args:
+        engine: of SQLAlchemy 2; functions of an Engine get a Connection, and run in a thread of their own; functions of
+            an AsyncEngine get an AsyncConnection.
+        schema: where the tables are; None: the engine's default.
+        prefix: of the tables' names.
+        create_tables: whether missing tables are created at the first claim. Otherwise: `oncelog effects ddl`.
+        stall_timeout: seconds after which PostgreSQL ends the transaction of a process that does nothing, so that
+            another one can claim the source.
+
+    Raises InvalidArgument.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine,
+        *,
+        schema: str | None = None,
+        prefix: str = "oncelog",
+        create_tables: bool = True,
+        stall_timeout: float = STALL_TIMEOUT_S,
+    ) -> None:
+        if engine.dialect.name not in _DIALECTS:
+            message = f"{engine.dialect.name} is not supported: use one of {', '.join(_DIALECTS)}"
+            raise InvalidArgument(message, field="engine")
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidArgument("a prefix has 1 to 41 characters of a-z 0-9 _", field="prefix", limit=41)
+        if not 0.1 <= stall_timeout <= 86_400:
+            raise InvalidArgument("stall_timeout is 0.1 to 86,400 seconds", field="stall_timeout", limit=86_400)
+        self.tables = EffectsTables(schema=schema, prefix=prefix)
+        self._engine = engine
+        self._create_tables = create_tables
+        self._stall_ms = int(stall_timeout * 1000)
+        self._is_sqlite = engine.dialect.name == "sqlite"
+        self._store_id = ""
+        self._checking = asyncio.Lock()
+        self._threads = None if isinstance(engine, AsyncEngine) else ThreadPoolExecutor(thread_name_prefix="effects")
+
+    @property
+    def place(self) -> str:
+        """For messages: the database, without its password."""
+        return self._engine.url.render_as_string(hide_password=True)
+
+    # --- EffectsStore -------------------------------------------------------------------------------------------------
+
+    async def store_id(self) -> str:
+        async with self._checking:
+            if not self._store_id:
+                if self._create_tables:
+                    try:
+                        await self._transact(self._create)
+                    except StoreUnavailable:
+                        await self._transact(self._create)  # another process has created them at the same time
+                nonce = uuid.uuid4().hex
+                try:
+                    await self._transact(lambda connection: self._probe(connection, nonce))
+                except _RolledBack:
+                    pass
+                self._store_id = await self._transact(lambda connection: self._checked(connection, nonce))
+            return self._store_id
+
+    async def claim(
+        self, source: Source, names: SourceNames, decide: Callable[[StoredPosition | None], StoredPosition]
+    ) -> StoredPosition:
+        return await self._transact(lambda connection: self._claim(connection, source, names, decide))
+
+    async def apply(
+        self,
+        source: Source,
+        claimed: StoredPosition,
+        following: StoredPosition,
+        run: Callable[[ConnectionT], Awaitable[None] | None],
+    ) -> None:
+        step = self._advance(source, claimed, following)
+        if isinstance(self._engine, AsyncEngine):
+            await self._apply_async(
+                self._engine, step, following, source, cast("Callable[[AsyncConnection], Any]", run)
+            )
+        else:
+            engine, loop = self._engine, asyncio.get_running_loop()
+            sync_run = cast("Callable[[Connection], Any]", run)
+            await loop.run_in_executor(
+                self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run)
+            )
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    async def _transact(self, work: Callable[[Connection], ResultT]) -> ResultT:
+        """One short transaction of ours. Raises StoreUnavailable, StoreBusy, and what `work` raises."""
+        try:
+            if isinstance(self._engine, AsyncEngine):
+                async with self._engine.connect() as connection:
+                    result = await connection.run_sync(self._begun(work))
+                    await connection.commit()
+                    return result
+            engine, loop = self._engine, asyncio.get_running_loop()
+
+            def in_thread() -> ResultT:
+                with engine.connect() as connection:
+                    result = self._begun(work)(connection)
+                    connection.commit()
+                    return result
+
+            return await loop.run_in_executor(self._threads, in_thread)
+        except SQLAlchemyError as error:
+            raise self._unavailable(error) from error
+
+    def _begun(self, work: Callable[[Connection], ResultT]) -> Callable[[Connection], ResultT]:
+        def run(connection: Connection) -> ResultT:
+            if self._is_sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            return work(connection)
+
+        return run
+
+    def _apply_sync(
+        self,
+        engine: Engine,
+        step: Callable[[Connection], None],
+        following: StoredPosition,
+        source: Source,
+        run: Callable[[Connection], Any],
+    ) -> None:
+        with self._translated(), engine.connect() as connection:
+            try:
+                self._begun(step)(connection)
+                with _functions_errors(), guarded(connection):
+                    run(connection)
+                self._check(connection, source, following)
+                connection.commit()
+            except BaseException:
+                _abandon(connection)
+                raise
+
+    async def _apply_async(
+        self,
+        engine: AsyncEngine,
+        step: Callable[[Connection], None],
+        following: StoredPosition,
+        source: Source,
+        run: Callable[[AsyncConnection], Any],
+    ) -> None:
+        with self._translated():
+            async with engine.connect() as connection:
+                try:
+                    await connection.run_sync(self._begun(step))
+                    with _functions_errors(), guarded(cast("Connection", connection.sync_connection)):
+                        result = run(connection)
+                        if isawaitable(result):
+                            await result
+                    await connection.run_sync(lambda sync: self._check(sync, source, following))
+                    await connection.commit()
+                except BaseException:
+                    await connection.run_sync(_abandon)
+                    raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the function are raised as they are, unless the database asks to try again; all others leave the
+        outcome unknown."""
+        try:
+            yield
+        except _FromFunctionError as failed:
+            original = failed.original
+            if isinstance(original, DBAPIError) and _may_try_again(original):
+                raise self._unavailable(original) from original
+            raise original from original.__cause__
+        except SQLAlchemyError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: SQLAlchemyError) -> StoreUnavailable | StoreBusy | EffectsError:
+        if self._is_sqlite and isinstance(error, OperationalError) and _LOCKED in str(error.orig):
+            return StoreBusy(f"{self.place}: another process has locked the database: {error.orig}")
+        return StoreUnavailable(f"{self.place}: {error}")
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _create(self, connection: Connection) -> None:
+        """Nothing, if all is there."""
+        self.tables.metadata.create_all(connection)
+        meta = self.tables.meta
+        if connection.execute(select(meta.c.one)).first() is None:
+            values = {"schema_version": SCHEMA_VERSION, "reads_from": READS_FROM, "store_id": uuid.uuid4().hex}
+            connection.execute(insert(meta).values(one=1, **values))
+
+    def _probe(self, connection: Connection, nonce: str) -> None:
+        connection.execute(update(self.tables.meta).values(probe=nonce))
+        raise _RolledBack
+
+    def _checked(self, connection: Connection, nonce: str) -> str:
+        row = connection.execute(select(self.tables.meta)).one()
+        check_schema(row.schema_version, row.reads_from)
+        if row.probe == nonce:
+            raise StoreNotTransactional(
+                f"{self.place} keeps what was rolled back, so position and effect could differ: do not use an engine "
+                "with isolation level AUTOCOMMIT"
+            )
+        if self._is_sqlite and connection.exec_driver_sql("PRAGMA synchronous").scalar_one() < 2:
+            raise StoreNotTransactional(f"{self.place}: PRAGMA synchronous must be FULL or EXTRA")
+        return str(row.store_id)
+
+    def _claim(
+        self,
+        connection: Connection,
+        source: Source,
+        names: SourceNames,
+        decide: Callable[[StoredPosition | None], StoredPosition],
+    ) -> StoredPosition:
+        effects = self.tables.effects
+        self._limit_stall(connection)
+        row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
+        decided = decide(None if row is None else _position_of(row))
+        values = {**_values_of(decided), "topic": names.topic, "subscription": names.subscription}
+        if row is None:
+            key = {"effect": source.effect, "topic_id": source.topic_id, "partition_no": source.partition}
+            connection.execute(insert(effects).values(**key, **values, kind=ORDERED))
+        else:
+            connection.execute(update(effects).where(effects.c.id == row.id).values(**values))
+        return decided
+
+    def _advance(
+        self, source: Source, claimed: StoredPosition, following: StoredPosition
+    ) -> Callable[[Connection], None]:
+        effects = self.tables.effects
+        statement: Update = (
+            update(effects)
+            .where(*self._of(source), effects.c.claim == claimed.claim, effects.c.position == claimed.position)
+            .values(position=following.position, last_message=following.last_message, applied=effects.c.applied + 1)
+        )
+
+        def step(connection: Connection) -> None:
+            self._limit_stall(connection)
+            if connection.execute(statement).rowcount != 1:
+                raise ClaimLost
+
+        return step
+
+    def _limit_stall(self, connection: Connection) -> None:
+        """A process that is stopped with the row locked must not block the next one for ever, and a commit that was
+        answered must be durable."""
+        if self._is_sqlite:
+            return
+        connection.execute(
+            text(
+                "SELECT set_config('idle_in_transaction_session_timeout', :stall, true), "
+                "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
+                "ELSE current_setting('synchronous_commit') END, true)"
+            ),
+            {"stall": str(self._stall_ms)},
+        )
+
+    def _check(self, connection: Connection, source: Source, following: StoredPosition) -> None:
+        """A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a
+        word (hazard swallowed-error-committed)."""
+        effects = self.tables.effects
+        try:
+            found = connection.execute(select(effects.c.position).where(*self._of(source))).scalar_one()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            raise EffectMisuse(
+                "the function has caught an error of the database, after which the whole transaction can only be "
+                "rolled back: let it raise, or use connection.begin_nested() around what may fail"
+            ) from error
+        if found != following.position:
+            raise EffectMisuse("the function has changed the position of its effect")
+
+    def _of(self, source: Source) -> tuple[Any, ...]:
+        columns = self.tables.effects.c
+        return (
+            columns.effect == literal(source.effect),
+            columns.topic_id == literal(source.topic_id),
+            columns.partition_no == literal(source.partition),
+        )
+
+
+class _RolledBack(Exception):
+    """Ends the probe, so that it is rolled back."""
+
+
+class _FromFunctionError(Exception):
+    """What the application's function raised."""
+
+    def __init__(self, original: Exception) -> None:
+        super().__init__(original)
+        self.original = original
+
+
+def _abandon(connection: Connection) -> None:
+    """Roll back. SQLAlchemy takes a transaction whose commit was refused for ended. It would give the connection to the
+    next user, who would commit what was written."""
+    transaction = connection.get_transaction()
+    try:
+        if transaction is not None and transaction.is_active:
+            transaction.rollback()
+        elif not connection.invalidated and (dbapi := connection.connection.dbapi_connection) is not None:
+            dbapi.rollback()
+    except Exception:  # noqa: BLE001  # of the driver: the connection is of no use, so the server rolls back
+        connection.invalidate()
+
+
+@contextmanager
+def _functions_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _FromFunctionError(error) from error
+
+
+def _may_try_again(error: DBAPIError) -> bool:
+    """Whether the database says that the transaction could not be carried out now."""
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return error.connection_invalidated or state.startswith(_TRY_AGAIN) or _LOCKED in str(error.orig)
+
+
+def _position_of(row: Row[Any]) -> StoredPosition:
+    rank = Rank(row.subscription_no, row.redo_epoch, row.generation)
+    return StoredPosition(rank, row.claim, row.position, row.last_message)
+
+
+def _values_of(stored: StoredPosition) -> dict[str, object]:
+    return {
+        "subscription_no": stored.rank.subscription_number,
+        "redo_epoch": stored.rank.redo_epoch,
+        "generation": stored.rank.generation,
+        "claim": stored.claim,
+        "position": stored.position,
+        "last_message": stored.last_message,
+    }

@@ -1,0 +1,46 @@
+"""What a store of effects does for a source; `SqlEffects` is one."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from oncelog.core.effects.ordered import Source, StoredPosition
+
+ConnectionT_co = TypeVar("ConnectionT_co", covariant=True)
+
+
+class SourceNames(NamedTuple):
+    """For people who look at the store. topic: its full name."""
+
+    topic: str
+    subscription: str
+
+
+class ClaimLost(Exception):
+    """The row does not have the claim or the position that an apply named: nothing was written."""
+
+
+class EffectsStore(Protocol[ConnectionT_co]):
+    """ConnectionT_co: what the application's function gets."""
+
+    async def store_id(self) -> str:
+        """32 hexadecimal digits, the same for ever. Raises StoreUnavailable, and why the store is of no use."""
+
+    async def claim(
+        self, source: Source, names: SourceNames, decide: Callable[[StoredPosition | None], StoredPosition]
+    ) -> StoredPosition:
+        """In one transaction: lock the row of the source, decide, and write. What `decide` raises ends it, and nothing
+        is written. Waits for every transaction of the source that is under way. Raises StoreUnavailable, StoreBusy."""
+
+    async def apply(
+        self,
+        source: Source,
+        claimed: StoredPosition,
+        following: StoredPosition,
+        run: Callable[[ConnectionT_co], Awaitable[None] | None],
+    ) -> None:
+        """In one transaction: if the row has the claim and the position of `claimed`, write the position of
+        `following`, run the application's function, and commit.
+
+        Raises ClaimLost; StoreUnavailable, after which the outcome is unknown; EffectMisuse; what `run` raises. After
+        all but the second one, nothing was written.
+        """

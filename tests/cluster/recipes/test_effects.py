@@ -1,0 +1,58 @@
+"""The program of docs/effects.md: its effects happen once, although it is killed, the topic moves, and the database is
+restored from a backup."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, running
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+ORDERS = 240
+
+
+def invoices(path: Path) -> list[tuple[str, int]]:
+    with closing(sqlite3.connect(path)) as database:
+        if not database.execute("select 1 from sqlite_master where name = 'invoices'").fetchone():
+            return []
+        return database.execute("select order_key, cents from invoices order by rowid").fetchall()
+
+
+@pytest.mark.hazard("gap-passed-over", "half-an-effect")
+async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """In the order of the topic. What the restored database lacks takes effect again, and nothing else does."""
+    producer = await client.create_producer("orders")
+    wanted = [(f"order-{n}", n) for n in range(ORDERS)]
+    await producer.send_many([b'{"cents": %d}' % n for n in range(ORDERS)], keys=[key.encode() for key, _ in wanted])
+    database, backup = programs.directory / "shop.db", programs.directory / "backup.db"
+    url = f"sqlite:///{database}"
+    await programs.killed_often(lambda: programs.start("book.py", url), lambda: len(invoices(database)), ORDERS)
+    shutil.copy(database, backup)
+    saved = len(invoices(backup))
+    async with running(programs.start("book.py", url)) as booking:
+        await booking.reaches(lambda: len(invoices(database)) > saved, "an invoice behind the backup")
+        await cluster.kill(await cluster.owner_of("orders"))
+        await booking.reaches(lambda: len(invoices(database)) == ORDERS, "all invoices")
+
+        async def acknowledged() -> bool:
+            found = (await cluster.stats("orders")).get("subscriptions", {}).get("billing", {})
+            return int(found.get("msg_backlog", -1)) == 0
+
+        await until(acknowledged, DEADLINE_S, every_s=0.1, waiting_for="the acknowledgements")
+    assert invoices(database) == wanted
+    for name in ("shop.db", "shop.db-journal"):
+        (programs.directory / name).unlink(missing_ok=True)
+    shutil.copy(backup, database)
+    assert len(invoices(database)) == saved
+    async with running(programs.start("book.py", url)) as booking:
+        await booking.reaches(lambda: len(invoices(database)) >= ORDERS, "what the backup lacks")
+        await producer.send(b'{"cents": 0}', key="last")
+        await booking.reaches(lambda: invoices(database)[-1] == ("last", 0), "a new order")
+    assert invoices(database)[:-1] == wanted

@@ -1,0 +1,1 @@
+"""Stores of effects, with real databases."""

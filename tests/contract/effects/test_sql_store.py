@@ -1,0 +1,292 @@
+"""A store of effects in a real database: who claims it, and what is committed together."""
+
+import asyncio
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional, StoreSchemaTooNew
+from oncelog.core.effects.ordered import StoredPosition
+from oncelog.core.errors import InvalidArgument, StoreUnavailable
+from oncelog.effects.sql_store import SqlEffects
+from oncelog.effects.store import ClaimLost
+from oncelog.effects.transaction_guard import ends_transaction
+from tests.contract.effects.sql_database import FIRST, NAMES, SOURCE, Database, at
+
+pytestmark = pytest.mark.asyncio
+
+
+async def claimed(effects: SqlEffects[Any], row: StoredPosition = FIRST) -> None:
+    await effects.store_id()
+    await effects.claim(SOURCE, NAMES, lambda _: row)
+
+
+async def stored(effects: SqlEffects[Any]) -> StoredPosition:
+    """What the store has; keeps it."""
+    found: list[StoredPosition] = []
+
+    def keep(row: StoredPosition | None) -> StoredPosition:
+        assert row is not None
+        found.append(row)
+        return row
+
+    await effects.claim(SOURCE, NAMES, keep)
+    return found[0]
+
+
+async def test_store_keeps_its_id(database: Database) -> None:
+    """Also when several programs begin at once."""
+    ids = await asyncio.gather(*(database.effects().store_id() for _ in range(4)))
+    assert len({*ids, await database.effects().store_id()}) == 1
+    assert len(ids[0]) == 32
+
+
+async def test_position_and_effect_are_committed_together(database: Database) -> None:
+    effects = database.effects()
+    await claimed(effects)
+    await effects.apply(SOURCE, at(0), at(3), database.function("INSERT INTO invoices VALUES (0), (1), (2)"))
+    assert (await database.invoices(), await stored(effects)) == ([0, 1, 2], at(3))
+    with pytest.raises(IntegrityError):
+        await effects.apply(SOURCE, at(3), at(4), database.function("INSERT INTO invoices VALUES (2)"))
+    assert (await database.invoices(), await stored(effects)) == ([0, 1, 2], at(3))
+
+
+@pytest.mark.hazard("position-without-claim")
+async def test_apply_under_another_claim_or_position_writes_nothing(database: Database) -> None:
+    """A consumer that was stopped wakes up behind its successor's claim, at the same position and at another one."""
+    effects = database.effects()
+    await claimed(effects)
+    insert = database.function("INSERT INTO invoices VALUES (7)")
+    for expected in (at(1), at(0, claim="00" * 16)):
+        with pytest.raises(ClaimLost):
+            await effects.apply(SOURCE, expected, at(9), insert)
+    with pytest.raises(ClaimLost):
+        await effects.apply(SOURCE._replace(partition=1), at(0), at(9), insert)
+    assert (await database.invoices(), await stored(effects)) == ([], at(0))
+
+
+@pytest.mark.hazard("plain-read-of-a-position")
+async def test_claim_waits_for_an_apply_that_is_under_way(database: Database) -> None:
+    """And finds its position: what was not answered is decided when the claim returns."""
+    effects, other = database.effects(), database.effects()
+    await claimed(effects)
+    inside, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def wait() -> None:
+        inside.set()
+        await go_on.wait()
+
+    async def slowly(connection: AsyncConnection) -> None:
+        await connection.execute(text("INSERT INTO invoices VALUES (1)"))
+        await wait()
+
+    def slowly_in_thread(connection: Any) -> None:
+        connection.execute(text("INSERT INTO invoices VALUES (1)"))
+        asyncio.run_coroutine_threadsafe(wait(), loop).result()
+
+    run = slowly if isinstance(database.engine, AsyncEngine) else slowly_in_thread
+    applying = asyncio.ensure_future(effects.apply(SOURCE, at(0), at(1), run))
+    await inside.wait()
+    claiming = asyncio.ensure_future(stored(other))
+    assert not await _is_done(claiming, applying)
+    go_on.set()
+    await applying
+    assert await claiming == at(1)
+
+
+async def _is_done(claiming: "asyncio.Future[Any]", applying: "asyncio.Future[Any]") -> bool:
+    """Whether the claim overtakes the transaction, which a second is enough for."""
+    done, _ = await asyncio.wait([claiming, applying], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+    return bool(done)
+
+
+@pytest.mark.hazard("stopped-process-holds-the-row")
+async def test_server_ends_the_transaction_of_a_process_that_does_nothing(on_postgres: Database) -> None:
+    """So another one can claim."""
+    effects, other = on_postgres.effects(stall_timeout=0.2), on_postgres.effects()
+    await claimed(effects)
+    inside, released = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    applying = asyncio.ensure_future(
+        effects.apply(
+            SOURCE,
+            at(0),
+            at(1),
+            lambda _: asyncio.run_coroutine_threadsafe(_stand_still(inside, released), loop).result(),
+        )
+    )
+    await inside.wait()
+    await other.claim(SOURCE, NAMES, lambda row: replace(row or FIRST, claim="02" * 16))
+    released.set()
+    with pytest.raises((StoreUnavailable, ClaimLost)):
+        await applying
+    assert (await stored(other)).position == 0
+
+
+async def _stand_still(inside: asyncio.Event, released: asyncio.Event) -> None:
+    inside.set()
+    await released.wait()
+
+
+def end_by(way: str, connection: Any) -> Any:
+    """By a method, or as text."""
+    return getattr(connection, way[:-2])() if way.endswith("()") else connection.execute(text(way))
+
+
+@pytest.mark.hazard("half-an-effect")
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("way", ["commit()", "rollback()", "COMMIT", "ROLLBACK", "begin ; commit"])
+async def test_function_cannot_end_its_transaction(database: Database, way: str, *, caught: bool) -> None:
+    """By SQLAlchemy or as text, also if it catches the error; nothing of it is committed later by the next user of its
+    connection."""
+    effects = database.effects()
+    await claimed(effects)
+
+    async def end_async(connection: AsyncConnection) -> None:
+        await connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        with suppress(EffectMisuse) if caught else nullcontext():
+            await end_by(way, connection)
+
+    def end(connection: Any) -> None:
+        connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        with suppress(EffectMisuse) if caught else nullcontext():
+            end_by(way, connection)
+
+    with pytest.raises(EffectMisuse, match="must not"):
+        await effects.apply(SOURCE, at(0), at(1), end_async if isinstance(database.engine, AsyncEngine) else end)
+    assert (await database.invoices(), await stored(effects)) == ([], at(0))
+
+
+async def test_savepoints_are_allowed(database: Database) -> None:
+    effects = database.effects()
+    await claimed(effects)
+
+    async def savepoint_async(connection: AsyncConnection) -> None:
+        async with connection.begin_nested() as nested:
+            await connection.execute(text("INSERT INTO invoices VALUES (6)"))
+            await nested.rollback()
+        async with connection.begin_nested():
+            await connection.execute(text("INSERT INTO invoices VALUES (7)"))
+
+    def savepoint(connection: Any) -> None:
+        with connection.begin_nested() as nested:
+            connection.execute(text("INSERT INTO invoices VALUES (6)"))
+            nested.rollback()
+        with connection.begin_nested():
+            connection.execute(text("INSERT INTO invoices VALUES (7)"))
+
+    is_async = isinstance(database.engine, AsyncEngine)
+    await effects.apply(SOURCE, at(0), at(1), savepoint_async if is_async else savepoint)
+    assert await database.invoices() == [7]
+
+
+@pytest.mark.parametrize(
+    ("statement", "ends"),
+    [
+        ("COMMIT", True), ("  -- why\n commit work", True), ("/* x */ROLLBACK", True), ("end", True), ("BEGIN", True),
+        ("select 1; commit", True), ("START TRANSACTION", True), ("PREPARE TRANSACTION 'x'", True),
+        ("ROLLBACK TO SAVEPOINT a", False), ("rollback work to a", False), ("SAVEPOINT a", False),
+        ("PREPARE x AS SELECT 1", False), ("SELECT 'commit'", False), ("INSERT INTO commits VALUES (1)", False),
+        ("SELECT begin FROM spans", False), ("commitment", False),
+    ],
+)  # fmt: skip
+async def test_statements_that_end_a_transaction(statement: str, ends: bool) -> None:
+    assert ends_transaction(statement) is ends
+
+
+@pytest.mark.hazard("swallowed-error-committed")
+async def test_function_that_swallows_an_error_of_the_database_commits_nothing(database: Database) -> None:
+    """PostgreSQL answers such a COMMIT with ROLLBACK, and drivers raise nothing; SQLite undoes the statement alone."""
+    effects = database.effects()
+    await claimed(effects)
+    await database.run("INSERT INTO invoices VALUES (1)")
+    twice = "INSERT INTO invoices VALUES (1)"
+
+    async def swallow_async(connection: AsyncConnection) -> None:
+        try:
+            await connection.execute(text(twice))
+        except IntegrityError:
+            pass
+
+    def swallow(connection: Any) -> None:
+        try:
+            connection.execute(text(twice))
+        except IntegrityError:
+            pass
+
+    applied = effects.apply(
+        SOURCE, at(0), at(1), swallow_async if isinstance(database.engine, AsyncEngine) else swallow
+    )
+    if database.is_postgres:
+        with pytest.raises(EffectMisuse, match="has caught an error"):
+            await applied
+        assert await stored(effects) == at(0)
+    else:
+        await applied
+        assert await stored(effects) == at(1)
+
+
+@pytest.mark.hazard("store-does-not-roll-back")
+async def test_store_that_does_not_roll_back_is_refused(on_postgres: Database) -> None:
+    """SQLite's transactions are begun as text, so they roll back in any mode."""
+    with pytest.raises(StoreNotTransactional, match="AUTOCOMMIT"):
+        await SqlEffects(on_postgres.engine.execution_options(isolation_level="AUTOCOMMIT")).store_id()
+
+
+async def test_sqlite_that_does_not_sync_is_refused(on_sqlite: Database) -> None:
+    await on_sqlite.close()  # whatever is in the pool
+    event.listen(on_sqlite.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
+    with pytest.raises(StoreNotTransactional, match="synchronous"):
+        await on_sqlite.effects().store_id()
+
+
+async def test_commit_in_postgres_is_durable_when_it_is_answered(on_postgres: Database) -> None:
+    """Whatever the connection's default is."""
+    shown: list[object] = []
+    await on_postgres.run("ALTER DATABASE postgres SET synchronous_commit = off")
+    await on_postgres.close()
+    effects = on_postgres.effects()
+    await claimed(effects)
+    show = text("SHOW synchronous_commit")
+    await effects.apply(SOURCE, at(0), at(1), lambda connection: shown.append(connection.execute(show).scalar()))
+    await on_postgres.run("ALTER DATABASE postgres RESET synchronous_commit")
+    assert shown == ["on"]
+
+
+async def test_later_schema_is_refused(database: Database) -> None:
+    """Without changing anything."""
+    await database.effects().store_id()
+    await database.run("UPDATE oncelog_effects_meta SET schema_version = 9")
+    assert await database.effects().store_id()
+    await database.run("UPDATE oncelog_effects_meta SET reads_from = 9")
+    with pytest.raises(StoreSchemaTooNew, match="version 9"):
+        await database.effects().store_id()
+
+
+async def test_missing_tables_without_the_right_to_create_them(database: Database) -> None:
+    with pytest.raises(StoreUnavailable, match="oncelog_effects_meta"):
+        await database.effects(create_tables=False).store_id()
+
+
+async def test_locked_database_is_busy(on_sqlite: Database) -> None:
+    await claimed(on_sqlite.effects())
+    holder, quick = (create_engine(on_sqlite.engine.url, connect_args={"timeout": 0}) for _ in range(2))
+    with holder.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match="locked"):
+            await SqlEffects(quick, create_tables=False).claim(SOURCE, NAMES, lambda _: FIRST)
+    holder.dispose()
+    quick.dispose()
+
+
+@pytest.mark.parametrize("settings", [{"prefix": "x; drop"}, {"stall_timeout": 0}, {"stall_timeout": 9e9}], ids=str)
+async def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        SqlEffects(create_engine("sqlite://"), **settings)
+    assert [error.value.details["field"]] == list(settings)

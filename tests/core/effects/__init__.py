@@ -1,0 +1,1 @@
+"""Effects that happen once: what is concluded from log and store."""

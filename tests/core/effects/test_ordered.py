@@ -1,0 +1,103 @@
+"""Who may claim the store of an ordered source, from where on it applies, and what it has lost."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.store_binding.events import SubscriptionEffects
+from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
+from oncelog.core.effects.ordered import Outranked, Rank, StoredPosition, claimed, lost, outranked_by
+from oncelog.core.errors import StoreMismatch
+from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber
+
+STORE = "5a" * 16
+#: Subscription 2, generation 3, 40 of 100 messages acknowledged, all by consumers.
+LOG = SubscriptionEffects(
+    number=SubscriptionNumber(2), store_id=STORE, effect="invoices", seek_epoch=SeekEpoch(0), redo_epoch=SeekEpoch(0),
+    redo_index=0, generation=Generation(3), mark_delete=40, first_index=10, next_index=100, known_from=0,
+    forgotten_below=0, consumed=(IndexRange(0, 39),), complete=True,
+)  # fmt: skip
+ROW = StoredPosition(Rank(2, 0, 2), "0" * 32, 45, "message 44")
+UNBOUND = replace(LOG, store_id="", effect="", consumed=())
+
+
+def test_claim_keeps_the_position_and_takes_the_rank() -> None:
+    assert claimed(ROW, LOG, STORE, "c") == replace(ROW, rank=Rank(2, 0, 3), claim="c")
+
+
+def test_first_claim_begins_where_the_subscription_is() -> None:
+    assert claimed(None, UNBOUND, STORE, "c") == StoredPosition(Rank(2, 0, 3), "c", 40, "")
+    assert claimed(ROW, UNBOUND, STORE, "c").position == 45  # of an earlier subscription of the same topic
+
+
+@pytest.mark.hazard("effects-table-dropped")
+def test_row_that_must_be_there_is_missed() -> None:
+    with pytest.raises(StoreMissing, match="oncelog effects redo"):
+        claimed(None, LOG, STORE, "c")
+
+
+@pytest.mark.hazard("two-stores-take-turns")
+def test_other_store_is_refused() -> None:
+    with pytest.raises(StoreMismatch, match="0b0b"):
+        claimed(ROW, LOG, "0b" * 16, "c")
+
+
+@pytest.mark.hazard("recreated-subscription-outranked")
+def test_recreated_subscription_outranks_the_old_one() -> None:
+    """Its generations begin again at 1."""
+    old = replace(ROW, rank=Rank(1, 0, 40))
+    assert claimed(old, replace(LOG, generation=Generation(1)), STORE, "c").rank == Rank(2, 0, 1)
+
+
+@pytest.mark.hazard("redo-restored-to-before")
+@pytest.mark.parametrize("rank", [Rank(2, 0, 9), Rank(1, 7, 9)], ids=str)
+def test_redo_begins_where_the_log_says(rank: Rank) -> None:
+    """Also if the store was restored to before the redo's first claim, and also in a recreated subscription."""
+    redo = replace(LOG, seek_epoch=SeekEpoch(4), redo_epoch=SeekEpoch(4), redo_index=12)
+    assert claimed(replace(ROW, rank=rank), redo, STORE, "c") == StoredPosition(Rank(2, 4, 3), "c", 12, "")
+    assert claimed(replace(ROW, rank=Rank(2, 4, 2)), redo, STORE, "c").position == 45
+
+
+@pytest.mark.parametrize("rank", [Rank(2, 0, 4), Rank(2, 1, 1), Rank(3, 0, 1)], ids=str)
+def test_lower_rank_never_claims(rank: Rank) -> None:
+    with pytest.raises(Outranked):
+        claimed(replace(ROW, rank=rank), LOG, STORE, "c")
+
+
+def test_what_a_higher_rank_in_the_store_means() -> None:
+    """The log, asked again, knows of the other consumer; or it has forgotten what the store remembers."""
+    assert isinstance(outranked_by(Rank(2, 0, 4), replace(LOG, generation=Generation(4))), EffectsFenced)
+    assert isinstance(outranked_by(Rank(2, 1, 1), LOG), RedoLost)
+    assert isinstance(outranked_by(Rank(2, 0, 4), LOG), StoreAhead)
+    assert isinstance(outranked_by(Rank(3, 0, 1), LOG), StoreAhead)
+
+
+def test_store_that_has_everything_has_lost_nothing() -> None:
+    """Acknowledgements come behind the store, and what was skipped is no loss."""
+    assert lost(ROW, LOG) == ()
+    assert lost(replace(ROW, position=40), LOG) == ()
+    assert lost(replace(ROW, position=20), replace(LOG, consumed=(IndexRange(0, 19),))) == ()
+
+
+def test_restored_store_has_lost_what_consumers_acknowledged() -> None:
+    log = replace(LOG, consumed=(IndexRange(0, 24), IndexRange(30, 39), IndexRange(60, 60)))
+    assert lost(replace(ROW, position=20), log) == (IndexRange(20, 24), IndexRange(30, 39), IndexRange(60, 60))
+    assert lost(replace(ROW, position=27), log) == (IndexRange(30, 39), IndexRange(60, 60))
+
+
+@pytest.mark.parametrize(
+    ("position", "log"),
+    [(5, LOG), (20, replace(LOG, forgotten_below=21, known_from=21, consumed=(IndexRange(21, 39),)))],
+    ids=["deleted", "forgotten"],
+)
+def test_store_older_than_the_log_is_told(position: int, log: SubscriptionEffects) -> None:
+    with pytest.raises(StoreTooOld, match="restore a newer backup") as error:
+        lost(replace(ROW, position=position), log)
+    assert error.value.details["position"] == position
+
+
+def test_log_older_than_the_store_is_told() -> None:
+    assert lost(replace(ROW, position=100), LOG) == ()
+    with pytest.raises(StoreAhead, match="ends at 100"):
+        lost(replace(ROW, position=101), LOG)

@@ -1,0 +1,76 @@
+"""The hazards of stores of effects: a part of `hazards`."""
+
+from tests.tidy.hazard import Hazard
+
+EFFECT_HAZARDS = {
+    "skipped-message-rewound": Hazard(
+        "A consumer starts, compares its store with the subscription, and asks for what the store lacks. Messages that "
+        "an operator skipped, that were evicted or became dead letters are delivered again at each start.",
+        "Only what consumers acknowledged can be lost by a store, and only that can be rewound.",
+    ),
+    "skipped-message-counted-as-consumed": Hazard(
+        "A message is in work, an operator skips it, and then its acknowledgement arrives. It counts as consumed; the "
+        "store does not have it, so later it seems lost and comes back.",
+        "An acknowledgement counts as consumed only the messages that were not acknowledged before it.",
+    ),
+    "redo-restored-to-before": Hazard(
+        "Effects are redone from index 0 up to 3, and acknowledged. The store is restored to before the redo: it says "
+        "that it has everything up to its old position, and the effects of 0 to 2 are lost.",
+        "The log keeps where a redo began, and what was consumed since. A store of an older redo begins there.",
+    ),
+    "consumer-without-effects": Hazard(
+        "A consumer that keeps no effects attaches to a subscription whose effects are in a store. It acknowledges "
+        "messages, and their effects are missing.",
+        "All consumers of a subscription name the same store of effects, or none does. The log knows the store.",
+    ),
+    "two-stores-take-turns": Hazard(
+        "Two programs with two databases use one subscription in turn. Each database has a part of the effects.",
+        "The first store that is bound stays; consumers with another one are refused.",
+    ),
+    "gap-passed-over": Hazard(
+        "A message is handed out to the application's side of a consumer, and the connection is lost. The consumer "
+        "forgets the message; the owner counts it as held and sends the next one. The position passes it.",
+        "The position passes a gap only if the log says that everything below the next message is acknowledged. "
+        "Otherwise the consumer attaches anew, and gets everything that is not acknowledged.",
+    ),
+    "effects-table-dropped": Hazard(
+        "The table of positions is dropped, the application's tables are not. The next consumer begins anew, and every "
+        "effect happens twice.",
+        "A bound subscription without its row in the store is an error that says what to do.",
+    ),
+    "recreated-subscription-outranked": Hazard(
+        "A subscription is deleted and created again. Its generations begin at 1, and the store has 40: no consumer of "
+        "the new subscription can ever claim it.",
+        "The rank of a claim begins with the subscription's number.",
+    ),
+    "position-without-claim": Hazard(
+        "A consumer reads the position, and another one claims the store before it applies. Or a consumer of before a "
+        "redo applies at the same position. The effect happens twice.",
+        "Each apply names the nonce of its claim and the position that it expects, in the same statement.",
+    ),
+    "plain-read-of-a-position": Hazard(
+        "The answer to a commit is lost. The position is read while the commit is under way, and seems to be the old "
+        "one; the effect is tried again, and happens twice.",
+        "Nothing is concluded from a plain read. A new claim locks the row, waits for what is under way, and voids it.",
+    ),
+    "stopped-process-holds-the-row": Hazard(
+        "A process is stopped in the middle of its transaction. Nobody else can claim the source.",
+        "The server ends a transaction in which nothing happens.",
+    ),
+    "half-an-effect": Hazard(
+        "The application's function commits, by a method or as text: a part of its writes is committed without the "
+        "position, or the position without the rest. Or a refused commit leaves an open transaction in the pool, which "
+        "the next user commits.",
+        "Whatever ends the transaction is refused before it reaches the database, also if the function catches that; "
+        "then the connection is rolled back by its driver.",
+    ),
+    "swallowed-error-committed": Hazard(
+        "A function catches an error of the database. PostgreSQL answers the COMMIT with ROLLBACK, and the driver "
+        "raises nothing: the message is acknowledged, its effect is lost.",
+        "The position is read as the last statement before the commit.",
+    ),
+    "store-does-not-roll-back": Hazard(
+        "An engine with AUTOCOMMIT: the position is committed, the function fails, the effect is lost.",
+        "A process writes a nonce, rolls back, and looks for it before it claims anything.",
+    ),
+}
