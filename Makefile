@@ -87,6 +87,7 @@ test-simulation: $(STAMP)
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
+	set -- /usr/lib/postgresql/*/bin/postgres; command -v postgres >/dev/null || [ -x "$$1" ] || missing="$$missing postgresql"; \
 	[ -n "$$missing" ] || exit 0; \
 	echo "the tests need programs that are not installed:" $$missing; \
 	answer=n; \
