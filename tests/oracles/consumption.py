@@ -181,17 +181,20 @@ class KeyOrder:
 class Repetition:
     """What one consumer of an exclusive or failover subscription receives: when a message that its application still
     works on comes again, everything behind it that the application works on comes again, in order (hazard
-    timeout-in-the-window)."""
+    timeout-in-the-window). What the application asks for again comes whenever its delay is over."""
 
     def __init__(self) -> None:
         #: what has to come again, ascending
         self._behind: list[int] = []
 
-    def received(self, index: int, working: Iterable[int]) -> None:
-        """A message that the application has not asked for again. working: what it has received and neither
-        acknowledged nor asked for again."""
+    def received(self, index: int, working: Iterable[int], *, asked_again: bool) -> None:
+        """The application receives a message. working: what it has received before and neither acknowledged nor asked
+        for again. asked_again: whether it has asked for this one again."""
         working = set(working)
-        self._behind = [each for each in self._behind if each in working]
+        came = {index} if asked_again else set()  # whose former delivery the application may still work on
+        self._behind = [each for each in self._behind if each in working - came]
+        if asked_again:
+            return
         if self._behind and index > self._behind[0]:
             raise Violation(
                 "order after a time-out", f"{index} comes before {self._behind[0]}, which has to come again"

@@ -283,8 +283,9 @@ class ConsumerClient(Process):
             key = self.parts.log.keys[index] if keyed else b"" if ordered else None
             self.world.count("message received")
             self.history.received(place, index, key)
-            if ordered and index not in self._unwanted:
-                self._repetition.received(index, (each.index for each in self._working))
+            if ordered:
+                working = (each.index for each in self._working)
+                self._repetition.received(index, working, asked_again=index in self._unwanted)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._working.append(message)
             self._unwanted.pop(index, None)
