@@ -6,7 +6,6 @@ from oncelog.core.acks.changes import DeadLettered, EvictionReason, Subscription
 from oncelog.core.delivery.events import DeadLetterTopicResolved, NackRequested, ResolveDeadLetterTopic
 from oncelog.core.ids import TopicId
 from tests.core.delivery.subscription_world import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, RangeLimit, World, ranges
-from tests.oracles.consumption import Repetition
 
 DLQ = TopicId("d1" * 16)
 TYPES = [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED]
@@ -217,50 +216,6 @@ def test_negative_acknowledgement_of_a_former_delivery_leaves_the_newer_one() ->
     assert consumer.got == [(0, 1), (0, 2)]
     assert world.nack(consumer, 0, delay_ms=0, counts={0: 2}) is None
     assert consumer.got == [(0, 1), (0, 2), (0, 3)]
-
-
-@pytest.mark.hazard("nack-counted-twice", "timeout-in-the-window")
-@pytest.mark.parametrize("type_", ORDERED)
-def test_negative_acknowledgement_during_the_repetition_leaves_the_order(type_: SubscriptionType) -> None:
-    """The application works on 0 and 1 when 0 times out. It has 0 again when it asks for 1 again, and then gets 1 and
-    2, as the oracle of the simulation expects."""
-    world, repetition = World(messages=[3]), Repetition()
-    consumer = world.subscribe("a", type_, window=2, ack_timeout_ms=1_000)
-    world.receive(consumer, 0, 1)
-    assert consumer.take() == [0, 1]
-    world.pass_time(1_000)
-    world.write()
-    world.flow(consumer, 1, handed_out=2)
-    assert consumer.got == [(0, 2)]
-    repetition.received(0, [0, 1], asked_again=False)
-    assert world.nack(consumer, 1, delay_ms=0, counts={}) is None
-    world.flow(consumer, 2, handed_out=3)
-    assert consumer.got == [(0, 2), (1, 2), (2, 1)]
-    repetition.received(1, [0], asked_again=True)
-    repetition.received(2, [0, 1], asked_again=False)
-
-
-@pytest.mark.hazard("nack-counted-twice", "timeout-in-the-window")
-@pytest.mark.parametrize("type_", ORDERED)
-def test_negative_acknowledgement_of_a_delivery_before_the_repetition_leaves_the_order(type_: SubscriptionType) -> None:
-    """The application asks for the first delivery of 1 again while it works on the second one; then both messages time
-    out once more."""
-    world, repetition = World(messages=[3]), Repetition()
-    consumer = world.subscribe("a", type_, window=2, ack_timeout_ms=1_000)
-    world.receive(consumer, 0, 1)
-    world.pass_time(1_000)
-    world.write()
-    world.flow(consumer, 2, handed_out=2)
-    world.receive(consumer, 0, 1)
-    assert consumer.take() == [0, 1, 0, 1]
-    assert world.nack(consumer, 1, delay_ms=0, counts={}) is None
-    world.pass_time(1_000)
-    world.write()
-    world.flow(consumer, 3, handed_out=4)
-    assert consumer.got == [(0, 3), (1, 3), (2, 1)]
-    repetition.received(0, [0, 1], asked_again=False)
-    repetition.received(1, [0, 1], asked_again=True)
-    repetition.received(2, [0, 1], asked_again=False)
 
 
 @pytest.mark.hazard("nack-counted-twice")
