@@ -24,8 +24,8 @@ from oncelog.core.repair.events import (
     VerifyCopy,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
+from oncelog.core.repair.node_removal import decommission_refusal
 from oncelog.core.repair.queue_events import AskOwnerToRoll, DamageReported
-from oncelog.core.repair.replacement import decommission_refusal
 from tests.core.repair.repair_world import LEDGER, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.repair.test_ledger_repair import SWAP, lost_disk
 from tests.core.repair.test_repair_queue import LOG, OWNER, QueueWorld, record

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, MemberLost, SendAdds
-from oncelog.core.chain.next_ledger import SMALL_PART
+from oncelog.core.chain.roll_rule import SMALL_PART
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated

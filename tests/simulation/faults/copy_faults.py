@@ -1,7 +1,7 @@
 """Faults of single copies in runs with repair: the medium spoils entries, or a sound copy differs from the others.
 
 Each one waits for a moment at which all members of a whole ledger hold everything, and every other directory can be
-done without (`core.repair.replacement`), so that the faults alone explain no lost entry.
+done without (`core.repair.node_removal`), so that the faults alone explain no lost entry.
 """
 
 from collections.abc import Callable

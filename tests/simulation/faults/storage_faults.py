@@ -1,7 +1,7 @@
 """Faults of storage in runs with repair: disks replaced in turn, holes, spoiled and differing entries, old backups.
 
-A directory loses something only where the rule that operators follow allows it (`core.repair.replacement`), so that the
-faults alone explain no lost entry.
+A directory loses something only where the rule that operators follow allows it (`core.repair.node_removal`), so that
+the faults alone explain no lost entry.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_led
 from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind
-from oncelog.core.repair.replacement import may_replace
+from oncelog.core.repair.node_removal import may_replace
 from tests.simulation.cluster import SESSION_TICKS
 from tests.simulation.servers.repair_server import directory_views, listed_ledgers_of
 from tests.simulation.servers.storage_server import StorageServer

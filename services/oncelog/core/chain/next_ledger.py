@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from oncelog.core.chain.roll_rule import NEVER_ROLLS, RollRule
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
@@ -25,11 +26,6 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.records.records import ABSENT_VERSION, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
-#: A limit that no ledger reaches.
-NO_LIMIT = 1 << 62
-#: What counts as a small ledger: by the defaults of the log, under 1,000 entries and 20 MiB.
-SMALL_PART = 50
-
 
 class LedgerPurpose(Enum):
     """What a ledger is for: the topic's log, the snapshots of its dedup cursor, or its ack log."""
@@ -37,31 +33,6 @@ class LedgerPurpose(Enum):
     LOG = "log"
     DEDUP = "dedup"
     ACKS = "acks"
-
-
-@dataclass(frozen=True, slots=True)
-class RollRule:
-    """When an open ledger is replaced by the next one: at the first of these limits. Bytes, counts and milliseconds."""
-
-    ledger_bytes_max: int = NO_LIMIT
-    ledger_entries_max: int = NO_LIMIT
-    #: of a ledger with at least one entry
-    ledger_age_max_ms: int = NO_LIMIT
-    #: a small ledger, with less than 1 / SMALL_PART of both limits, gets so many times as old
-    small_patience: int = 1
-    #: how long a live node waits for the place of a member that is absent or gets nothing new
-    replace_after_ms: int = NO_LIMIT
-
-    def due(self, entries: int, length: int, age_ms: int) -> bool:
-        """Whether a ledger with so many entries and bytes is replaced at this age.
-
-        Each ledger costs a record for ever, so a topic with a message now and then has one a day. But a ledger with an
-        entry does not stay open for ever, because repair touches no open ledger (hazard members-lost-in-turn).
-        """
-        if length >= self.ledger_bytes_max or entries >= self.ledger_entries_max:
-            return True
-        small = SMALL_PART * entries < self.ledger_entries_max and SMALL_PART * length < self.ledger_bytes_max
-        return entries > 0 and age_ms >= self.ledger_age_max_ms * (self.small_patience if small else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +45,7 @@ class ManagedLedgerSettings:
     write_quorum: int
     ack_quorum: int
     checksum: Checksum
-    rule: RollRule = RollRule()
+    rule: RollRule = NEVER_ROLLS
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
-from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerIdClaimed, LedgerPurpose, NextLedger, RollRule
+from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.chain.ownership import Ownership
+from oncelog.core.chain.roll_rule import RollRule
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.formats.batch import Checksum

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.repair.node_removal import MayReplace, may_replace
 from oncelog.core.repair.queue_events import (
     ClusterSeen,
     DamageReported,
@@ -17,7 +18,6 @@ from oncelog.core.repair.queue_events import (
     RepairSettings,
 )
 from oncelog.core.repair.repair_queue import RepairQueue
-from oncelog.core.repair.replacement import MayReplace, may_replace
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader, StorageSeen
 from oncelog.metadata_store.records.ledger_listing import LedgerListing

@@ -20,7 +20,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.status import WriteStatus
-from oncelog.core.repair.replacement import decommission_refusal
+from oncelog.core.repair.node_removal import decommission_refusal
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.registry import Decommission, Registry, StorageCookie
 from oncelog.metadata_store.session.store_session import Versioned

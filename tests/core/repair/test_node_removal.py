@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
-from oncelog.core.repair.replacement import NAMED_MAX, MayReplace, decommission_refusal, may_replace
+from oncelog.core.repair.node_removal import NAMED_MAX, MayReplace, decommission_refusal, may_replace
 from tests.core.repair.repair_world import LEDGER, A, B, C, D, closed
 
 
