@@ -5,12 +5,30 @@
     @oncelog.process("orders", subscription="billing", effects=SqlEffects(engine))
     def book(message, connection): ...
 
-    oncelog.run(book, url="oncelog://127.0.0.1:6650")
+    oncelog.run(book)
 
-Needs the extra `sql`: SQLAlchemy, and a driver for the database.
+SqlEffects needs the extra `sql`: SQLAlchemy, and a driver for the database.
 """
 
+from typing import TYPE_CHECKING
+
 from oncelog.effects.process import Process, process, run
-from oncelog.effects.sql_store import SqlEffects
+
+if TYPE_CHECKING:
+    from oncelog.effects.sql_store import SqlEffects
 
 __all__ = ["Process", "SqlEffects", "process", "run"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "SqlEffects":
+        raise AttributeError(f"module 'oncelog.effects' has no attribute {name!r}")
+    try:
+        from oncelog.effects.sql_store import SqlEffects
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("sqlalchemy", "greenlet"):
+            raise
+        raise ModuleNotFoundError(
+            "SqlEffects needs SQLAlchemy: install Oncelog with its extra sql, or sqlalchemy itself", name=error.name
+        ) from error
+    return SqlEffects
