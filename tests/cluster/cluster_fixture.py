@@ -199,7 +199,9 @@ class Cluster(LocalCluster):
 
         async def named() -> str:
             stats = await self.stats(topic)
-            owner = stats.get("owner") if stats.get("phase") == "serving" else None
+            if stats.get("phase") != "serving":
+                return ""  # a process that is starting has no incarnation, as such an answer has no owner
+            owner = stats["owner"]
             return next((n for n, p in self.processes.items() if p["serving"].get("incarnation") == owner), "")
 
         return await until(named, DEADLINE_S, waiting_for=f"{topic} to be served")
