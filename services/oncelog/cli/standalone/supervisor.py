@@ -119,16 +119,19 @@ class Supervisor:
             tasks.create_task(child.keep(), name=child.name)
         try:
             async with asyncio.timeout(START_DEADLINE_S):
-                while waited := [child for child in children if child.state is not ProcessState.SERVING]:
-                    for child in waited:
+                # ZooKeeper serves the others before it is known to: without it the status would call it starting.
+                while self._not_serving(children) or self._zookeeper.state is not ProcessState.SERVING:
+                    for child in self._not_serving(children):
                         if child.failures >= EARLY_EXITS_MAX:
                             raise StandaloneFailed(f"{child.name} does not start: {child.last_words()}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError as error:
-            reasons = "\n".join(
-                f"{child.name}: {child.last_words()}" for child in children if child.state is not ProcessState.SERVING
-            )
+            reasons = "\n".join(f"{child.name}: {child.last_words()}" for child in self._not_serving(children))
             raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{reasons}") from error
+
+    @staticmethod
+    def _not_serving(children: Sequence[SupervisedProcess]) -> list[SupervisedProcess]:
+        return [child for child in children if child.state is not ProcessState.SERVING]
 
     def _take_port(self, port: int) -> int:
         """Reserve the port, or a free one for 0. Raises InvalidArgument."""
