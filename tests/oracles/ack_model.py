@@ -11,9 +11,11 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     IndexRange,
     MessagesSkipped,
+    Rewound,
     Sought,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -26,7 +28,8 @@ _LISTED_MAX = 1 << 20
 
 @dataclass(slots=True)
 class ModelSubscription:
-    """dead_letters: {index: (topic, sequence)}, not published yet. decided: {topic: dead letters so far}."""
+    """dead_letters: {index: (topic, sequence)}, not published yet. decided: {topic: dead letters so far}. store: that
+    has the effects, and their name; None: none has. consumed: what it should have, from known_from on."""
 
     name: str
     acked: set[int] = field(default_factory=set)
@@ -35,6 +38,32 @@ class ModelSubscription:
     generation: int = 0
     dead_letters: dict[int, tuple[str, int]] = field(default_factory=dict)
     decided: dict[str, int] = field(default_factory=dict)
+    store: tuple[str, str] | None = None
+    consumed: set[int] = field(default_factory=set)
+    known_from: int = 0
+
+    def mark_delete(self) -> int:
+        return next(index for index in range(_LISTED_MAX) if not self.is_acked(index))
+
+    def consume(self, ranges: Iterable[IndexRange]) -> None:
+        """What a consumer acknowledges, and nobody before."""
+        if self.store is not None:
+            listed = (
+                index for first, last in ranges if last - first <= _LISTED_MAX for index in range(first, last + 1)
+            )
+            self.consumed |= {
+                index
+                for index in listed
+                if index >= self.known_from and not self.is_acked(index) and index not in self.dead_letters
+            }
+
+    def bind(self, change: EffectsBound) -> None:
+        wanted = (change.store_id, change.effect)
+        if self.store is None:
+            self.known_from = self.mark_delete()
+        if self.store in (None, wanted) or change.rebind:
+            self.store, self.known_from = wanted, max(self.known_from, change.forgotten_below)
+            self.consumed = {index for index in self.consumed if index >= self.known_from}
 
     def add(self, ranges: Iterable[IndexRange]) -> None:
         for each in ranges:
@@ -71,12 +100,25 @@ class AckModel:
             case ConsumerActivated():
                 known.generation = max(known.generation, change.generation)
             case Acked() | MessagesSkipped() | Evicted() if change.seek_epoch == known.seek_epoch:
+                if isinstance(change, Acked):
+                    known.consume(change.ranges)
                 known.add(change.ranges)
             case AckedBelow() if (change.seek_epoch, change.generation) == (known.seek_epoch, known.generation):
+                known.consume([IndexRange(0, change.below - 1)])
                 known.add([IndexRange(0, change.below - 1)])
+            case EffectsBound() if (change.seek_epoch, change.generation) == (known.seek_epoch, known.generation):
+                known.bind(change)
+            case Rewound() if (change.seek_epoch, change.generation) == (known.seek_epoch + 1, known.generation):
+                if known.store is not None:
+                    lost = known.consumed & {i for first, last in change.ranges for i in range(first, last + 1)}
+                    known.seek_epoch, known.acked, known.consumed = (
+                        change.seek_epoch, known.acked - lost, known.consumed - lost,
+                    )  # fmt: skip
             case Sought() if change.seek_epoch == known.seek_epoch + 1:
                 known.seek_epoch, known.acked, known.long = change.seek_epoch, set(), []
                 known.add([IndexRange(0, change.mark_delete - 1)])
+                if change.redo:
+                    known.consumed, known.known_from = set(), change.mark_delete
             case DeadLettered() if change.sequence == known.decided.get(change.topic_id, 0):
                 if known.dead_letters.get(change.index, ("", 0))[0] != change.topic_id:
                     known.dead_letters[change.index] = (change.topic_id, change.sequence)
@@ -104,6 +146,12 @@ def _compare(known: ModelSubscription, found: SubscriptionState, indexes: list[i
     theirs = (found.seek_epoch, found.generation, {index: tuple(place) for index, place in found.dead_letters.items()})
     if mine != theirs:
         raise Violation("subscriptions are the fold", f"{known.name!r} is {theirs}, the ack log has {mine}")
+    binding = found.binding
+    if known.store != (None if binding is None else (binding.store_id, binding.effect)):
+        raise Violation("effects are the fold", f"{known.name!r} has the store {binding}, the ack log {known.store}")
+    consumed = set() if binding is None else {i for a, z in binding.consumed.ranges() for i in range(a, z + 1)}
+    if consumed != known.consumed:
+        raise Violation("effects are the fold", f"{known.name!r} has consumed {consumed}, the ack log {known.consumed}")
     for index in indexes:
         if known.is_acked(index) != found.acks.contains(index):
             raise Violation(

@@ -13,6 +13,7 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     EvictionReason,
     IndexRange,
@@ -20,6 +21,7 @@ from oncelog.core.acks.changes import (
     PropertiesSet,
     Redelivered,
     Redelivery,
+    Rewound,
     Sought,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -40,6 +42,7 @@ from oncelog.verify.violation import Violation
 from tests.oracles.ack_model import AckModel
 
 INDEXES = 60
+STORES = ("5a" * 16, "5b" * 16)
 DEAD_LETTER_TOPICS = (TopicId("0a" * 16), TopicId("0b" * 16))
 
 
@@ -69,8 +72,18 @@ def random_change(rng: random.Random) -> Change:
             PropertiesSet(number, (("key", "value"),)),
             MessagesSkipped(number, epoch, random_ranges(rng)),
             Evicted(number, epoch, random_ranges(rng), EvictionReason.TTL),
+            EffectsBound(
+                number,
+                epoch,
+                generation,
+                rng.choice(STORES),
+                "effect",
+                rng.choice((0, 0, rng.randrange(9))),
+                rebind=rng.random() < 0.1,
+            ),
+            Rewound(number, SeekEpoch(epoch + 1), generation, random_ranges(rng)),
         ),
-        (3, 1, 3, 9, 3, 3, 6, 3, 2, 1, 1, 1),
+        (3, 1, 3, 9, 3, 3, 6, 3, 2, 1, 1, 1, 3, 3),
     )[0]
 
 

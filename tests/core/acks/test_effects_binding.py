@@ -1,8 +1,5 @@
 """What the log knows of a subscription's effects: the store they are in, and which messages it should have."""
 
-import random
-from dataclasses import dataclass, field
-
 import pytest
 
 from oncelog.core.acks.ack_format import decode_changes, encode_change, encode_changes, needs_effects
@@ -158,71 +155,6 @@ def test_snapshots_hold_it() -> None:
     effects.take()
     effects.take(base=True)
     assert effects.restored().subscriptions[ONE].redo_index == 7
-
-
-@dataclass
-class Model:
-    """The same on plain sets. acked, consumed: indexes."""
-
-    acked: set[int] = field(default_factory=set)
-    consumed: set[int] = field(default_factory=set)
-    known_from: int = 0
-    epoch: int = 0
-
-    def apply(self, change: Change) -> None:
-        match change:
-            case Acked(ranges=ranges):
-                new = set(_indexes(ranges)) - self.acked
-                self.consumed |= {index for index in new if index >= self.known_from}
-                self.acked |= new
-            case MessagesSkipped(ranges=ranges):
-                self.acked |= set(_indexes(ranges))
-            case Rewound(ranges=ranges):
-                lost = self.consumed & set(_indexes(ranges))
-                self.consumed -= lost
-                self.acked -= lost
-                self.epoch += 1
-            case Sought(mark_delete=mark_delete, redo=redo):
-                self.acked = set(range(mark_delete))
-                self.epoch += 1
-                if redo:
-                    self.consumed, self.known_from = set(), mark_delete
-            case EffectsBound(forgotten_below=below):
-                self.known_from = max(self.known_from, below)
-                self.consumed = {index for index in self.consumed if index >= self.known_from}
-
-
-def _indexes(ranges: tuple[IndexRange, ...]) -> list[int]:
-    return [index for first, last in ranges for index in range(first, last + 1)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_random_histories_agree_with_plain_sets(seed: int) -> None:
-    rng = random.Random(seed)
-    end = rng.choice([60, 300])
-    effects, model = Effects(bound()), Model()
-    for step in range(250):
-        cuts = sorted(rng.sample(range(end), 2 * rng.randint(1, 4)))
-        ranges = tuple(IndexRange(*pair) for pair in zip(cuts[::2], cuts[1::2], strict=True))
-        epoch, following = SeekEpoch(model.epoch), SeekEpoch(model.epoch + 1)
-        changes: list[Change] = [
-            Acked(ONE, epoch, ranges), MessagesSkipped(ONE, epoch, ranges[:1]), Rewound(ONE, following, NONE, ranges),
-            Sought(ONE, following, rng.randrange(end), redo=rng.random() < 0.3),
-            bound(epoch=epoch, forgotten_below=rng.randrange(end // 4)),
-        ]  # fmt: skip
-        (change,) = rng.choices(changes, [10, 2, 4, 1, 1])
-        (decoded,) = decode_changes(encode_changes([encode_change(change)]))
-        assert decoded == change
-        effects.fold(change)
-        model.apply(change)
-        effects.state.check_invariants()
-        assert set(_indexes(tuple(effects.binding.consumed.ranges()))) == model.consumed
-        assert all(effects.state.acks.contains(index) == (index in model.acked) for index in range(end))
-        lowest = rng.randrange(end)
-        of_some = effects.binding.consumed.within([IndexRange(lowest, lowest + 9)])
-        assert set(_indexes(tuple(of_some))) == model.consumed & set(range(lowest, lowest + 10))
-        if step % 40 == 39:
-            effects.take(base=step % 80 == 79)
 
 
 def test_entry_of_effects_has_its_own_format() -> None:
