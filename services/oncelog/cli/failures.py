@@ -15,7 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from oncelog.core import errors
-from oncelog.runtime.tasks import leaves_of
+from oncelog.runtime.exception_groups import leaves_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,6 +21,7 @@ from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.source import EffectsSource, SourceStatus
 from oncelog.effects.store import EffectsStore
 from oncelog.runtime.credentials import Token
+from oncelog.runtime.exception_groups import leaves_of
 
 ConnectionT = TypeVar("ConnectionT")
 BATCH_MAX = 10_000
@@ -163,12 +164,7 @@ async def run_processes(client: AsyncClient, processes: Sequence[Process[Any]]) 
             for each in processes:
                 group.create_task(each.run(client))
     except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
-
-
-def first_of(group: BaseExceptionGroup[Any]) -> BaseException:
-    first = group.exceptions[0]
-    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+        raise next(leaves_of(errors)) from None
 
 
 def run(*processes: Process[Any], url: str | None = None, token: Token | None = None) -> None:

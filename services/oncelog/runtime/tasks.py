@@ -4,7 +4,7 @@ The exception therefore goes to the event loop's exception handler, which ends a
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -43,12 +43,3 @@ class BackgroundTasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """The errors in an exception group, or the error itself. Task groups wrap even a single error."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves_of(inner)
-    else:
-        yield error
