@@ -35,8 +35,10 @@ T = TypeVar("T")
 #: How the last line of the log begins when an error that names what to do has ended the process.
 ENDS_BECAUSE = "the process ends because of an error: "
 
-#: For this long after the death of the parent was noticed, further SIGTERMs are taken for its signals.
+#: For this long after the first SIGTERM, further ones may be signals of the death of the parent.
 ORPHANED_S = 1.0
+#: So long after such a signal the parent is gone.
+_PARENT_GONE_S = 0.2
 
 
 class ExitCode(IntEnum):
@@ -138,23 +140,29 @@ async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
     shutdown = Shutdown()
-    parent, orphaned_s = os.getppid(), float("inf")
+    parent, requested_s = os.getppid(), 0.0
 
     def stop(number: signal.Signals) -> None:
-        nonlocal orphaned_s
-        if os.getppid() != parent:
-            orphaned_s = min(orphaned_s, loop.time())
-        if shutdown.requested and number is signal.SIGTERM and 0 <= loop.time() - orphaned_s < ORPHANED_S:
-            logger.info("the parent process has ended, the drain goes on")
-            return
-        if shutdown.requested:
-            logger.warning(
-                "a second signal ends the process without a drain", extra={"fields": {"signal": number.name}}
-            )
-            end_now(ExitCode.DRAIN_TIMED_OUT)
-        logger.info("draining", extra={"fields": {"signal": number.name, "drain_timeout_ms": drain_timeout_ms}})
-        shutdown.request(number.name)
-        loop.call_later(drain_timeout_ms / 1000, give_up)
+        nonlocal requested_s
+        if not shutdown.requested:
+            logger.info("draining", extra={"fields": {"signal": number.name, "drain_timeout_ms": drain_timeout_ms}})
+            requested_s = loop.time()
+            shutdown.request(number.name)
+            loop.call_later(drain_timeout_ms / 1000, give_up)
+        elif number is signal.SIGTERM and loop.time() - requested_s < ORPHANED_S:
+            # The parent's threads end before it does, so it may still be there when the second signal arrives.
+            loop.call_later(_PARENT_GONE_S, end_unless_orphaned, number)
+        else:
+            end_at_once(number)
+
+    def end_unless_orphaned(number: signal.Signals) -> None:
+        if os.getppid() == parent:
+            end_at_once(number)
+        logger.info("the parent process has ended, the drain goes on")
+
+    def end_at_once(number: signal.Signals) -> None:
+        logger.warning("a second signal ends the process without a drain", extra={"fields": {"signal": number.name}})
+        end_now(ExitCode.DRAIN_TIMED_OUT)
 
     def give_up() -> None:
         logger.error("the drain exceeded its timeout", extra={"fields": {"drain_timeout_ms": drain_timeout_ms}})
