@@ -39,7 +39,8 @@ class SqlEffects(Generic[ConnectionT]):
             an AsyncEngine get an AsyncConnection.
         schema: where the tables are; None: the engine's default.
         prefix: of the tables' names.
-        create_tables: whether missing tables are created at the first claim. Otherwise: `oncelog effects ddl`.
+        create_tables: whether missing tables are created at the first claim. Otherwise create those
+            of `tables.metadata` yourself.
         stall_timeout: seconds after which PostgreSQL ends the transaction of a process that does nothing, so that
             another one can claim the source.
 

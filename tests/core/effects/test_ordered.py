@@ -33,7 +33,7 @@ def test_first_claim_begins_where_the_subscription_is() -> None:
 
 @pytest.mark.hazard("effects-table-dropped")
 def test_row_that_must_be_there_is_missed() -> None:
-    with pytest.raises(StoreMissing, match="oncelog effects redo"):
+    with pytest.raises(StoreMissing, match="delete the subscription, and start again"):
         claimed(None, LOG, STORE, "c")
 
 

@@ -66,15 +66,15 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
     if effects.store_id and effects.store_id != store_id:
         raise StoreMismatch(
             f"the effects of the subscription are in store {effects.store_id}, and this is store {store_id}: use that "
-            "database; if this one takes its place, run: oncelog effects rebind"
+            "database"
         )
     rank = rank_of(effects)
     if stored is None:
         if effects.store_id:
             raise StoreMissing(
                 f"the log knows that store {store_id} has the effects of the subscription up to index "
-                f"{effects.mark_delete}, and the store has no row of them: restore the table, or empty your own tables "
-                "and run: oncelog effects redo"
+                f"{effects.mark_delete}, and the store has no row of them: restore the table; or, to have every effect "
+                "again, empty your own tables, delete the subscription, and start again"
             )
         return StoredPosition(rank, claim, effects.mark_delete, "")
     if stored.rank > rank:
@@ -99,15 +99,15 @@ def outranked_by(stored: Rank, effects: SubscriptionEffects) -> EffectsFenced | 
     if stored.subscription_number == effects.number and stored.redo_epoch > effects.redo_epoch:
         return RedoLost(
             f"the store was redone at seek epoch {stored.redo_epoch}, and the log knows a redo at "
-            f"{effects.redo_epoch} only: its ack log was given up or restored. To keep the store's position, run: "
-            "oncelog effects adopt; to redo, run: oncelog effects redo",
+            f"{effects.redo_epoch} only: its ack log was given up or restored. To keep the store's position, "
+            "delete the subscription, and start again",
             stored=stored.redo_epoch,
             redo_epoch=effects.redo_epoch,
         )
     return StoreAhead(
         f"the store was claimed by subscription {stored.subscription_number} with generation {stored.generation}, and "
         f"the log knows subscription {effects.number} with generation {effects.generation}: the log was restored to an "
-        "older state. To keep the store's position, run: oncelog effects adopt"
+        "older state. Restore the store to the same time, or use another effect name with tables of its own"
     )
 
 
@@ -129,8 +129,9 @@ def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRan
     if position < effects.forgotten_below or (found and found[0].first < effects.first_index):
         raise StoreTooOld(
             f"the store has effects up to index {position}; of the messages behind it, those below index "
-            f"{max(effects.first_index, effects.forgotten_below)} are not in the log any more: restore a newer backup, "
-            "or empty your own tables and run: oncelog effects redo",
+            f"{max(effects.first_index, effects.forgotten_below)} are not in the log any more: restore a newer backup; "
+            "or, to have every effect again, empty your own tables, delete the row of the effect and the subscription, "
+            "and start again",
             position=position,
             first_index=effects.first_index,
         )
