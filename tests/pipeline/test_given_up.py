@@ -28,11 +28,11 @@ from oncelog.pipeline.source.offsets import (
 from oncelog.pipeline.source.topic_catalog import TopicCatalog, without_given_up
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.wire import metadata_pb2 as pb
-from tests.contract.sdk.fake_cluster import FakeCluster
-from tests.pipeline.export_world import Export, World, all_of, manifest_of
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.pipeline.jobs.export_world import Export, World, all_of, manifest_of
 from tests.pipeline.planted_log import PlantedLog, check_log
-from tests.pipeline.test_source_calls import A, Stream, offset, spans
-from tests.pipeline.test_source_range_reader import read
+from tests.pipeline.source.test_source_calls import A, Stream, offset, spans
+from tests.pipeline.source.test_source_range_reader import read
 
 ID = TopicId("1" * 32)
 #: A ledger was given up at message 100; the next message has this number.

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 import oncelog
 from oncelog.pipeline.copy_job import lag_of
 from tests.cluster.cluster_fixture import Cluster
-from tests.pipeline.test_sink_stream import messages
-from tests.pipeline.test_source import publish, run
+from tests.pipeline.sink.test_sink_stream import messages
+from tests.pipeline.source.test_source import publish, run
 from tests.tidy.documents import fenced, text_of
 
 LINES_MAX = 10

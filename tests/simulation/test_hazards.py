@@ -2,7 +2,7 @@
 
 A test passes if no invariant fails in the history, and one fails when the rule is removed. 13 comes with
 the leases of producer ids. 18 and 20, damage that looks like a torn tail and the records of a recycled segment, lie in
-the journal's bytes: see tests/contract/node/test_journal.py and test_segments.py.
+the journal's bytes: see tests/contract/node/directory/test_journal.py and test_segments.py.
 """
 
 from dataclasses import replace

@@ -51,13 +51,12 @@ def two_packages(sources: Sequence[Source]) -> Iterator[str]:
 
 
 def rooms_are_small(sources: Sequence[Source]) -> Iterator[str]:
-    """A folder of the product, and of large parts of the tests, holds at most so many modules: a reader takes in its
-    list."""
+    """A folder of the product, and of the tests, holds at most so many modules: a reader takes in its list."""
     rooms = Counter(
         source.path.rpartition("/")[0]
         for source in sources
         if source.is_python
-        and source.inside("services", "tests/core", "tests/cluster", "tests/simulation")
+        and source.inside("services", "tests")
         and not source.path.endswith(("/__init__.py", "/__main__.py"))
     )
     yield from (

@@ -12,7 +12,7 @@ from oncelog.log_storage.directory.descriptor_reserve import RESERVED, Descripto
 from oncelog.log_storage.directory.segment_format import group_total
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.runtime.descriptors import connections_within, raise_limit
-from tests.contract.node.small_log import CLUSTER, DISK, add, as_found, replay
+from tests.contract.node.directory.small_log import CLUSTER, DISK, add, as_found, replay
 
 
 @contextmanager

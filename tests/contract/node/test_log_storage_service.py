@@ -19,8 +19,8 @@ from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
-from tests.contract.node.held_journal import Disk
-from tests.contract.node.small_log import segment_files
+from tests.contract.node.directory.held_journal import Disk
+from tests.contract.node.directory.small_log import segment_files
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,
     QUEUE_BYTES_MAX,

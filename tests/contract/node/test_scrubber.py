@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from oncelog.log_storage.upkeep.scrubber import BATCH_ENTRIES, Scrubber
-from tests.contract.node.held_journal import started
-from tests.contract.node.small_log import segment_files
+from tests.contract.node.directory.held_journal import started
+from tests.contract.node.directory.small_log import segment_files
 from tests.contract.node.test_verify_entries import entry
 
 pytestmark = pytest.mark.asyncio

@@ -16,7 +16,7 @@ from oncelog.core.node.starts import RESTORED
 from oncelog.log_storage.directory.directory_starts import read_start
 from oncelog.log_storage.directory.segment_format import SegmentRecord
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
-from tests.contract.node.small_log import CLUSTER, segment_files, write_groups
+from tests.contract.node.directory.small_log import CLUSTER, segment_files, write_groups
 
 
 def entry(ledger_id: int, entry_id: int) -> SegmentRecord:

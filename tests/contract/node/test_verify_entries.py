@@ -10,8 +10,8 @@ from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, EntryKind, enc
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.log_storage.directory.segment_format import SegmentRecord
-from tests.contract.node.held_journal import Disk, Node, started
-from tests.contract.node.small_log import segment_files
+from tests.contract.node.directory.held_journal import Disk, Node, started
+from tests.contract.node.directory.small_log import segment_files
 
 pytestmark = pytest.mark.asyncio
 

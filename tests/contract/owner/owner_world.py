@@ -57,7 +57,7 @@ from oncelog.topic_owner.streams.read_service import ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
 from oncelog.topic_owner.streams.subscription_service import SubscriptionService
 from tests.cluster.until import until
-from tests.contract.node.held_journal import Disk
+from tests.contract.node.directory.held_journal import Disk
 from tests.contract.storage_client.ledger_world import Node
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 

@@ -31,8 +31,8 @@ from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.shell.ledger_list import PAGES_MAX
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, ME, PATIENT, OwnerLimits, PublishClient, batch_of, owner_world
-from tests.contract.owner.shown_log import ShownLog
-from tests.contract.owner.test_topic_owner_log_view import walk
+from tests.contract.owner.reading.shown_log import ShownLog
+from tests.contract.owner.reading.test_topic_owner_log_view import walk
 from tests.contract.stores.store_backends import Backend, new_cluster
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("oversized-ledger-list")]

@@ -33,7 +33,7 @@ from tests.contract.owner.owner_world import (
     owner_world,
 )
 from tests.contract.owner.unread_stream import ENDLESS, OPTIONS, Unread
-from tests.contract.sdk.consume_client import ConsumeClient
+from tests.contract.sdk.fakes.consume_client import ConsumeClient
 
 pytestmark = pytest.mark.asyncio
 

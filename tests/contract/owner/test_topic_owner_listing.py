@@ -18,10 +18,10 @@ from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
 from oncelog.wire import owner_pb2 as pb
 from oncelog.wire.subscriptions_pb2 import DeleteSubscription
 from tests.cluster.until import until
+from tests.contract.owner.consuming.test_topic_owner_consuming import stored
+from tests.contract.owner.consuming.test_topic_owner_series import series
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, owner_world
-from tests.contract.owner.test_topic_owner_consuming import stored
-from tests.contract.owner.test_topic_owner_series import series
-from tests.contract.owner.test_topic_owner_subscriptions import Administrator
 
 pytestmark = pytest.mark.asyncio
 TIMEOUT_MS = 10_000

@@ -26,7 +26,7 @@ from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.takeover_trace import KEPT, TakeoverTrace
 from tests.cluster.until import until
-from tests.contract.owner.shown_log import at
+from tests.contract.owner.reading.shown_log import at
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 TOPIC_ID = TopicId("0f" * 16)

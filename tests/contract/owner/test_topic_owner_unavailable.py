@@ -20,7 +20,7 @@ from oncelog.verify.range_fold import RangeFold
 from oncelog.verify.stored_log import parse_entry
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
-from tests.contract.owner.test_topic_owner_waiting import TOPIC, lost_ledger, opening, waiting
+from tests.contract.owner.reading.test_topic_owner_waiting import TOPIC, lost_ledger, opening, waiting
 from tests.contract.storage_client.ledger_world import scripted
 from tests.oracles.fold import LogFold
 

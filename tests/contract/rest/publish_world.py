@@ -22,8 +22,8 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import NameRecord
 from oncelog.runtime.settings import MetadataSettings
 from tests.contract.rest.lent_apps import lent_app
-from tests.contract.sdk.fake_cluster import FakeCluster
-from tests.contract.sdk.fake_topic import FakeTopic
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_topic import FakeTopic
 from tests.contract.stores.memory_key_server import MemoryKeyServer
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 

@@ -23,8 +23,8 @@ from oncelog.rpc.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
 from tests.cluster.until import until
-from tests.contract.sdk.fake_cluster import FakeCluster
-from tests.contract.sdk.fake_gateway import FakeGateway
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_gateway import FakeGateway
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,7 +16,7 @@ from oncelog.metadata_store.session.shared_reads import SharedReads
 from oncelog.metadata_store.session.store_session import Znode
 from tests.cluster.metadata.metadata_world import DEADLINE_S, Replica, World
 from tests.cluster.until import until
-from tests.contract.rest.admin_world import FLIGHTS, serving
+from tests.contract.rest.admin.admin_world import FLIGHTS, serving
 
 pytestmark = pytest.mark.asyncio
 

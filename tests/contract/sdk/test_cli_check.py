@@ -10,9 +10,9 @@ from oncelog.cli.check.command import publish_twice, report
 from oncelog.cli.failures import Exit
 from oncelog.cli.options import Output
 from oncelog.client.client import AsyncClient
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 DEADLINE_S = 30
 
 

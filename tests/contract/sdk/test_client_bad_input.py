@@ -18,9 +18,9 @@ from oncelog.core.errors import (
     SequenceIdRequired,
     TopicNotFound,
 )
-from tests.contract.sdk.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 30.0
 

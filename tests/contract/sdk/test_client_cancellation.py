@@ -7,9 +7,9 @@ import pytest
 import oncelog
 from oncelog.core.errors import ConsumerClosed
 from tests.cluster.until import until
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 MESSAGES = 200
 

@@ -5,9 +5,9 @@ import pytest
 import oncelog
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import OwnerEpoch
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 
 FLIGHTS = "public/default/flights"

@@ -10,9 +10,9 @@ from oncelog.core.ids import SessionNumber
 from oncelog.rpc.channel import Channel
 from oncelog.runtime.tasks import BackgroundTasks
 from tests.cluster.until import until
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 NOBODY = "oncelog://127.0.0.1:1"
 
 

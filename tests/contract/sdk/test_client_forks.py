@@ -14,9 +14,9 @@ import pytest
 
 import oncelog
 from tests.contract.sdk import forking
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
-pytest_plugins = ["tests.contract.sdk.client_fixtures"]
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 FORKS = len(forking.KINDS)
 
 

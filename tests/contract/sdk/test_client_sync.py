@@ -11,7 +11,7 @@ import pytest
 import oncelog
 from oncelog.client.portal import Portal
 from oncelog.core.errors import DeadlineExceeded, InvalidSequenceId, ProducerClosed, ReaderClosed
-from tests.contract.sdk.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 T = TypeVar("T")
 DEADLINE_S = 30.0

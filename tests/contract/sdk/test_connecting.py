@@ -13,8 +13,8 @@ from oncelog.rpc.connecting import CALL_WAIT_MS_MAX, CONNECT_MS_MAX, CONNECT_MS_
 from oncelog.rpc.storage_codec import APPEND, FENCE
 from tests.cluster.until import until
 from tests.contract.rpc.rpc_serving import REQUEST, echo, forever, frame_of, serving
-from tests.contract.sdk.fake_cluster import FakeCluster
-from tests.contract.sdk.slow_proxy import SlowProxy
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.slow_proxy import SlowProxy
 
 pytestmark = pytest.mark.asyncio
 

@@ -28,7 +28,7 @@ from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN
 from oncelog.storage_client.client import UNANSWERED_BYTES_MAX, StorageClient
 from oncelog.wire import storage_pb2 as pb
-from tests.contract.node.small_log import CLUSTER
+from tests.contract.node.directory.small_log import CLUSTER
 
 TOPIC = TopicId("0f" * 16)
 DEADLINE_S = 30.0

@@ -11,7 +11,7 @@ from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest
 from oncelog.rpc.server import Server
 from oncelog.storage_client.recovery_requests import RecoveryRequests
 from oncelog.wire import storage_pb2 as pb
-from tests.contract.sdk.slow_proxy import SlowProxy
+from tests.contract.sdk.fakes.slow_proxy import SlowProxy
 from tests.contract.storage_client.ledger_world import A, B, C, linked, scripted
 from tests.contract.storage_client.test_ledgers_reader import ENTRIES, Member, read_all
 

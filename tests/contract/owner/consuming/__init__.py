@@ -1,0 +1,1 @@
+"""Subscriptions at a topic owner, with its streams to consumers."""

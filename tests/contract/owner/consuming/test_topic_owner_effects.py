@@ -1,0 +1,109 @@
+"""Consumers with a store of effects at a real owner, over the wire."""
+
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.delivery.events import AnswerAck, ConsumerOpening, FlowReported, Subscribed, SubscriptionSought
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    EffectsAsked,
+    RewindRequested,
+    SubscriptionEffects,
+)
+from oncelog.core.errors import InvalidArgument, InvalidName, OncelogError, ServiceUnavailable, StoreMismatch
+from oncelog.metadata_store.records.registry import Registry
+from tests.contract.owner.consuming.test_topic_owner_consuming import stored
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
+from tests.contract.owner.owner_world import owner_world
+from tests.contract.sdk.fakes.consume_client import WINDOW, ConsumeClient
+
+pytestmark = pytest.mark.asyncio
+
+STORE = "5a" * 16
+
+
+def opening(call: int, store_id: str = STORE, effect: str = "invoices") -> ConsumerOpening:
+    return ConsumerOpening(
+        call, "billing", SubscriptionType.FAILOVER, f"c{call}", b"%016d" % call, first_index=0, store_id=store_id,
+        effect=effect,
+    )  # fmt: skip
+
+
+async def attached(client: ConsumeClient, call: int) -> Subscribed:
+    result = await client.open(opening(call))
+    assert isinstance(result, Subscribed), result
+    await client.send(FlowReported(result.consumer, 0, WINDOW))
+    return result
+
+
+async def bind(client: ConsumeClient, consumer: Subscribed, request: int) -> OncelogError | None:
+    await client.send(BindRequested(consumer.consumer, request, consumer.seek_epoch, consumer.generation))
+    return (await client.report(AnswerAck, lambda answer: answer.request == request)).error
+
+
+async def effects_of(client: ConsumeClient, consumer: Subscribed) -> SubscriptionEffects:
+    await client.send(EffectsAsked(consumer.consumer, 1, 0))
+    return (await client.report(AnswerEffects)).effects
+
+
+@pytest.mark.parametrize("older", list(OLDER))
+@pytest.mark.hazard("older-owner-and-ack-log")
+async def test_no_store_is_bound_beside_an_older_process(tmp_path: Path, older: str) -> None:
+    """A topic that has effects goes on with them: it cannot go back."""
+    async with owner_world(tmp_path) as (world, channel):
+        used = ConsumeClient(channel, await world.serve("used"))
+        assert await bind(used, await attached(used, 1), 1) is None
+        runner = await world.serve("orders")
+        await stored(channel, runner, 1)
+        plain = ConsumeClient(channel, runner)
+        await plain.attach()  # the topic has a subscription already
+        named, register = OLDER[older]
+        await register(Registry(world.session)).establish()
+        refused = await ConsumeClient(channel, runner).open(opening(1))
+        assert isinstance(refused, ServiceUnavailable)
+        assert f"gets no store of effects before all processes know effects: upgrade {named}" in refused.message
+        assert (runner.core.ownership.record.format, used.runner.core.ownership.record.format) == (2, 4)
+        again = ConsumeClient(channel, used.runner)
+        await attached(again, 2)
+
+
+async def test_bound_consumed_and_rewound(tmp_path: Path) -> None:
+    """What was lost is delivered again, and a consumer without a store is refused."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3, 3)
+        client = ConsumeClient(channel, runner)
+        consumer = await attached(client, 1)
+        assert await client.received(6) == list(range(6))
+        assert await bind(client, consumer, 1) is None
+        assert (await client.ack(consumer, 0, 3, request=2)).error is None
+        found = await effects_of(client, consumer)
+        assert (found.store_id, found.effect, found.consumed) == (STORE, "invoices", (IndexRange(0, 3),))
+        assert isinstance(await ConsumeClient(channel, runner).ask(SubscriptionType.FAILOVER, name="x"), StoreMismatch)
+        lost = (IndexRange(1, 2),)
+        await client.send(RewindRequested(consumer.consumer, 3, consumer.seek_epoch, consumer.generation, lost))
+        assert (await client.report(SubscriptionSought)).seek_epoch == 1
+        assert (await client.report(AnswerAck, lambda answer: answer.request == 3)).error is None
+        assert await client.received(4) == [1, 2, 4, 5]
+        found = await effects_of(client, consumer)
+        assert (found.seek_epoch, found.consumed) == (1, (IndexRange(0, 0), IndexRange(3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("store_id", "effect", "error"),
+    [("5A" * 16, "e", InvalidArgument), ("5a", "e", InvalidArgument), (STORE, "", InvalidArgument),
+     (STORE, "a/b", InvalidName), (STORE, "e" * 2_000, InvalidArgument)],
+    ids=["capitals", "short", "no effect", "name", "long"],
+)  # fmt: skip
+async def test_bad_store_is_refused(tmp_path: Path, store_id: str, effect: str, error: type[OncelogError]) -> None:
+    """A frame that cannot be read ends the stream with the reason."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = ConsumeClient(channel, await world.serve("orders"))
+        try:
+            result: object = await client.open(opening(1, store_id, effect))
+        except OncelogError as refused:
+            result = refused
+        assert isinstance(result, error)

@@ -1,0 +1,1 @@
+"""Which process owns a topic, and how one that does not is stopped."""

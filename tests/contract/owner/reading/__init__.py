@@ -1,0 +1,1 @@
+"""What a topic owner shows to readers."""

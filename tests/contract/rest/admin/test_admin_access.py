@@ -1,0 +1,217 @@
+"""REST with authentication: each route is refused by default, and allowed for exactly its rights."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from oncelog.core.access import Right
+from oncelog.core.names import parse_namespace
+from oncelog.metadata.app import new_app
+from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.runtime.certificates import new_ca
+from tests.contract.process.security_world import ROOT, bearer, renew, secured, with_tls
+from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
+
+pytestmark = pytest.mark.asyncio
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+ROLES = {"keeper": Right.ADMIN, "importer": Right.PRODUCE, "auditor": Right.CONSUME}
+#: Paths and who but superusers may call them: a = admin, p = produce, c = consume, * = every role.
+RULES = {
+    "GET /admin/v2/tenants": "",
+    "PUT /admin/v2/tenants/t": "",
+    "GET /admin/v2/namespaces/public": "",
+    f"GET {NAMESPACE}": "a",
+    "PUT /admin/v2/namespaces/public/new": "",
+    f"DELETE {NAMESPACE}": "",
+    f"GET {NAMESPACE}/deduplication": "a",
+    f"GET {NAMESPACE}/permissions": "a",
+    f"POST {NAMESPACE}/permissions/somebody": "a",
+    f"DELETE {NAMESPACE}/permissions/somebody": "a",
+    f"GET {FLIGHTS}/deduplicationEnabled": "a",
+    "GET /admin/v2/clusters/x/deduplication": "",
+    "GET /admin/v2/persistent/public/default": "apc",
+    f"GET {FLIGHTS}": "apc",
+    f"GET {FLIGHTS}/stats": "apc",
+    f"GET {FLIGHTS}/internalStats": "a",
+    f"PUT {FLIGHTS}/unload": "a",
+    f"GET {FLIGHTS}/subscriptions": "ac",
+    f"GET {FLIGHTS}/subscription/s": "ac",
+    f"DELETE {FLIGHTS}/subscription/s": "ac",
+    f"POST {FLIGHTS}/subscription/s/skip/0": "ac",
+    f"POST {FLIGHTS}/subscription/s/resetcursor": "ac",
+    "PUT /admin/v2/persistent/public/default/new": "ap",
+    "GET /lookup/v2/topic/persistent/public/default/flights": "pc",
+    "POST /topics/persistent/public/default/flights": "p",
+    "GET /admin/v2/clusters": "*",
+    "GET /admin/v2/brokers/health": "*",
+    "GET /admin/v2/topics": "",
+    "GET /admin/v2/topics/public/default": "apc",
+    "GET /admin/v2/brokers": "",
+    "GET /admin/v2/storage-nodes": "",
+    "GET /admin/v2/storage/nodes": "",
+    "GET /admin/v2/storage/ledgers": "",
+    "GET /admin/v2/storage/ledgers/1": "",
+    "GET /admin/v2/storage/repair": "",
+    "POST /admin/v2/storage/repair/1": "",
+    "POST /admin/v2/storage/ledgers/1/verify": "",
+    f"POST /admin/v2/storage/nodes/{'0' * 32}/decommission": "",
+    f"DELETE /admin/v2/storage/nodes/{'0' * 32}/decommission": "",
+}
+
+
+@pytest_asyncio.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    async with serving(secured(tmp_path)) as served:
+        await served.owner()
+        await served.change("PUT", FLIGHTS, headers=bearer(ROOT))
+        granted = {role: (right.value,) for role, right in ROLES.items()}
+        await served.replica.coordination.policies.change(
+            parse_namespace("public/default"), lambda _: Policies(permissions=granted)
+        )
+        yield served
+
+
+async def test_every_request_without_a_token_is_refused(admin: Admin) -> None:
+    """Also an unknown path: the response must not disclose that it is unknown."""
+    for call in [*RULES, "GET /nowhere", "GET /openapi.json", "GET /docs", "POST /", "GET /%2F"]:
+        method, path = call.split()
+        await admin.refused(method, path, 401, "unauthenticated")
+    answer = await admin.http.get("/admin/v2/tenants")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_start_page_needs_no_token_and_discloses_nothing(admin: Admin) -> None:
+    """It is returned also with an invalid token, and has nothing about this cluster."""
+    answers = [await admin.http.get("/", headers=headers) for headers in ({}, bearer(ROOT), {"authorization": "x"})]
+    assert {answer.status_code for answer in answers} == {200}
+    [page] = {answer.text for answer in answers}
+    for link in ("/docs", "/openapi.json"):
+        assert f'href="{link}"' in page
+    assert "/readyz" in page
+    for secret in (admin.replica.coordination.cluster_id, version("oncelog"), str(admin.port)):
+        assert secret not in page
+    assert "default-src 'none'" in answers[0].headers["content-security-policy"]
+    head = await admin.http.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_docs_page_lists_every_request_and_loads_nothing(admin: Admin) -> None:
+    """For every role with a token; without scripts and without resources of other hosts."""
+    page = (await admin.http.get("/docs", headers=bearer("stranger"))).text
+    paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
+    for path, methods in paths.items():
+        assert f"<code>{path}</code>" in page
+        for method, operation in methods.items():
+            assert f"<code>{method.upper()}</code>" in page
+            assert operation["summary"] in page
+    for foreign in ("<script", "http://", "https://", "src="):
+        assert foreign not in page
+
+
+async def test_each_route_allows_its_rights_only(admin: Admin) -> None:
+    """Refused is 403; every other status means allowed. Superusers come last, because they delete."""
+    for role in [*ROLES, "stranger", ROOT]:
+        for call, allowed in RULES.items():
+            method, path = call.split()
+            if role == ROOT or "*" in allowed or (role in ROLES and ROLES[role].value[0] in allowed):
+                answer = await admin.http.request(method, path, headers=bearer(role))
+                assert answer.status_code not in {401, 403}, (role, call, answer.text)
+            else:
+                await admin.refused(method, path, 403, "permission_denied", headers=bearer(role))
+
+
+async def test_every_route_has_a_known_rule(admin: Admin) -> None:
+    """A new route is for superusers until it is listed here."""
+    paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
+    calls = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
+
+    async def status(call: str) -> int:
+        method, path = call.split()
+        for name, value in {"tenant": "public", "namespace": "default", "topic": "flights", "role": "somebody"}.items():
+            path = path.replace(f"{{{name}}}", value)
+        return (await admin.http.request(method, path, headers=bearer("stranger"))).status_code
+
+    answers = await asyncio.gather(*map(status, calls))
+    found = {call for call, answer in zip(calls, answers, strict=True) if answer != 403}
+    assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health"}
+
+
+async def test_missing_namespace_is_refused_like_one_without_rights(admin: Admin) -> None:
+    """Otherwise names could be discovered by requests."""
+    await admin.refused("GET", "/admin/v2/namespaces/public/x", 403, "permission_denied", headers=bearer("keeper"))
+    await admin.refused("GET", "/admin/v2/namespaces/public/x", 404, "namespace_not_found", headers=bearer(ROOT))
+
+
+async def test_look_up_creates_a_topic_for_producers_only(admin: Admin) -> None:
+    """A look-up by a consumer finds existing topics only."""
+    path = "/lookup/v2/topic/persistent/public/default/fresh?create=true"
+    await admin.refused("GET", path, 403, "permission_denied", headers=bearer("auditor"))
+    assert (await admin.get(path, headers=bearer("importer")))["owner_address"]
+    assert (await admin.get(path, headers=bearer("auditor")))["owner_address"]
+
+
+async def test_rights_are_granted_replaced_and_revoked(admin: Admin) -> None:
+    """By an administrator of the namespace; effective with the next request."""
+    keeper, newcomer = bearer("keeper"), bearer("newcomer")
+    path = f"{NAMESPACE}/permissions"
+    await admin.refused("GET", FLIGHTS, 403, "permission_denied", headers=newcomer)
+    await admin.change("POST", f"{path}/newcomer", json=["consume", "produce", "consume"], headers=keeper)
+    assert (await admin.get(path, headers=keeper))["newcomer"] == ["consume", "produce"]
+    assert await admin.get(FLIGHTS, headers=newcomer)
+    await admin.change("POST", f"{path}/newcomer", json=["admin"], headers=keeper)
+    assert (await admin.get(path, headers=newcomer))["newcomer"] == ["admin"]
+    for _ in range(2):
+        await admin.change("DELETE", f"{path}/newcomer", headers=keeper)
+    assert "newcomer" not in await admin.get(path, headers=keeper)
+    await admin.refused("GET", path, 403, "permission_denied", headers=newcomer)
+
+
+@pytest.mark.parametrize("body", [[], ["read"], "produce", {"produce": True}])
+async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) -> None:
+    """The error names the field, also for a list element."""
+    problem = await admin.refused(
+        "POST", f"{NAMESPACE}/permissions/x", 422, "invalid_argument", json=body, headers=bearer("keeper")
+    )
+    assert problem["field"] == ("body.0" if body == ["read"] else "body")
+    await admin.refused(
+        "POST", f"{NAMESPACE}/permissions/a b", 412, "invalid_name", json=["produce"], headers=bearer("keeper")
+    )
+
+
+async def test_rest_uses_the_current_certificate_file_for_tls(tmp_path: Path) -> None:
+    """It is reloaded like that of gRPC, without a restart. Plain HTTP is refused."""
+    security = with_tls(tmp_path, names=["127.0.0.1"])
+    server = RestServer(new_app(cast("Coordination", None)), stop_timeout_s=1, certificate=security.certificate)
+    async with asyncio.TaskGroup() as tasks:
+        port = server.start(host="127.0.0.1", port=0)
+        tasks.create_task(server.run())
+        try:
+            assert await status_of(port, tmp_path / "ca.crt") == 200
+            other = new_ca()
+            renew(tmp_path, other, names=["127.0.0.1"])
+            (tmp_path / "other.crt").write_bytes(other.certificate)
+            assert await status_of(port, tmp_path / "other.crt") == 200
+            with pytest.raises(httpx.TransportError):
+                await status_of(port, tmp_path / "ca.crt")
+            with pytest.raises(httpx.TransportError):
+                await status_of(port, None)
+        finally:
+            server.stop()
+
+
+async def status_of(port: int, ca: Path | None) -> int:
+    """Status of a request for the OpenAPI document. ca None: plain HTTP."""
+    context = True if ca is None else ssl.create_default_context(cafile=str(ca))
+    scheme = "http" if ca is None else "https"
+    async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+        return (await client.get(f"{scheme}://127.0.0.1:{port}/openapi.json")).status_code

@@ -1,0 +1,159 @@
+"""The OpenAPI document is complete, consistent, and matches the served requests."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oncelog.metadata.rest.problems import MEDIA_TYPE
+from tests.contract.rest.admin.admin_world import serving
+
+pytestmark = pytest.mark.asyncio
+
+#: All requests of the interface. A new one is a change of the interface.
+CALLS = """
+GET /admin/v2/brokers
+GET /admin/v2/brokers/health
+GET /admin/v2/clusters
+DELETE GET POST /admin/v2/clusters/{cluster}/autoTopicCreation
+DELETE GET POST /admin/v2/clusters/{cluster}/deduplication
+DELETE GET POST /admin/v2/clusters/{cluster}/retention
+DELETE GET POST /admin/v2/clusters/{cluster}/messageTTL
+DELETE GET POST /admin/v2/clusters/{cluster}/backlogQuota
+DELETE GET POST /admin/v2/clusters/{cluster}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/clusters/{cluster}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/clusters/{cluster}/ackStateBytesMax
+GET /admin/v2/namespaces/{tenant}
+DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/deduplication
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/retention
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/messageTTL
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/ackStateBytesMax
+GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
+DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
+GET /admin/v2/persistent/{tenant}/{namespace}
+GET /admin/v2/persistent/{tenant}/{namespace}/partitioned
+DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/retention
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/messageTTL
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/dispatcherPauseOnAckStatePersistent
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxUnackedRangesToPersist
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesMax
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
+DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
+DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
+PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
+DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}
+GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/position/{number}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip/{count}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip_all
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages/{seconds}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}
+GET /admin/v2/storage/ledgers
+GET /admin/v2/storage/ledgers/{ledger_id}
+POST /admin/v2/storage/ledgers/{ledger_id}/end
+POST /admin/v2/storage/ledgers/{ledger_id}/verify
+GET /admin/v2/storage/nodes
+DELETE POST /admin/v2/storage/nodes/{incarnation}/decommission
+GET /admin/v2/storage/nodes/{incarnation}/may-replace
+GET /admin/v2/storage/repair
+POST /admin/v2/storage/repair/{ledger_id}
+GET /admin/v2/storage-nodes
+GET /admin/v2/storage-nodes/{incarnation}
+DELETE PUT /admin/v2/storage-nodes/{incarnation}/read-only
+GET /admin/v2/tenants
+DELETE GET PUT /admin/v2/tenants/{tenant}
+GET /admin/v2/topics
+GET /admin/v2/topics/{tenant}/{namespace}
+GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}
+POST /topics/persistent/{tenant}/{namespace}/{topic}
+"""
+
+
+async def described() -> dict[str, Any]:
+    async with serving() as admin:
+        document: dict[str, Any] = await admin.get("/openapi.json")
+        assert await admin.get("/openapi.json") == document
+        return document
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def references(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+async def test_every_request_is_described() -> None:
+    """With its purpose, its parameters, and its responses for success and for errors."""
+    document = await described()
+    found: dict[str, set[str]] = {}
+    for call, operation in operations(document):
+        method, path = call.split(" ")
+        found.setdefault(path, set()).add(method)
+        assert operation["summary"], call
+        assert len(operation["description"]) > 5, call
+        assert operation["tags"], call
+        answered = path.startswith("/topics/") or path.endswith(("/verify", "/end"))
+        success = "200" if method == "GET" or answered else "204"
+        assert sorted(operation["responses"]) == [success, "default"], call
+        if success == "200":
+            assert operation["responses"]["200"]["content"]["application/json"]["schema"], call
+        assert MEDIA_TYPE in operation["responses"]["default"]["content"], call
+        named = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path)), call
+        assert all(one["description"] and one["schema"] for one in operation.get("parameters", [])), call
+    expected = {line.split()[-1]: set(line.split()[:-1]) for line in CALLS.strip().splitlines()}
+    assert found == expected
+
+
+async def test_openapi_document_is_valid() -> None:
+    """Version, title, unique operation ids, and no dangling reference."""
+    document = await described()
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["title"]
+    assert document["info"]["version"]
+    assert document["info"]["description"]
+    ids = [operation["operationId"] for _, operation in operations(document)]
+    assert len(ids) == len(set(ids))
+    schemas = document["components"]["schemas"]
+    targets = set(references(document))
+    assert targets == {f"#/components/schemas/{name}" for name in schemas}
+    tags = {tag["name"] for tag in document["tags"]}
+    assert {tag for _, operation in operations(document) for tag in operation["tags"]} == tags
+    for schema in schemas.values():
+        if "enum" in schema:
+            continue
+        assert schema["type"] == "object"
+        assert set(schema.get("required", [])) <= set(schema["properties"])
+
+
+async def test_described_requests_are_served() -> None:
+    """None is answered as an unknown path or method."""
+    async with serving() as admin:
+        for call, _ in operations(await admin.get("/openapi.json")):
+            method, path = call.split(" ")
+            response = await admin.http.request(method, re.sub(r"{\w+}", "%21", path))
+            assert response.status_code not in {404, 405}, call

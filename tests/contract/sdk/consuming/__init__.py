@@ -1,0 +1,1 @@
+"""Consumers and readers of the SDK."""

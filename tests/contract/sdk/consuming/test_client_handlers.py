@@ -1,0 +1,235 @@
+"""`consumer.run` against the fake cluster: handled messages are acknowledged, failed ones come again, in order."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+import oncelog
+from oncelog.core.errors import ConsumerClosed, InvalidArgument
+from tests.cluster.until import until
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
+pytestmark = pytest.mark.asyncio
+AT_ONCE = oncelog.Retry(delay=0)
+DEADLINE_S = 30
+
+
+async def fill(client: oncelog.AsyncClient, count: int, *, keys: int = 0) -> None:
+    producer = await client.create_producer("flights", batch_bytes_max=50)
+    given = [b"%d" % (number % keys) for number in range(count)] if keys else None
+    await producer.send_many([b"%d" % number for number in range(count)], keys=given)
+
+
+async def subscribe(client: oncelog.AsyncClient, kind: str = "exclusive", **more: object) -> oncelog.AsyncConsumer:
+    options: dict[str, object] = {"start": oncelog.EARLIEST, "type": kind, **more}
+    return await client.subscribe("flights", subscription="s", **options)  # type: ignore[arg-type]
+
+
+async def run_until(
+    consumer: oncelog.AsyncConsumer,
+    handler: Callable[[oncelog.Message], Awaitable[object]],
+    done: Callable[[], object],
+    **options: object,
+) -> None:
+    """Run the handler until `done`, and then cancel the run."""
+    running = asyncio.ensure_future(consumer.run(handler, **options))  # type: ignore[arg-type]
+    await until(lambda: done() or running.done(), DEADLINE_S)
+    if running.done():
+        await running
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def left(client: oncelog.AsyncClient, kind: str = "exclusive") -> int:
+    """How many messages the subscription would deliver again."""
+    async with await subscribe(client, kind) as consumer:
+        return len(await consumer.receive_batch(1_000, max_wait=0.3))
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+async def test_failed_messages_come_again_and_ordered_ones_in_order(client: oncelog.AsyncClient, kind: str) -> None:
+    """Each third message fails at its first delivery. What was handled is acknowledged."""
+    await fill(client, 60, keys=5)
+    handled: list[int] = []
+
+    async def handle(message: oncelog.Message) -> None:
+        await asyncio.wait({asyncio.ensure_future(asyncio.Event().wait())}, timeout=0.001 * (message.index % 3))
+        if message.index % 3 == 0 and message.delivery_count == 1:
+            raise RuntimeError("not now")
+        handled.append(message.index)
+
+    consumer = await subscribe(client, kind)
+    await run_until(consumer, handle, lambda: len(handled) == 60, concurrency=8, retry=AT_ONCE)
+    assert sorted(handled) == list(range(60)), "each once"
+    if kind == "exclusive":
+        assert handled == list(range(60))
+    if kind == "key_shared":
+        for key in range(5):
+            assert [index for index in handled if index % 5 == key] == list(range(key, 60, 5))
+    assert await left(client, kind) == 0
+
+
+async def test_message_that_always_fails_becomes_a_dead_letter(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After max_deliveries attempts; those behind it wait for that. Each failure is logged once."""
+    await fill(client, 5)
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: oncelog.Message) -> None:
+        seen.append((message.index, message.delivery_count))
+        if message.index == 1:
+            raise ValueError("cannot be handled")
+
+    consumer = await subscribe(client, max_deliveries=3)
+    with caplog.at_level(logging.ERROR, "oncelog.client.consuming.handler_run"):
+        await run_until(consumer, handle, lambda: len(seen) == 7, retry=AT_ONCE)
+    assert seen == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (4, 1)]
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == 3
+    assert "the handler of s failed at message 1 (" in logged[0]
+    assert "delivery 1), which comes again after 0 s" in logged[0]
+    assert "delivery 3), which becomes a dead letter" in logged[2]
+
+
+async def test_cancelled_run_finishes_its_handlers_and_closes(client: oncelog.AsyncClient) -> None:
+    """What was handled is acknowledged, what was not begun goes to others, uncounted."""
+    await fill(client, 20)
+    begun: list[int] = []
+    go_on = asyncio.Event()
+
+    async def handle(message: oncelog.Message) -> None:
+        begun.append(message.index)
+        await go_on.wait()
+
+    consumer = await subscribe(client, "shared")
+    running = asyncio.ensure_future(consumer.run(handle, concurrency=3))
+    await until(lambda: len(begun) == 3, DEADLINE_S)
+    running.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(ConsumerClosed):
+        await consumer.receive()
+    assert len(begun) == 3
+    assert await left(client, "shared") == 17
+
+
+async def test_sigterm_ends_a_run_without_an_error(client: oncelog.AsyncClient) -> None:
+    """The program goes on behind `run`, and the former handler of the signal is back."""
+    await fill(client, 3)
+    handled: list[int] = []
+    former = signal.getsignal(signal.SIGTERM)
+
+    async def handle(message: oncelog.Message) -> None:
+        handled.append(message.index)
+        if message.index == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await until(lambda: signal.getsignal(signal.SIGTERM) is not former, DEADLINE_S)
+
+    consumer = await subscribe(client)
+    async with asyncio.timeout(DEADLINE_S):
+        await consumer.run(handle)
+    assert handled == [0, 1]
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert await left(client) == 1
+
+
+async def test_run_refuses_what_it_cannot_run(client: oncelog.AsyncClient) -> None:
+    """Wrong options leave the consumer open. A handler that is no coroutine function ends the run, and acknowledges
+    nothing."""
+    await fill(client, 1)
+    consumer = await subscribe(client)
+    for options in ({"concurrency": 0}, {"retry": 3}):
+        with pytest.raises(InvalidArgument):
+            await consumer.run(run_until, **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="handler must be an async function"):
+        await consumer.run(lambda message: None)  # type: ignore[arg-type,return-value]
+    assert await left(client) == 1
+
+
+async def test_handler_runs_in_a_span_below_that_of_the_sender(client: oncelog.AsyncClient) -> None:
+    """One trace from the request that publishes to the work of the consumer."""
+    producer = await client.create_producer("flights", trace_context=True)
+    with TracerProvider().get_tracer("application").start_as_current_span("request") as span:
+        await producer.send(b"x")
+    traces: list[int] = []
+
+    async def handle(_message: oncelog.Message) -> None:
+        traces.append(trace.get_current_span().get_span_context().trace_id)
+
+    await run_until(await subscribe(client), handle, lambda: traces)
+    assert traces == [span.get_span_context().trace_id]
+
+
+async def test_synchronous_run_uses_threads(cluster: FakeCluster) -> None:
+    """As many at once as `concurrency` says; `close` from another thread ends the run."""
+    together = threading.Barrier(3, timeout=DEADLINE_S)
+    handled: list[int] = []
+
+    def program() -> None:
+        with oncelog.Client(cluster.url) as client:
+            client.create_producer("flights").send_many([b"0", b"1", b"2", b"3"])
+            consumer = client.subscribe("flights", subscription="s", type="shared", start=oncelog.EARLIEST)
+
+            def handle(message: oncelog.Message) -> None:
+                if message.index < 3:
+                    together.wait()
+                handled.append(message.index)
+                if len(handled) == 4:
+                    threading.Thread(target=consumer.close).start()
+
+            consumer.run(handle, concurrency=3)
+
+            async def wrong(_message: oncelog.Message) -> None: ...
+
+            with pytest.raises(InvalidArgument, match="handler must be a plain function"):
+                consumer.run(wrong)
+
+    await asyncio.to_thread(program)
+    assert sorted(handled) == [0, 1, 2, 3]
+
+
+_SIGNALLED = """
+import os, signal, sys
+import oncelog
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+with oncelog.Client(sys.argv[1]) as client:
+    client.create_producer("flights").send_many([b"0", b"1", b"2"])
+    consumer = client.subscribe("flights", subscription="s", start=oncelog.EARLIEST)
+    def handle(message):
+        print(message.index, flush=True)
+        if message.index == 1:
+            os.kill(os.getpid(), signal.NUMBER)
+            signal.sigtimedwait([], 0.3)
+            print("finished", flush=True)
+    try:
+        consumer.run(handle)
+        print("returned")
+    except KeyboardInterrupt:
+        print("interrupted")
+with oncelog.Client(sys.argv[1]) as client, client.subscribe("flights", subscription="s") as consumer:
+    print([message.index for message in consumer.receive_batch(max_wait=0.3)])
+"""
+
+
+@pytest.mark.parametrize(("number", "end"), [("SIGTERM", "returned"), ("SIGINT", "interrupted")])
+async def test_signal_ends_a_synchronous_run(cluster: FakeCluster, number: str, end: str) -> None:
+    """The handler that runs is finished and its message acknowledged."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _SIGNALLED.replace("NUMBER", number), cluster.url, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        printed, _ = await program.communicate()
+    assert printed.decode().split("\n") == ["0", "1", "finished", end, "[2]", ""]
+    assert program.returncode == 0

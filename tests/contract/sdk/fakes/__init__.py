@@ -1,0 +1,1 @@
+"""A cluster for tests of the SDK, without services."""

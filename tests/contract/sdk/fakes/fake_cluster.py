@@ -1,0 +1,460 @@
+"""A cluster in one process that the SDK cannot tell from a real one: real gRPC, real dedup, and a log that never fails.
+
+What it leaves out is what the SDK must not depend on: storage nodes, ZooKeeper, and time. Owners are servers that come
+and go; topics, with their log and marks, stay.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import (
+    EntriesLost,
+    LedgerUnavailable,
+    ModeMismatch,
+    NotOwner,
+    OncelogError,
+    ProducerBusy,
+    ProducerExpired,
+    ProducerFenced,
+    ServiceUnavailable,
+    TopicNotFound,
+    UnreadableEntry,
+)
+from oncelog.core.formats.entry import EntryKind, producer_id_of
+from oncelog.core.formats.opening import OnConflict
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    Incarnation,
+    OwnerEpoch,
+    ProducerId,
+    SessionNumber,
+    TopicId,
+)
+from oncelog.core.topic_events.effects import BatchAnswer
+from oncelog.rpc.consumer_codec import CONSUME
+from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP
+from oncelog.rpc.owner_codec import (
+    LAST_MESSAGE,
+    PRODUCER_NAMES,
+    PUBLISH,
+    EndedSession,
+    OpenDenied,
+    OpenGranted,
+    OpenRequest,
+    PublishAnswers,
+    ReceivedPublish,
+)
+from oncelog.rpc.reader_codec import FIND_INDEX, READ, ReadControl, ReaderFrame, StartAt, StartIndex, StorageResume
+from oncelog.rpc.server import Server, ServerStream
+from oncelog.wire.metadata_pb2 import (
+    LedgerMember,
+    LedgersAnswer,
+    LedgersRequest,
+    LookupAnswer,
+    LookupRequest,
+    TopicLedger,
+)
+from oncelog.wire.owner_pb2 import (
+    LastMessageAnswer,
+    LastMessageRequest,
+    ProducerName,
+    ProducerNamesAnswer,
+    ProducerNamesRequest,
+)
+from tests.contract.sdk.fakes.fake_consume import ConsumeKnobs, ConsumeStreams
+from tests.contract.sdk.fakes.fake_offers import FakeMembers
+from tests.contract.sdk.fakes.fake_topic import LEDGER, FakeTopic, start_of
+
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+
+
+class Permits:
+    """What a reader has granted and not got yet; news: more was granted, the log has grown, or the reader is gone."""
+
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes = left_bytes
+        self.news = asyncio.Event()
+        self.gone = False
+        self.resumed: asyncio.Queue[StorageResume] = asyncio.Queue()
+        #: the reader takes offers
+        self.direct = False
+
+    async def take(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
+        try:
+            async for control in stream:
+                self.left_bytes += control.permit_bytes
+                if control.resume is not None:
+                    self.resumed.put_nowait(control.resume)
+                self.news.set()
+        finally:
+            self.gone = True
+            self.news.set()
+
+
+class FakeOwner:
+    """One server process: sessions live and end with it."""
+
+    def __init__(self, cluster: "FakeCluster", epoch: int) -> None:
+        self.epoch = OwnerEpoch(epoch)
+        self.incarnation = Incarnation(f"{epoch:032x}")
+        self.address = ""
+        self.server = Server()
+        #: {topic id: entries it knows of} of an owner that was deposed and does not know it
+        self.knows: dict[TopicId, int] | None = None
+        #: batches judged here
+        self.judged = 0
+        self._cluster = cluster
+        self._sessions: dict[SessionNumber, tuple[FakeTopic, ProducerId, str]] = {}
+        self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
+        self.server.stream(PUBLISH, self._publish)
+        self.server.stream(READ, self._read)
+        self.consumers = ConsumeStreams(cluster.by_id, epoch, cluster.consume)
+        self.server.stream(CONSUME, self.consumers.serve)
+        self.server.unary(FIND_INDEX, self.consumers.find_index)
+        self.server.unary(LAST_MESSAGE, self._last_message)
+        self.server.unary(PRODUCER_NAMES, self._producer_names)
+
+    async def start(self) -> None:
+        self.address = f"127.0.0.1:{await self.server.start()}"
+
+    async def kill(self) -> None:
+        await self.server.stop(grace_ms=0)
+
+    # --- publish ------------------------------------------------------------------------------------------------------
+
+    async def _publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+        mine: list[SessionNumber] = []
+        try:
+            async for frame in stream:
+                self._cluster.seen.frames.append(len(frame.batches))
+                await self._cluster.knobs.gate.wait()
+                self._cluster.seen.opens.append(len(frame.opens))
+                granted = [self._open(request) for request in frame.opens]
+                mine += [each.session for each in granted if isinstance(each, OpenGranted)]
+                answers, ended = self._take(frame)
+                ended += [EndedSession(number, None, self.epoch) for number in frame.closes]
+                for number in frame.closes:
+                    self._sessions.pop(number, None)
+                    self._cluster.seen.closed_sessions.append(number)
+                if self._cluster.knobs.lose_answers > 0 and answers:
+                    self._cluster.knobs.lose_answers -= 1
+                    raise ServiceUnavailable("the answers are lost")
+                await stream.write(
+                    PublishAnswers(
+                        answers,
+                        [each for each in granted if isinstance(each, OpenGranted)],
+                        [each for each in granted if isinstance(each, OpenDenied)],
+                        ended,
+                    )
+                )
+        finally:
+            for number in mine:
+                self._sessions.pop(number, None)
+
+    def _open(self, request: OpenRequest) -> OpenGranted | OpenDenied:
+        topic = self._cluster.by_id.get(request.topic_id)
+        refusal = self._cluster.knobs.refuse_open(request) or (NotOwner() if topic is None else None)
+        if topic is None or refusal is not None:
+            return OpenDenied(request.open_id, refusal or NotOwner(), self.epoch)
+        instance = request.resume or request.present
+        if instance is None:
+            known = topic.table.producer_id_of(request.producer_name or "")
+            if known is not None and topic.table.mode_of(known) is not request.mode:
+                return OpenDenied(request.open_id, ModeMismatch(), self.epoch)
+            busy = known is not None and any(session[1] == known for session in self._sessions.values())
+            if busy and request.on_conflict is OnConflict.REFUSE:
+                return OpenDenied(request.open_id, ProducerBusy(), self.epoch)
+            name, producer_id, generation = topic.grant(request, self._cluster.next_producer_id())
+        else:
+            producer_id, generation = instance
+            if not topic.table.knows(producer_id):
+                return OpenDenied(request.open_id, ProducerExpired(), self.epoch)
+            current = topic.table.generation_of(producer_id)[0]
+            if generation != current:
+                return OpenDenied(request.open_id, ProducerFenced(current=current), self.epoch)
+            name = topic.table.state.producers[producer_id].name
+        session = self._cluster.next_session()
+        self._sessions[session] = (topic, producer_id, name)
+        producer = topic.table.state.producers[producer_id]
+        return OpenGranted(
+            request.open_id, session, name, producer_id, generation, producer.persisted, instance is None, self.epoch,
+            topic.topic_id, MESSAGE_BYTES_MAX, growths=producer.growths,
+        )  # fmt: skip
+
+    def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:
+        answers: list[BatchAnswer] = []
+        ended: list[EndedSession] = []
+        for number, request, data in zip(frame.sessions, frame.requests, frame.batches, strict=True):
+            session = self._sessions.get(number)
+            if session is None:
+                continue
+            self.judged += 1
+            result = self._cluster.knobs.refuse_batch(data) or session[0].publish(data)
+            answers.append(BatchAnswer(number, request, result))
+            if isinstance(result, OncelogError):
+                del self._sessions[number]
+                ended.append(EndedSession(number, result, self.epoch))
+        return answers, ended
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    async def _read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
+        control = await anext(aiter(stream), None)
+        if control is None or control.start is None:
+            return
+        topic = self._cluster.by_id.get(control.start.topic_id)
+        if topic is None:
+            await stream.write(ReaderFrame(self.epoch, error=NotOwner()))
+            return
+        self._cluster.seen.starts.append(control.start.at)
+        permits = Permits(control.permit_bytes)
+        permits.direct = control.start.storage_reads
+        taking = asyncio.ensure_future(permits.take(stream))
+        try:
+            await self._send_log(topic, control.start.at, stream, permits)
+        finally:
+            taking.cancel()
+
+    async def _send_log(
+        self, topic: FakeTopic, start: StartAt, stream: ServerStream[ReadControl, ReaderFrame], permits: "Permits"
+    ) -> None:
+        if isinstance(start, StartIndex) and topic.search_meets is not None:
+            raise _unreadable(topic.search_meets)
+        at, first_index = start_of(topic, start)
+        names: set[ProducerId] = set()
+        sent = False
+        while not permits.gone:
+            permits.news.clear()
+            entries: list[bytes] = []
+            end = self._end_of(topic)
+            offering = self._cluster.knobs.offered if permits.direct and sent else None
+            if offering is not None and at < end:
+                at = await self._offer(offering, topic, (at, end), stream, permits)
+                continue
+            while at < end and permits.left_bytes > 0 and not topic.lacks(at) and not (sent and permits.direct):
+                header, data = topic.entries[at]
+                at += 1
+                if header.kind == EntryKind.MESSAGES:
+                    entries.append(data)
+                    permits.left_bytes -= len(data)
+                    # As the real owner, it makes no offer before it has sent something.
+                    sent = self._cluster.knobs.offered is not None
+            wanted = {producer_id_of(data) for data in entries} - names
+            new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid in wanted}
+            names.update(new)
+            at_end = at >= end and not topic.lacks(at)
+            position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
+            frame = ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries, topic.trimmed_below)
+            await stream.write(frame)
+            first_index = 0
+            if at in topic.unreadable:
+                raise _unreadable(at)
+            if at in topic.away:
+                raise LedgerUnavailable(
+                    f"entry {LEDGER}:{at} is away", ledger_id=LEDGER, first=at, last=at, waiting_for="a node"
+                )
+            if at in topic.lost:
+                last = topic.lost[-1]
+                raise EntriesLost(f"entries up to {LEDGER}:{last} are lost", ledger_id=LEDGER, first=at, last=last)
+            topic.readers.append(permits.news)
+            if at < self._end_of(topic) and permits.left_bytes > 0:
+                continue  # it grew while the frame was written
+            await permits.news.wait()
+
+    async def _offer(
+        self,
+        offering: FakeMembers,
+        topic: FakeTopic,
+        entries: tuple[int, int],
+        stream: ServerStream[ReadControl, ReaderFrame],
+        permits: Permits,
+    ) -> int:
+        """Returns the entry to go on with."""
+        at, end = entries
+        position = topic.entries[end - 1][0].position
+        await stream.write(ReaderFrame(self.epoch, position, offer=offering.offer(topic, at, end)))
+        resume = await permits.resumed.get()
+        following = int(resume.at.entry_id)
+        assert resume.at.ledger_id == LEDGER
+        assert at <= following <= end
+        permits.direct = resume.storage_reads
+        offering.resumed.append((following, resume.storage_reads))
+        offering.ends.append(resume.end)
+        return following
+
+    def _end_of(self, topic: FakeTopic) -> int:
+        return len(topic.entries) if self.knows is None else self.knows.get(topic.topic_id, 0)
+
+    async def _producer_names(self, request: ProducerNamesRequest) -> ProducerNamesAnswer:
+        if not self._cluster.knobs.names.is_set():
+            raise ServiceUnavailable("the names are not known yet")
+        producers = self._cluster.by_id[TopicId(request.topic_id)].table.state.producers
+        names = [ProducerName(producer_id=number, name=producers[ProducerId(number)].name)
+                 for number in request.producer_ids if number in producers]  # fmt: skip
+        return ProducerNamesAnswer(names=names, owner_epoch=self.epoch)
+
+    async def _last_message(self, request: LastMessageRequest) -> LastMessageAnswer:
+        topic = self._cluster.by_id.get(TopicId(request.topic_id))
+        if topic is None:
+            raise NotOwner
+        self._cluster.knobs.before_last_message()
+        for header, _ in reversed(topic.entries[: self._end_of(topic)]):
+            if header.kind == EntryKind.MESSAGES:
+                count = header.skip_first + header.count
+                return LastMessageAnswer(
+                    present=True, ledger_id=header.ledger_id, entry_id=header.entry_id, batch_index=count - 1,
+                    next_index=topic.table.state.next_index, owner_epoch=self.epoch,
+                )  # fmt: skip
+        return LastMessageAnswer(present=False, next_index=topic.table.state.next_index, owner_epoch=self.epoch)
+
+
+def _nothing(_: object) -> OncelogError | None:
+    return None
+
+
+@dataclass(slots=True)
+class Knobs:
+    """What tests turn. lose_answers: so many frames are stored and their answers lost, with the stream."""
+
+    #: the owner does nothing while this is closed
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    lose_answers: int = 0
+    refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
+    refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
+    may_create: bool = True
+    #: (incarnation, address) of the storage nodes of every ledger
+    members: tuple[tuple[str, str], ...] = ()
+    #: storage nodes from which readers are to read; None: the owner sends everything
+    offered: FakeMembers | None = None
+    #: called when the last message was asked for, before it is looked for
+    before_last_message: Callable[[], None] = lambda: None
+    #: called with the topic when a look-up of a partitioned topic is about to be answered
+    looked_up: Callable[[str], None] = lambda _topic: None
+    #: requests for the names of producers are answered while this is set
+    names: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came over the wire. frames, opens: batches and openings of each publish frame received. starts: of read
+    streams."""
+
+    frames: list[int] = field(default_factory=list)
+    opens: list[int] = field(default_factory=list)
+    starts: list[StartAt] = field(default_factory=list)
+    closed_sessions: list[SessionNumber] = field(default_factory=list)
+
+
+class FakeCluster:
+    """One metadata service, and one owner at a time."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.by_id: dict[TopicId, FakeTopic] = {}
+        self.owner: FakeOwner | None = None
+        self.knobs = Knobs()
+        self.seen = Seen()
+        self.knobs.gate.set()
+        self.knobs.names.set()
+        self.consume = ConsumeKnobs()
+        self.consume.writable.set()
+        #: {full name: number of partitions}, and the numbers before each growth
+        self.partitioned: dict[str, int] = {}
+        self.former_partitions: dict[str, list[int]] = {}
+        self.url = ""
+        self._metadata = Server()
+        self._metadata.unary(LOOKUP, self.look_up)
+        self._metadata.unary(LEDGERS, self.ledgers)
+        self._epoch = 0
+        self._numbers = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls) -> AsyncIterator["FakeCluster"]:
+        cluster = cls()
+        cluster.url = f"oncelog://127.0.0.1:{await cluster._metadata.start()}"
+        await cluster.take_over()
+        try:
+            yield cluster
+        finally:
+            if cluster.owner is not None:
+                await cluster.owner.kill()
+            await cluster._metadata.stop(grace_ms=0)
+
+    async def take_over(self) -> None:
+        """A new owner for every topic; the one before is killed."""
+        if self.owner is not None:
+            await self.owner.kill()
+        self._epoch += 1
+        owner = FakeOwner(self, self._epoch)
+        await owner.start()
+        self.owner = owner
+
+    async def depose(self) -> FakeOwner:
+        """A new owner for every topic; the one before lives on, answers from the past, and is returned."""
+        before, self.owner = self.owner, None
+        assert before is not None
+        before.knows = {topic_id: len(topic.entries) for topic_id, topic in self.by_id.items()}
+        before.consumers.blind = True
+        await self.take_over()
+        return before
+
+    async def kill_owner(self) -> None:
+        """Nobody serves until `take_over`."""
+        assert self.owner is not None
+        await self.owner.kill()
+        self.owner = None
+
+    def topic(self, name: str) -> FakeTopic:
+        return self.topics[f"public/default/{name}"]
+
+    def grow(self, name: str, partitions: int) -> None:
+        topic = f"public/default/{name}"
+        self.former_partitions.setdefault(topic, []).append(self.partitioned[topic])
+        self.partitioned[topic] = partitions
+
+    def next_producer_id(self) -> ProducerId:
+        self._numbers += 1
+        return ProducerId(self._numbers)
+
+    def next_session(self) -> SessionNumber:
+        self._numbers += 1
+        return SessionNumber(self._numbers)
+
+    async def ledgers(self, request: LedgersRequest) -> LedgersAnswer:
+        """The requested ledgers of the topic, each with the members that a test has set."""
+        topic = self.topic(request.topic.rpartition("/")[2])
+        members = [LedgerMember(incarnation=member, address=address) for member, address in self.knobs.members]
+        listed = [TopicLedger(ledger_id=ledger_id, members=members) for ledger_id in request.ledger_ids]
+        return LedgersAnswer(topic_id=topic.topic_id, ledgers=listed)
+
+    async def look_up(self, request: LookupRequest) -> LookupAnswer:
+        if request.topic in self.partitioned:
+            answer = LookupAnswer(
+                cluster_id="fake",
+                partitions=self.partitioned[request.topic],
+                former_partitions=self.former_partitions.get(request.topic, []),
+            )
+            self.knobs.looked_up(request.topic)
+            return answer
+        topic = self.topics.get(request.topic)
+        if topic is None:
+            if not (self.knobs.may_create and request.create_if_missing):
+                raise TopicNotFound(f"{request.topic} does not exist")
+            topic = self.topics[request.topic] = FakeTopic(request.topic)
+            self.by_id[topic.topic_id] = topic
+        if self.owner is None:
+            raise ServiceUnavailable("no owner is live")
+        return LookupAnswer(
+            cluster_id="fake",
+            topic_id=topic.topic_id,
+            owner_address=self.owner.address,
+            owner_epoch=self.owner.epoch,
+            owner_incarnation=self.owner.incarnation,
+        )
+
+
+def _unreadable(at: int) -> UnreadableEntry:
+    return UnreadableEntry(f"entry {LEDGER}:{at} is damaged everywhere", ledger_id=LEDGER, entry_id=at)

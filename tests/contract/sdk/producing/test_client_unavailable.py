@@ -1,0 +1,157 @@
+"""Entries whose copies are all away, or proved lost: the reader gets an error, never a hang."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+import oncelog
+from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport, gap_lines, skip_lines
+from oncelog.cli.read.whole import batches_up_to_now
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
+from tests.contract.sdk.consuming.test_client_corruption import filled, numbered, rest
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
+DEADLINE_S = 20
+
+
+@pytest.mark.hazard("lost-too-early")
+async def test_unavailable_entries_raise_and_the_reader_goes_on(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Every way to read raises what the owner reports, as often as it is reported. The entries come once they can."""
+    topic = await filled(cluster, client)
+    topic.away = {2}
+    reader = await client.create_reader("flights")
+    assert (await reader.read_batch(timeout=DEADLINE_S)).count == 4
+    for _ in range(2):
+        with pytest.raises(oncelog.errors.LedgerUnavailable, match="goes on trying") as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.retriable
+        assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 2, "waiting_for": "a node"}
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await reader.read_batch(timeout=DEADLINE_S)
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await anext(aiter(reader))
+    topic.away = set()
+    found: list[tuple[int, bytes]] = []
+    while len(found) < 8:
+        try:
+            message = await reader.read_next(timeout=DEADLINE_S)
+        except oncelog.errors.LedgerUnavailable:
+            continue  # reported before the node came back
+        found.append((message.index, message.value))
+    assert found == numbered(4, 5, 6, 7, 8, 9, 10, 11)
+
+
+@pytest.mark.hazard("lost-too-early")
+async def test_lost_entries_raise_each_time(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    topic = await filled(cluster, client)
+    topic.lost = range(2, 4)
+    reader = await client.create_reader("flights")
+    assert (await reader.read_batch(timeout=DEADLINE_S)).count == 4
+    for _ in range(2):
+        with pytest.raises(
+            oncelog.errors.EntriesLost, match=r"entries 3:2 to 3:3 .*on_corrupt='skip'.*3:4:0"
+        ) as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 3, "first_index": 4, "count": None}
+
+
+@pytest.mark.hazard("lost-too-early")
+@pytest.mark.parametrize("lost", [range(1, 3), range(2, 4)])
+async def test_lost_range_is_skipped_and_reported_once(
+    cluster: FakeCluster, client: oncelog.AsyncClient, lost: range
+) -> None:
+    """As for corrupt entries; a range counts each of its entries, and may reach to the end of the log."""
+    topic = await filled(cluster, client)
+    topic.lost = lost
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    assert await rest(reader) == numbered(*(range(8, 12) if lost[0] == 1 else range(4)))
+    assert reader.skipped.total == 2
+    [skipped] = reader.skipped.newest
+    assert (skipped.entry_id, skipped.last, skipped.count) == (lost[0], lost[-1], None)
+    shown = io.StringIO()
+    report = SkipReport(reader, Console(file=shown, width=400))
+    [line] = skip_lines(report.new()).splitlines()
+    assert json.loads(line)["skipped"]["last_position"] == f"3:{lost[-1]}"
+    assert report.new() == []
+    assert shown.getvalue().startswith(f"skipped entries 3:{lost[0]} to 3:{lost[-1]} (")
+
+
+async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The command line waits until its own timeout, and shows the reason meanwhile, once."""
+    topic = await filled(cluster, client)
+    topic.away = {2}
+    reader = await client.create_reader("flights")
+    shown = io.StringIO()
+    waiting = WaitingReport(Console(file=shown, width=400))
+    batches = aiter(batches_up_to_now(client, reader, timeout_s=8, unavailable=waiting.tell))
+    assert (await anext(batches)).count == 4
+    with pytest.raises(oncelog.errors.LedgerUnavailable):
+        await anext(batches)
+    assert shown.getvalue().count("waiting: ") == 1
+    assert "entry 3:2 is away" in shown.getvalue()
+
+
+@pytest.mark.hazard("index-given-twice")
+async def test_gap_in_the_numbers_is_reported_and_passed(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where messages were trimmed, and behind a ledger that was given up, the numbers jump. The reader goes on, and
+    reports which ones are missing and why."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"before")
+    cluster.topic("flights").table.state.next_index += 100
+    await producer.send(b"behind")
+    cluster.topic("flights").give_up()
+    again = await client.create_producer("flights", producer_name="importer")
+    await again.send(b"later")
+    reader = await client.create_reader("flights")
+    later = 102 + GIVEN_UP_INDEXES
+    assert await rest(reader) == [(0, b"before"), (101, b"behind"), (later, b"later")]
+    assert reader.gaps == (2, (oncelog.Gap(1, 100, False), oncelog.Gap(102, later - 1, True)))
+    assert "messages 1 to 100 are gone: they were trimmed" in caplog.text
+    assert f"messages 102 to {later - 1} are gone: an operator has given up a ledger" in caplog.text
+    shown = io.StringIO()
+    report = GapReport(reader, Console(file=shown, width=400))
+    lines = [json.loads(line) for line in gap_lines(report.new()).splitlines()]
+    assert lines[1] == {"gap": {"first_index": 102, "last_index": later - 1, "given_up": True}}
+    assert report.new() == []
+    assert shown.getvalue().count("are gone") == 2
+
+
+async def test_reader_that_starts_below_the_first_kept_message_says_so(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the number that was wanted, and the last one that is gone. A start at a kept message says nothing."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"trimmed")
+    cluster.topic("flights").table.state.next_index += 100
+    await producer.send(b"kept")
+    kept = await client.create_reader("flights", start=oncelog.Index(101))
+    assert await rest(kept) == [(101, b"kept")]
+    assert kept.gaps == (0, ())
+    reader = await client.create_reader("flights", start=oncelog.Index(7))
+    assert await rest(reader) == [(101, b"kept")]
+    assert reader.gaps == (1, (oncelog.Gap(7, 100, False),))
+    assert "messages 7 to 100 are gone: they were trimmed" in caplog.text
+
+
+async def test_reader_of_a_trimmed_message_id_says_so(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the first number that is kept. How many messages behind the id are gone is unknown."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"trimmed")
+    cluster.topic("flights").table.state.next_index += 100
+    start = (await producer.send(b"kept")).message_id
+    assert start is not None
+    cluster.topic("flights").trimmed_below = 101
+    reader = await client.create_reader("flights", start=start, inclusive=True)
+    assert await rest(reader) == [(101, b"kept")]
+    assert reader.gaps == (1, (oncelog.Gap(None, 100, False),))
+    assert "the start was trimmed, and the first message kept is 101" in caplog.text

@@ -1,0 +1,1 @@
+"""Export, import, compaction and copies."""
