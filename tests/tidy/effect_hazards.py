@@ -69,6 +69,18 @@ EFFECT_HAZARDS = {
         "raises nothing: the message is acknowledged, its effect is lost.",
         "The position is read as the last statement before the commit.",
     ),
+    "dead-letter-beside-the-store": Hazard(
+        "A message is given up: the log makes a dead letter of it while a slow consumer applies it, or the store's "
+        "note comes after the log's, or the note is taken for an effect. The message has an effect and is a dead "
+        "letter, or it is neither.",
+        "The store decides first: its position passes the message and owes a dead letter, in one transaction. The "
+        "owner is asked until it has the letter, by every process that claims the store.",
+    ),
+    "given-up-beside-a-poison": Hazard(
+        "A process takes a hundred messages, and the first one kills it, again and again. The log counts all of them "
+        "as begun each time, so a hundred messages become dead letters, of which ninety-nine were never tried.",
+        "After an interruption messages are taken one by one, and the first interrupted delivery does not count.",
+    ),
     "store-does-not-roll-back": Hazard(
         "An engine with AUTOCOMMIT: the position is committed, the function fails, the effect is lost.",
         "A process writes a nonce, rolls back, and looks for it before it claims anything.",

@@ -105,9 +105,12 @@ class SqlEffects(Generic[ConnectionT]):
         source: Source,
         claimed: StoredPosition,
         following: StoredPosition,
-        run: Callable[[ConnectionT], Awaitable[None] | None],
+        run: Callable[[ConnectionT], Awaitable[None] | None] | None,
     ) -> None:
-        step = self._advance(source, claimed, following)
+        step = self._advance(source, claimed, following, messages=0 if run is None else 1)
+        if run is None:
+            await self._transact(step)
+            return
         if isinstance(self._engine, AsyncEngine):
             await self._apply_async(
                 self._engine, step, following, source, cast("Callable[[AsyncConnection], Any]", run)
@@ -218,6 +221,7 @@ class SqlEffects(Generic[ConnectionT]):
         if connection.execute(select(meta.c.one)).first() is None:
             values = {"schema_version": SCHEMA_VERSION, "reads_from": READS_FROM, "store_id": uuid.uuid4().hex}
             connection.execute(insert(meta).values(one=1, **values))
+        self.tables.migrate(connection)
 
     def _probe(self, connection: Connection, nonce: str) -> None:
         connection.execute(update(self.tables.meta).values(probe=nonce))
@@ -226,6 +230,11 @@ class SqlEffects(Generic[ConnectionT]):
     def _checked(self, connection: Connection, nonce: str) -> str:
         row = connection.execute(select(self.tables.meta)).one()
         check_schema(row.schema_version, row.reads_from)
+        if row.schema_version < SCHEMA_VERSION:
+            raise StoreUnavailable(
+                f"{self.place}: the tables have schema version {row.schema_version}, this library needs "
+                f"{SCHEMA_VERSION}: begin one program with create_tables=True, which adds what is missing"
+            )
         if row.probe == nonce:
             raise StoreNotTransactional(
                 f"{self.place} keeps what was rolled back, so position and effect could differ: do not use an engine "
@@ -255,13 +264,21 @@ class SqlEffects(Generic[ConnectionT]):
         return decided
 
     def _advance(
-        self, source: Source, claimed: StoredPosition, following: StoredPosition
+        self, source: Source, claimed: StoredPosition, following: StoredPosition, *, messages: int
     ) -> Callable[[Connection], None]:
         effects = self.tables.effects
+        pending = effects.c.pending_dead
+        is_pending = pending.is_(None) if claimed.pending_dead is None else pending == claimed.pending_dead
         statement: Update = (
             update(effects)
             .where(*self._of(source), effects.c.claim == claimed.claim, effects.c.position == claimed.position)
-            .values(position=following.position, last_message=following.last_message, applied=effects.c.applied + 1)
+            .where(is_pending)
+            .values(
+                position=following.position,
+                last_message=following.last_message,
+                pending_dead=following.pending_dead,
+                applied=effects.c.applied + messages,
+            )
         )
 
         def step(connection: Connection) -> None:
@@ -351,7 +368,7 @@ def _may_try_again(error: DBAPIError) -> bool:
 
 def _position_of(row: Row[Any]) -> StoredPosition:
     rank = Rank(row.subscription_no, row.redo_epoch, row.generation)
-    return StoredPosition(rank, row.claim, row.position, row.last_message)
+    return StoredPosition(rank, row.claim, row.position, row.last_message, row.pending_dead)
 
 
 def _values_of(stored: StoredPosition) -> dict[str, object]:
@@ -362,4 +379,5 @@ def _values_of(stored: StoredPosition) -> dict[str, object]:
         "claim": stored.claim,
         "position": stored.position,
         "last_message": stored.last_message,
+        "pending_dead": stored.pending_dead,
     }

@@ -4,6 +4,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Connection,
     DateTime,
     Identity,
     Integer,
@@ -13,13 +14,18 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     func,
+    inspect,
+    select,
+    text,
+    update,
 )
 
 from oncelog.core.effects.errors import StoreSchemaTooNew
 
 #: What this version writes, and the lowest version of a library that reads it. Changes of the tables only add.
-SCHEMA_VERSION = 1
-READS_FROM = 1
+#: 2 has pending_dead. A library that does not know it would take a message that was given up for applied.
+SCHEMA_VERSION = 2
+READS_FROM = 2
 #: Kinds of a source.
 ORDERED = 1
 _ID = BigInteger().with_variant(Integer, "sqlite")
@@ -57,6 +63,7 @@ class EffectsTables:
             Column("claim", String(32), nullable=False),
             Column("position", BigInteger, nullable=False),
             Column("last_message", String(120), nullable=False),
+            Column("pending_dead", BigInteger, nullable=True),
             Column("applied", BigInteger, nullable=False, server_default="0"),
             Column("claimed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
             Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
@@ -65,9 +72,25 @@ class EffectsTables:
             postgresql_with={"fillfactor": 50},
         )
 
+    def migrate(self, connection: Connection) -> None:
+        """Add what tables of an earlier version lack. Nothing, if they lack nothing. Raises StoreSchemaTooNew."""
+        meta, effects = self.meta, self.effects
+        versions = connection.execute(select(meta.c.schema_version, meta.c.reads_from).with_for_update()).one()
+        check_schema(*versions)
+        if versions[0] >= SCHEMA_VERSION:
+            return
+        has = {column["name"] for column in inspect(connection).get_columns(effects.name, schema=effects.schema)}
+        quote = connection.dialect.identifier_preparer
+        for column in effects.columns:
+            if column.name not in has:
+                kind = column.type.compile(connection.dialect)
+                name = quote.format_column(column)
+                connection.execute(text(f"ALTER TABLE {quote.format_table(effects)} ADD COLUMN {name} {kind}"))
+        connection.execute(update(meta).values(schema_version=SCHEMA_VERSION, reads_from=READS_FROM))
+
 
 def check_schema(schema_version: int, reads_from: int) -> None:
-    """Raises StoreSchemaTooNew."""
+    """Raises StoreSchemaTooNew. Tables of an earlier version are read after `migrate`."""
     if reads_from > SCHEMA_VERSION:
         raise StoreSchemaTooNew(
             f"the tables have schema version {schema_version}, which needs a library that reads version {reads_from}; "

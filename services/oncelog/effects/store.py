@@ -36,10 +36,12 @@ class EffectsStore(Protocol[ConnectionT_co]):
         source: Source,
         claimed: StoredPosition,
         following: StoredPosition,
-        run: Callable[[ConnectionT_co], Awaitable[None] | None],
+        run: Callable[[ConnectionT_co], Awaitable[None] | None] | None,
     ) -> None:
-        """In one transaction: if the row has the claim and the position of `claimed`, write the position of
-        `following`, run the application's function, and commit.
+        """In one transaction: if the row has the claim, the position and the pending_dead of `claimed`, write the
+        position, the last_message and the pending_dead of `following`, run the application's function, and commit.
+
+        run: None: there is no function; a message was given up, or is known to be a dead letter.
 
         Raises ClaimLost; StoreUnavailable, after which the outcome is unknown; EffectMisuse; what `run` raises. After
         all but the second one, nothing was written.

@@ -269,6 +269,37 @@ async def test_later_schema_is_refused(database: Database) -> None:
         await database.effects().store_id()
 
 
+async def test_earlier_schema_gets_what_it_lacks(database: Database) -> None:
+    """Once, with everything that is in it, and only by a program that may change tables."""
+    effects = database.effects()
+    await claimed(effects, at(3))
+    await database.run("ALTER TABLE oncelog_effects DROP COLUMN pending_dead")
+    await database.run("UPDATE oncelog_effects_meta SET schema_version = 1, reads_from = 1")
+    with pytest.raises(StoreUnavailable, match="create_tables=True"):
+        await database.effects(create_tables=False).store_id()
+    ids = await asyncio.gather(*(database.effects().store_id() for _ in range(3)))
+    assert {*ids} == {await effects.store_id()}
+    assert await stored(effects) == at(3)
+
+
+@pytest.mark.hazard("dead-letter-beside-the-store")
+async def test_message_that_was_given_up_is_owed_until_the_log_has_it(database: Database) -> None:
+    """What was read before cannot be written after: nothing is applied while a dead letter is owed, and none is
+    forgotten by a consumer that does not know of it."""
+    effects = database.effects()
+    await claimed(effects)
+    owing = replace(at(1), pending_dead=0)
+    await effects.apply(SOURCE, at(0), owing, None)
+    assert await stored(effects) == owing
+    for expected in (at(0), at(1), replace(at(1), pending_dead=1)):
+        with pytest.raises(ClaimLost):
+            await effects.apply(SOURCE, expected, at(2), database.function("INSERT INTO invoices VALUES (7)"))
+    with pytest.raises(ClaimLost):
+        await effects.apply(SOURCE, replace(at(1), claim="00" * 16), at(1), None)
+    await effects.apply(SOURCE, owing, at(1), None)
+    assert (await database.invoices(), await stored(effects)) == ([], at(1))
+
+
 async def test_missing_tables_without_the_right_to_create_them(database: Database) -> None:
     with pytest.raises(StoreUnavailable, match="oncelog_effects_meta"):
         await database.effects(create_tables=False).store_id()

@@ -49,13 +49,15 @@ def rank_of(effects: SubscriptionEffects) -> Rank:
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """The row of a source. position: every message below it has taken effect. last_message: the id of the message at
-    position - 1; empty: unknown. claim: 32 hexadecimal digits, of who may write."""
+    """The row of a source. position: every message below it has taken effect, or was given up. last_message: the id of
+    the message at position - 1; empty: unknown. claim: 32 hexadecimal digits, of who may write. pending_dead: the index
+    of a message that was given up and is not known to be a dead letter in the log yet; None: there is none."""
 
     rank: Rank
     claim: str
     position: int
     last_message: str
+    pending_dead: int | None = None
 
 
 def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_id: str, claim: str) -> StoredPosition:
@@ -81,7 +83,7 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
         raise Outranked(stored.rank)
     if stored.rank[:2] < rank[:2] and effects.redo_epoch:
         return StoredPosition(rank, claim, effects.redo_index, "")
-    return StoredPosition(rank, claim, stored.position, stored.last_message)
+    return StoredPosition(rank, claim, stored.position, stored.last_message, stored.pending_dead)
 
 
 class Outranked(Exception):

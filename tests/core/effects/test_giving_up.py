@@ -1,0 +1,57 @@
+"""When a message of an ordered source is given up, and what the store says about it until the log has a dead letter."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.effects.giving_up import given_up, gives_up, settled, taken_at_once
+from oncelog.core.effects.ordered import Rank, StoredPosition, claimed
+from oncelog.core.ids import SeekEpoch
+from tests.core.effects.test_ordered import LOG, ROW, STORE
+
+OWING = StoredPosition(Rank(2, 0, 3), "c", 46, "message 45", 45)
+
+
+@pytest.mark.parametrize("attempts_max", [1, 2, 5])
+def test_function_that_raises_runs_as_often_as_allowed(attempts_max: int) -> None:
+    failures = range(attempts_max + 1)
+    assert [gives_up(1, failed, attempts_max) for failed in failures] == [False] * attempts_max + [True]
+
+
+def test_without_a_limit_nothing_is_given_up() -> None:
+    assert not gives_up(1_000_000, 1_000_000, None)
+
+
+@pytest.mark.hazard("given-up-beside-a-poison")
+@pytest.mark.parametrize("attempts_max", [1, 2, 5])
+def test_only_the_message_that_kills_its_process_is_given_up(attempts_max: int) -> None:
+    """As the log counts: what a process has received and not acknowledged was begun, whether it ran or not."""
+    counts, ran = [1] * 100, 0
+    for _ in range(attempts_max + 1):
+        taken = [0]
+        if taken_at_once(counts[0], 50, attempts_max) > 1:
+            taken = list(range(50))
+        assert not gives_up(counts[0], 0, attempts_max)
+        ran += 1
+        for index in taken:
+            counts[index] += 1
+    given_up_messages = [index for index, count in enumerate(counts) if gives_up(count, 0, attempts_max)]
+    assert (given_up_messages, ran) == ([0], attempts_max + 1)
+
+
+@pytest.mark.hazard("dead-letter-beside-the-store")
+def test_position_passes_a_message_that_is_given_up() -> None:
+    stored = replace(ROW, rank=Rank(2, 0, 3), claim="c")
+    assert given_up(stored, 45, "message 45") == OWING
+    assert settled(OWING) == replace(OWING, pending_dead=None)
+
+
+@pytest.mark.hazard("dead-letter-beside-the-store")
+def test_every_claim_knows_what_is_owed() -> None:
+    assert claimed(OWING, LOG, STORE, "d") == replace(OWING, claim="d")
+
+
+def test_redo_owes_nothing_of_before() -> None:
+    """The message is delivered again."""
+    redo = replace(LOG, seek_epoch=SeekEpoch(4), redo_epoch=SeekEpoch(4), redo_index=12)
+    assert claimed(OWING, redo, STORE, "d").pending_dead is None
