@@ -85,4 +85,9 @@ EFFECT_HAZARDS = {
         "An engine with AUTOCOMMIT: the position is committed, the function fails, the effect is lost.",
         "A process writes a nonce, rolls back, and looks for it before it claims anything.",
     ),
+    "output-without-deduplication": Hazard(
+        "Deduplication is switched off for a topic. What effects, a relay or a mirror sends again after a crash is "
+        "stored again.",
+        "Sequence ids of producers with reserved names are always checked.",
+    ),
 }

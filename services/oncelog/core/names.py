@@ -103,15 +103,27 @@ def check_part(text: str, *, field: str) -> str:
 
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
+#: Of the producers that store the outputs of effects, the rows of an outbox, the copies of another cluster's topics.
+EFFECTS, RELAY, MIRROR = "effects/", "relay/", "mirror/"
 #: How the names of producers begin that the services open for themselves, now or in a later version (hazard
 #: foreign-producer-name).
-RESERVED_PREFIXES = (DEAD_LETTERS, "effects/", "relay/", "mirror/", "kafka/")
+SERVICE_PREFIXES = (DEAD_LETTERS, "kafka/")
+#: Of the producers that Oncelog's own programs open with the rights of the role that runs them.
+PROGRAM_PREFIXES = (EFFECTS, RELAY, MIRROR)
 
 
-def refuse_reserved_name(name: str) -> None:
+def is_reserved(name: str) -> bool:
+    """Whether what is stored under the name says what its producer has done. Sequence ids of such a producer are also
+    checked where deduplication is switched off (hazard output-without-deduplication)."""
+    return name.startswith((*SERVICE_PREFIXES, *PROGRAM_PREFIXES))
+
+
+def refuse_reserved_name(name: str, *, stated: bool) -> None:
     """Raises PermissionDenied for the name of a producer that only the services may open: what another one stored under
-    it would count as stored by them."""
-    if name.startswith(RESERVED_PREFIXES):
+    it would count as stored by them. stated: the caller opens it for another role, as HTTP publish does; then the names
+    of Oncelog's programs are refused, too. Otherwise such a name belongs to the first role that opens it, as any other.
+    """
+    if name.startswith((*SERVICE_PREFIXES, *PROGRAM_PREFIXES) if stated else SERVICE_PREFIXES):
         prefix = name.split("/", 1)[0]
         raise PermissionDenied(
             f"producer names that begin with {prefix}/ belong to the services: choose another name",

@@ -10,7 +10,7 @@ import pytest
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.names import parse_namespace
+from oncelog.core.names import PROGRAM_PREFIXES, parse_namespace
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.rpc.channel import Channel
@@ -117,10 +117,17 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
 @pytest.mark.hazard("foreign-producer-name")
 @pytest.mark.parametrize("name", ["dead-letters/" + "0f" * 16 + "/1", "effects/a", "relay/a", "mirror/a", "kafka/a"])
 async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
-    """For a role with every right in the namespace, and for one that a superuser states, as HTTP does."""
+    """For a role with every right in the namespace, and one that a superuser states, as HTTP does. Names of programs
+    belong to the first role that opens them."""
     async with owner(tmp_path) as (world, runner, address):
-        await grant(world, {"importer": ("produce", "admin")})
+        await grant(world, {"importer": ("produce", "admin"), "other": ("produce",)})
+        if name.startswith(PROGRAM_PREFIXES):
+            assert (await opened("importer", address, runner, name=name)).granted
+            [denied] = (await opened("other", address, runner, name=name)).denied
+            assert "belongs to role importer" in denied.error.message
         for role, stated in (("importer", None), ("root", Caller("importer"))):
+            if stated is None and name.startswith(PROGRAM_PREFIXES):
+                continue
             [denied] = (await opened(role, address, runner, name=name, on_behalf_of=stated)).denied
             assert isinstance(denied.error, PermissionDenied)
             assert "belong to the services" in denied.error.message

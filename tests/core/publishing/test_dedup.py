@@ -346,6 +346,21 @@ def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
     assert world.check([3], generation=2) == ACCEPT
 
 
+@pytest.mark.hazard("output-without-deduplication")
+def test_reserved_names_are_checked_while_dedup_is_disabled() -> None:
+    """What is stored under such a name says what its producer has done."""
+    world = DedupWorld(dedup_enabled=False)
+    world.grant("effects/c/t/-1/e", pid=PID + 1)
+    world.persist()
+    assert world.check([0, 1], pid=PID + 1) == ACCEPT
+    header = world.log.stored([0, 1], pid=PID + 1)
+    batch, deltas = parts([0, 1], pid=PID + 1)
+    world.table.accepted(batch, deltas, position=header.position, skip_first=0)
+    for _ in ("in flight", "durable"):
+        assert known(world.check([0, 1], pid=PID + 1)) == [ResultRange(DUPLICATE, 2, header.position, 0)]
+        world.persist()
+
+
 def test_enabling_dedup_counts_the_writes_in_flight() -> None:
     """Unchecked batches in flight count like any others."""
     world = DedupWorld(dedup_enabled=False)

@@ -32,6 +32,7 @@ from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
 from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+from oncelog.core.names import is_reserved
 from oncelog.core.publishing.dedup_state import DedupState, highest_unnamed, recent_batch_of
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatch, ids_of_batch
@@ -97,7 +98,8 @@ class DedupTable:
 
     def __init__(self, state: DedupState, *, dedup_enabled: bool = True) -> None:
         self.state = state
-        #: False: batches are stored without a check of their sequence ids; grants, fencing and the fold go on
+        #: False: batches are stored without a check of their sequence ids, but those of producers with reserved names;
+        #: grants, fencing and the fold go on
         self.dedup_enabled = dedup_enabled
         #: {producer id: its in-flight state}
         self._pending: dict[ProducerId, PendingProducer] = {}
@@ -172,7 +174,7 @@ class DedupTable:
                 InvalidBatch("the ids of a contiguous producer's batch must have no holes", field="sequence_ids")
             )
         accepted = self.accepted_of(pid)
-        if not self.dedup_enabled:
+        if not self.dedup_enabled and not is_reserved(producer.name):
             return ACCEPT
         if batch.first > accepted:
             if contiguous and batch.first != accepted + 1:

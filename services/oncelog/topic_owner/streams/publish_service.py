@@ -239,8 +239,9 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         try:
             if request.producer_name is not None:
                 check_producer_name(request.producer_name)
-                if not self.stream.caller.superuser or request.on_behalf_of is not None:
-                    refuse_reserved_name(request.producer_name)
+                stated = request.on_behalf_of is not None
+                if stated or not self.stream.caller.superuser:
+                    refuse_reserved_name(request.producer_name, stated=stated)
             caller = caller_for(self.stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:

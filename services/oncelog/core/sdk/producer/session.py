@@ -31,6 +31,7 @@ from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
+from oncelog.core.names import is_reserved
 from oncelog.core.sdk.owner_attempts import (
     AnswerProgress,
     CloseWanted,
@@ -93,7 +94,7 @@ class ProducerSession:
         #: the latest reason why there is no session; None while there is one
         self.trouble: OncelogError | None = None
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        #: whether deduplication is enabled for the topic, as the owner last reported
+        #: whether deduplication is enabled for the topic, as the owner last reported, or the name is reserved
         self.deduplication = True
         self.numbers = SequenceAssignment(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
         self.opening = SessionOpening(settings, instance_id)
@@ -128,7 +129,8 @@ class ProducerSession:
             case StreamLost():
                 return self._stream_lost(event)
             case SessionDedupToggled():
-                self.deduplication = event.on if event.session == self.session else self.deduplication
+                if event.session == self.session:
+                    self.deduplication = event.on or is_reserved(self.opening.name or "")
                 return []
             case EpochSeen():
                 return self._epoch_seen(event.owner_epoch)
@@ -171,7 +173,7 @@ class ProducerSession:
         self.opening.granted(event)
         self.state, self.session, self.trouble = ProducerSessionState.OPEN, event.session, None
         self.message_bytes_max = event.message_bytes_max
-        self.deduplication = event.deduplication
+        self.deduplication = event.deduplication or is_reserved(event.name)
         self._progress.restart()
         effects: list[ProducerEffect] = []
         if self.numbers.learn(event.last_sequence_id, final=event.final):
