@@ -33,6 +33,11 @@ EFFECT_HAZARDS = {
         "The position passes a gap only if the log says that everything below the next message is acknowledged. "
         "Otherwise the consumer attaches anew, and gets everything that is not acknowledged.",
     ),
+    "store-replaced-while-running": Hazard(
+        "A program runs, and what is behind its engine becomes another store: a copy that is detached, or another "
+        "database at the same address. The program still says that it has the first one.",
+        "Each claim reads the store id in its transaction, and ends the program if it is not the one of its start.",
+    ),
     "effects-table-dropped": Hazard(
         "The table of positions is dropped, the application's tables are not. The next consumer begins anew, and every "
         "effect happens twice.",

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from oncelog.client.client import AsyncClient
+from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreDiverged
@@ -88,7 +88,7 @@ class EffectsSource(Generic[ConnectionT]):
         self._function = function
         self._batch = batch
         self._effect = effect
-        self._names = SourceNames(topic, subscription)
+        self._names = SourceNames(topic, subscription, network_of(client).lookup.cluster_id)
         self._consumer: EffectsConsumer | None = None
         #: of the newest claim, and of what was applied since; None: nothing was claimed by this attachment
         self._stored: StoredPosition | None = None

@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
-from oncelog.core.errors import EffectsError, InvalidArgument, StoreUnavailable
-from oncelog.effects.sql_tables import ORDERED, READS_FROM, SCHEMA_VERSION, EffectsTables, check_schema
+from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
+from oncelog.effects.sql_schema import DIALECTS, prepare
+from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import ClaimLost, SourceNames
 from oncelog.effects.transaction_guard import guarded
 
 STALL_TIMEOUT_S = 30.0
-_DIALECTS = ("postgresql", "sqlite")
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
 #: The function may run again: serialization failures, deadlocks, servers that end, start, or are full or read-only.
 _TRY_AGAIN = ("40001", "40P01", "57P01", "57P02", "57P03", "25006", "53300", "08")
@@ -39,8 +39,8 @@ class SqlEffects(Generic[ConnectionT]):
             an AsyncEngine get an AsyncConnection.
         schema: where the tables are; None: the engine's default.
         prefix: of the tables' names.
-        create_tables: whether missing tables are created at the first claim. Otherwise create those
-            of `tables.metadata` yourself.
+        create_tables: whether missing tables and columns are created at the first claim. Otherwise an administrator
+            runs the statements of `oncelog effects ddl`, or Alembic those of `tables.metadata`.
         stall_timeout: seconds after which PostgreSQL ends the transaction of a process that does nothing, so that
             another one can claim the source.
 
@@ -56,8 +56,8 @@ class SqlEffects(Generic[ConnectionT]):
         create_tables: bool = True,
         stall_timeout: float = STALL_TIMEOUT_S,
     ) -> None:
-        if engine.dialect.name not in _DIALECTS:
-            message = f"{engine.dialect.name} is not supported: use one of {', '.join(_DIALECTS)}"
+        if engine.dialect.name not in DIALECTS:
+            message = f"{engine.dialect.name} is not supported: use one of {', '.join(DIALECTS)}"
             raise InvalidArgument(message, field="engine")
         if not _PREFIX.fullmatch(prefix):
             raise InvalidArgument("a prefix has 1 to 41 characters of a-z 0-9 _", field="prefix", limit=41)
@@ -82,11 +82,10 @@ class SqlEffects(Generic[ConnectionT]):
     async def store_id(self) -> str:
         async with self._checking:
             if not self._store_id:
-                if self._create_tables:
-                    try:
-                        await self._transact(self._create)
-                    except StoreUnavailable:
-                        await self._transact(self._create)  # another process has created them at the same time
+                try:
+                    await self._transact(self._prepare)
+                except StoreUnavailable:
+                    await self._transact(self._prepare)  # another process has created the same at the same time
                 nonce = uuid.uuid4().hex
                 try:
                     await self._transact(lambda connection: self._probe(connection, nonce))
@@ -214,27 +213,15 @@ class SqlEffects(Generic[ConnectionT]):
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    def _create(self, connection: Connection) -> None:
-        """Nothing, if all is there."""
-        self.tables.metadata.create_all(connection)
-        meta = self.tables.meta
-        if connection.execute(select(meta.c.one)).first() is None:
-            values = {"schema_version": SCHEMA_VERSION, "reads_from": READS_FROM, "store_id": uuid.uuid4().hex}
-            connection.execute(insert(meta).values(one=1, **values))
-        self.tables.migrate(connection)
+    def _prepare(self, connection: Connection) -> None:
+        prepare(connection, self.tables, create=self._create_tables)
 
     def _probe(self, connection: Connection, nonce: str) -> None:
         connection.execute(update(self.tables.meta).values(probe=nonce))
         raise _RolledBack
 
     def _checked(self, connection: Connection, nonce: str) -> str:
-        row = connection.execute(select(self.tables.meta)).one()
-        check_schema(row.schema_version, row.reads_from)
-        if row.schema_version < SCHEMA_VERSION:
-            raise StoreUnavailable(
-                f"{self.place}: the tables have schema version {row.schema_version}, this library needs "
-                f"{SCHEMA_VERSION}: begin one program with create_tables=True, which adds what is missing"
-            )
+        row = connection.execute(select(self.tables.meta.c.probe, self.tables.meta.c.store_id)).one()
         if row.probe == nonce:
             raise StoreNotTransactional(
                 f"{self.place} keeps what was rolled back, so position and effect could differ: do not use an engine "
@@ -254,14 +241,26 @@ class SqlEffects(Generic[ConnectionT]):
         effects = self.tables.effects
         self._limit_stall(connection)
         row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
+        self._check_store(connection)
         decided = decide(None if row is None else _position_of(row))
-        values = {**_values_of(decided), "topic": names.topic, "subscription": names.subscription}
+        values = {**_values_of(decided), **names._asdict()}
         if row is None:
             key = {"effect": source.effect, "topic_id": source.topic_id, "partition_no": source.partition}
             connection.execute(insert(effects).values(**key, **values, kind=ORDERED))
         else:
             connection.execute(update(effects).where(effects.c.id == row.id).values(**values))
         return decided
+
+    def _check_store(self, connection: Connection) -> None:
+        """What is behind the engine may have become another store, and so may the store (`oncelog effects detach`);
+        hazard store-replaced-while-running."""
+        found = connection.execute(select(self.tables.meta.c.store_id)).scalar_one()
+        known, self._store_id = self._store_id, str(found)
+        if known and known != found:
+            raise StoreMismatch(
+                f"{self.place} was store {known} when this program began, and is store {found} now: it was replaced, "
+                "or detached by `oncelog effects detach`; start the program again"
+            )
 
     def _advance(
         self, source: Source, claimed: StoredPosition, following: StoredPosition, *, messages: int

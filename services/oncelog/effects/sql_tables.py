@@ -4,7 +4,6 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    Connection,
     DateTime,
     Identity,
     Integer,
@@ -14,15 +13,9 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     func,
-    inspect,
-    select,
-    text,
-    update,
 )
 
-from oncelog.core.effects.errors import StoreSchemaTooNew
-
-#: What this version writes, and the lowest version of a library that reads it. Changes of the tables only add.
+#: What this version writes, and the lowest version of a library that reads it. `sql_schema` has the rules.
 #: 2 has pending_dead. A library that does not know it would take a message that was given up for applied.
 SCHEMA_VERSION = 2
 READS_FROM = 2
@@ -56,6 +49,8 @@ class EffectsTables:
             Column("partition_no", Integer, nullable=False),
             Column("topic", String(800), nullable=False),
             Column("subscription", String(255), nullable=False),
+            # Empty: claimed by a program of version 1 only.
+            Column("cluster_id", String(64), nullable=False, server_default="", info={"since": 2}),
             Column("kind", SmallInteger, nullable=False),
             Column("subscription_no", BigInteger, nullable=False),
             Column("redo_epoch", BigInteger, nullable=False),
@@ -63,36 +58,11 @@ class EffectsTables:
             Column("claim", String(32), nullable=False),
             Column("position", BigInteger, nullable=False),
             Column("last_message", String(120), nullable=False),
-            Column("pending_dead", BigInteger, nullable=True),
+            Column("pending_dead", BigInteger, nullable=True, info={"since": 2}),
             Column("applied", BigInteger, nullable=False, server_default="0"),
             Column("claimed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
             Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
             UniqueConstraint("effect", "topic_id", "partition_no"),
             # Each apply writes the row anew: room for it on its page keeps the index as it is.
             postgresql_with={"fillfactor": 50},
-        )
-
-    def migrate(self, connection: Connection) -> None:
-        """Add what tables of an earlier version lack. Nothing, if they lack nothing. Raises StoreSchemaTooNew."""
-        meta, effects = self.meta, self.effects
-        versions = connection.execute(select(meta.c.schema_version, meta.c.reads_from).with_for_update()).one()
-        check_schema(*versions)
-        if versions[0] >= SCHEMA_VERSION:
-            return
-        has = {column["name"] for column in inspect(connection).get_columns(effects.name, schema=effects.schema)}
-        quote = connection.dialect.identifier_preparer
-        for column in effects.columns:
-            if column.name not in has:
-                kind = column.type.compile(connection.dialect)
-                name = quote.format_column(column)
-                connection.execute(text(f"ALTER TABLE {quote.format_table(effects)} ADD COLUMN {name} {kind}"))
-        connection.execute(update(meta).values(schema_version=SCHEMA_VERSION, reads_from=READS_FROM))
-
-
-def check_schema(schema_version: int, reads_from: int) -> None:
-    """Raises StoreSchemaTooNew. Tables of an earlier version are read after `migrate`."""
-    if reads_from > SCHEMA_VERSION:
-        raise StoreSchemaTooNew(
-            f"the tables have schema version {schema_version}, which needs a library that reads version {reads_from}; "
-            f"this one reads {SCHEMA_VERSION}: upgrade oncelog"
         )

@@ -9,10 +9,11 @@ ConnectionT_co = TypeVar("ConnectionT_co", covariant=True)
 
 
 class SourceNames(NamedTuple):
-    """For people who look at the store. topic: its full name."""
+    """For people who look at the store. topic: its full name. cluster_id: where it is; empty: unknown."""
 
     topic: str
     subscription: str
+    cluster_id: str = ""
 
 
 class ClaimLost(Exception):

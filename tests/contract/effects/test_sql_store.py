@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional, StoreSchemaTooNew
+from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
 from oncelog.core.effects.ordered import StoredPosition
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.effects.sql_store import SqlEffects
@@ -259,29 +259,6 @@ async def test_commit_in_postgres_is_durable_when_it_is_answered(on_postgres: Da
     assert shown == ["on"]
 
 
-async def test_later_schema_is_refused(database: Database) -> None:
-    """Without changing anything."""
-    await database.effects().store_id()
-    await database.run("UPDATE oncelog_effects_meta SET schema_version = 9")
-    assert await database.effects().store_id()
-    await database.run("UPDATE oncelog_effects_meta SET reads_from = 9")
-    with pytest.raises(StoreSchemaTooNew, match="version 9"):
-        await database.effects().store_id()
-
-
-async def test_earlier_schema_gets_what_it_lacks(database: Database) -> None:
-    """Once, with everything that is in it, and only by a program that may change tables."""
-    effects = database.effects()
-    await claimed(effects, at(3))
-    await database.run("ALTER TABLE oncelog_effects DROP COLUMN pending_dead")
-    await database.run("UPDATE oncelog_effects_meta SET schema_version = 1, reads_from = 1")
-    with pytest.raises(StoreUnavailable, match="create_tables=True"):
-        await database.effects(create_tables=False).store_id()
-    ids = await asyncio.gather(*(database.effects().store_id() for _ in range(3)))
-    assert {*ids} == {await effects.store_id()}
-    assert await stored(effects) == at(3)
-
-
 @pytest.mark.hazard("dead-letter-beside-the-store")
 async def test_message_that_was_given_up_is_owed_until_the_log_has_it(database: Database) -> None:
     """What was read before cannot be written after: nothing is applied while a dead letter is owed, and none is
@@ -298,11 +275,6 @@ async def test_message_that_was_given_up_is_owed_until_the_log_has_it(database: 
         await effects.apply(SOURCE, replace(at(1), claim="00" * 16), at(1), None)
     await effects.apply(SOURCE, owing, at(1), None)
     assert (await database.invoices(), await stored(effects)) == ([], at(1))
-
-
-async def test_missing_tables_without_the_right_to_create_them(database: Database) -> None:
-    with pytest.raises(StoreUnavailable, match="oncelog_effects_meta"):
-        await database.effects(create_tables=False).store_id()
 
 
 async def test_locked_database_is_busy(on_sqlite: Database) -> None:

@@ -86,6 +86,11 @@ class OwnerLookup:
         #: cluster id of the first answer; an address of another cluster must not be used
         self._cluster_id: str | None = None
 
+    @property
+    def cluster_id(self) -> str:
+        """Empty before the first answer."""
+        return self._cluster_id or ""
+
     async def find(self, topic: TopicName, *, create: bool = True, owner_epoch: OwnerEpoch = OwnerEpoch(0)) -> Route:
         """Where `topic` is served, never by an owner older than owner_epoch. The service places the topic if it has no
         owner, and creates it if it is missing and `create` is True.

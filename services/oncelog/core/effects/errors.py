@@ -13,6 +13,7 @@ __all__ = [
     "StoreMissing",
     "StoreNotTransactional",
     "StoreSchemaTooNew",
+    "StoreSchemaTooOld",
     "StoreTooOld",
 ]
 
@@ -48,6 +49,10 @@ class RedoLost(EffectsError):
 
 class StoreSchemaTooNew(EffectsError):
     """The tables in the store are of a later version of Oncelog than this one reads."""
+
+
+class StoreSchemaTooOld(EffectsError):
+    """The tables in the store lack what a later version of Oncelog has added, and this program may not add it."""
 
 
 class StoreNotTransactional(EffectsError):
