@@ -2,13 +2,17 @@
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from tests.model.repairing import repairer_steps
 from tests.model.state import Budget, Ledger, Presence, Record, Rules, State, Violated
 from tests.model.storing import check, fault_steps, node_steps
 from tests.model.writing import reader_steps, recoverer_steps, writer_steps
+
+StateT = TypeVar("StateT", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,26 @@ def steps_of(state: State, rules: Rules, scenario: Scenario) -> Iterator[tuple[s
 
 def breadth_first(scenario: Scenario, rules: Rules, *, states_max: int) -> Exploration:
     """The trace of a violation is a shortest one."""
+    steps = partial(steps_of, rules=rules, scenario=scenario)
+    return explore(scenario.start(rules), steps, check, states_max=states_max)
+
+
+def explore(
+    start: StateT,
+    steps: Callable[[StateT], Iterable[tuple[str, StateT]]],
+    check: Callable[[StateT], None],
+    *,
+    states_max: int,
+) -> Exploration:
+    """Breadth first. steps: what may happen in a state, and the state behind it. check: called with each new state.
+    Both raise Violated where a promise is broken."""
     result = Exploration()
-    start = scenario.start(rules)
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
+    came_from: dict[StateT, tuple[StateT, str] | None] = {start: None}
     waiting = deque([start])
     while waiting:
         state = waiting.popleft()
         try:
-            for label, after in steps_of(state, rules, scenario):
+            for label, after in steps(state):
                 result.steps += 1
                 if after in came_from:
                     continue
@@ -82,7 +98,7 @@ def breadth_first(scenario: Scenario, rules: Rules, *, states_max: int) -> Explo
     return result
 
 
-def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _trace(came_from: dict[StateT, tuple[StateT, str] | None], state: StateT) -> list[str]:
     labels: list[str] = []
     while (before := came_from[state]) is not None:
         state, label = before

@@ -27,6 +27,39 @@ EFFECT_HAZARDS = {
         "Two programs with two databases use one subscription in turn. Each database has a part of the effects.",
         "The first store that is bound stays; consumers with another one are refused.",
     ),
+    "acknowledgement-under-way": Hazard(
+        "A consumer has applied a message, and its acknowledgement is under way. The database fails over and forgets "
+        "the effect. The consumer claims again: the log does not have the acknowledgement yet, so nothing seems lost. "
+        "Then it arrives.",
+        "A consumer's own acknowledgements are answered before it asks the log, and a consumer whose store went back "
+        "attaches anew.",
+    ),
+    "rewound-in-place": Hazard(
+        "Messages are rewound, and the consumer that asked for it goes on where its memory is. Its next cumulative "
+        "acknowledgement covers what was lost.",
+        "A rewind is a new seek epoch: what was received and acknowledged before is void, and so is the claim.",
+    ),
+    "store-read-first": Hazard(
+        "A consumer reads its store, then asks the log. What another one has applied and acknowledged between seems "
+        "lost, and is rewound without a need.",
+        "The log is asked first, then the store is claimed; only the position of the claim is compared.",
+    ),
+    "verified-before-a-late-ack": Hazard(
+        "A consumer is idle, and its store forgets. No message comes that would find the claim gone: what was lost "
+        "stays lost.",
+        "An idle consumer claims and compares again at intervals.",
+    ),
+    "redo-under-an-old-claim": Hazard(
+        "An operator seeks back and wants the effects redone, while a consumer waits for messages. It keeps its grant, "
+        "and gets the messages again. Its claim is of before: it acknowledges some as applied, and applies the others; "
+        "its next claim begins the redo, and applies these a second time.",
+        "What was delivered at a later seek epoch than the claim knows needs another claim first.",
+    ),
+    "received-and-forgotten": Hazard(
+        "A consumer claims again, with a higher rank because of a redo, and drops what it has received. Its grant is "
+        "the same, so the owner does not deliver that again: nothing happens any more.",
+        "Another claim drops only what is void; the owner delivers that again.",
+    ),
     "gap-passed-over": Hazard(
         "A message is handed out to the application's side of a consumer, and the connection is lost. The consumer "
         "forgets the message; the owner counts it as held and sends the next one. The position passes it.",

@@ -18,9 +18,22 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreDiverged
-from oncelog.core.effects.ordered import Outranked, Source, StoredPosition, claimed, lost, outranked_by
+from oncelog.core.effects.ordered import (
+    Outranked,
+    Received,
+    Source,
+    Step,
+    StoredPosition,
+    claimed,
+    lost,
+    next_step,
+    outranked_by,
+    passes_gap,
+    went_back,
+)
 from oncelog.core.errors import OncelogError, StoreUnavailable
 from oncelog.core.formats.message_id import Index
+from oncelog.core.ids import SeekEpoch
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.store import ClaimLost, EffectsStore, SourceNames
 
@@ -92,7 +105,9 @@ class EffectsSource(Generic[ConnectionT]):
         self._consumer: EffectsConsumer | None = None
         #: of the newest claim, and of what was applied since; None: nothing was claimed by this attachment
         self._stored: StoredPosition | None = None
-        #: received under that claim's grant, and not applied
+        #: that the newest claim knows
+        self._seek_epoch = SeekEpoch(0)
+        #: received and not applied
         self._waiting: list[Message] = []
         #: the last message that is in the store and not acknowledged, how many there are, and since when
         self._unacked: Message | None = None
@@ -180,11 +195,9 @@ class EffectsSource(Generic[ConnectionT]):
         if not effects.store_id:
             await consumer.driver.bind_effects(effects.seek_epoch, effects.generation)
         await self._compare(consumer, stored, effects)
-        if before is not None and before.rank != stored.rank:
-            self._waiting.clear()  # the owner delivers again what is not acknowledged
-        elif before is not None and stored.position < before.position:
+        if went_back(before, stored):
             raise _AttachAgain
-        self._source, self._stored = source, stored
+        self._source, self._stored, self._seek_epoch = source, stored, effects.seek_epoch
 
     async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
         if not effects.complete:
@@ -242,28 +255,42 @@ class EffectsSource(Generic[ConnectionT]):
                     self._waiting = list(await self._attached.receive_batch(self._batch))
             except TimeoutError:
                 pass
-        stored, driver = self._stored, self._attached.driver
+        stored = self._stored
         assert stored is not None
-        if any(driver.is_void(each.delivery.seek_epoch, each.delivery.generation) for each in self._waiting[:1]):
-            self._waiting.clear()  # the owner delivers them again
-            raise _ClaimAgain
-        if driver.generation != stored.rank.generation:
-            raise _ClaimAgain  # perhaps only the connection is lost: then what is held here does not come again
-        known = [message for message in self._waiting if message.index < stored.position]
-        if known:
-            self.status.filtered += len(known)
-            self._unacked = known[-1]
-            self._waiting = self._waiting[len(known) :]
-        if self._waiting and self._waiting[0].index > stored.position:
-            await self._check_gap(self._waiting[0].index)
+        match next_step(self._first(), stored, self._seek_epoch, self._attached.driver.generation):
+            case Step.DROP:
+                self._waiting = [each for each in self._waiting if not self._is_void(each)]
+                raise _ClaimAgain
+            case Step.CLAIM:
+                raise _ClaimAgain
+            case Step.ACKNOWLEDGE:
+                known = [message for message in self._waiting if message.index < stored.position]
+                self.status.filtered += len(known)
+                self._unacked, self._waiting = known[-1], self._waiting[len(known) :]
+                if self._waiting and self._waiting[0].index > stored.position:
+                    await self._check_gap(self._waiting[0].index)
+            case Step.CHECK_GAP:
+                await self._check_gap(self._waiting[0].index)
+            case Step.APPLY:
+                pass
+
+    def _first(self) -> Received | None:
+        if not self._waiting:
+            return None
+        first = self._waiting[0]
+        return Received(first.index, first.delivery.seek_epoch, self._is_void(first))
+
+    def _is_void(self, message: Message) -> bool:
+        delivery = message.delivery
+        is_void = self._attached.driver.is_void(delivery.seek_epoch, delivery.generation)
+        return is_void or delivery.seek_epoch < self._seek_epoch
 
     async def _check_gap(self, index: int) -> None:
-        """The messages between the position and the next message must be acknowledged: skipped, or evicted. If they are
-        not, they were delivered to this consumer and got lost in it (hazard gap-passed-over)."""
+        """Of the messages between the position and the next one (hazard gap-passed-over)."""
         consumer = self._attached
         self._acknowledge(consumer)
         await consumer.all_settled()
-        if (await consumer.driver.ask_effects(index)).mark_delete < index:
+        if not passes_gap(index, await consumer.driver.ask_effects(index)):
             raise _AttachAgain
 
     async def _apply(self, messages: Sequence[Message]) -> None:

@@ -7,7 +7,19 @@ import pytest
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
-from oncelog.core.effects.ordered import Outranked, Rank, StoredPosition, claimed, lost, outranked_by
+from oncelog.core.effects.ordered import (
+    Outranked,
+    Rank,
+    Received,
+    Step,
+    StoredPosition,
+    claimed,
+    lost,
+    next_step,
+    outranked_by,
+    passes_gap,
+    went_back,
+)
 from oncelog.core.errors import StoreMismatch
 from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber
 
@@ -101,3 +113,40 @@ def test_log_older_than_the_store_is_told() -> None:
     assert lost(replace(ROW, position=100), LOG) == ()
     with pytest.raises(StoreAhead, match="ends at 100"):
         lost(replace(ROW, position=101), LOG)
+
+
+def step(index: int | None, *, epoch: int = 3, generation: int = 2, is_void: bool = False) -> Step:
+    """Of a consumer whose claim is ROW, and knows of seek epoch 3. index: None: nothing waits."""
+    first = None if index is None else Received(index, SeekEpoch(epoch), is_void)
+    return next_step(first, ROW, SeekEpoch(3), Generation(generation))
+
+
+def test_messages_take_effect_from_the_position_on() -> None:
+    assert [step(index) for index in (None, 44, 45, 46)] == [
+        Step.APPLY, Step.ACKNOWLEDGE, Step.APPLY, Step.CHECK_GAP
+    ]  # fmt: skip
+
+
+@pytest.mark.hazard("redo-under-an-old-claim")
+def test_message_of_a_later_seek_needs_another_claim() -> None:
+    """Whatever its index is: the seek may be a redo, and then the position is another one."""
+    assert {step(index, epoch=4) for index in (44, 45, 46)} == {Step.CLAIM}
+
+
+@pytest.mark.hazard("received-and-forgotten")
+def test_only_what_is_void_is_dropped() -> None:
+    """Under another grant a claim comes first; what was received under it is kept."""
+    assert step(45, generation=3) is step(None, generation=0) is Step.CLAIM
+    assert step(45, generation=3, is_void=True) is Step.DROP
+
+
+@pytest.mark.hazard("gap-passed-over")
+def test_gap_is_passed_if_it_is_acknowledged() -> None:
+    assert [passes_gap(index, LOG) for index in (39, 40, 41)] == [True, True, False]
+
+
+def test_store_that_went_back_under_the_same_grant_makes_a_consumer_attach_anew() -> None:
+    """Under another grant everything that is not acknowledged is delivered again anyway, and a redo is a seek."""
+    older = replace(ROW, position=40, claim="c")
+    assert [went_back(each, older) for each in (ROW, None, replace(ROW, position=40))] == [True, False, False]
+    assert not went_back(replace(ROW, rank=Rank(2, 0, 1)), older)

@@ -15,16 +15,22 @@ Rules
   plain-read-of-a-position).
 - A redo begins where the log says, not where the subscription is acknowledged (hazard redo-restored-to-before).
 - Only what consumers acknowledged can be lost (hazard skipped-message-rewound).
+- What was delivered at a later seek epoch than the claim knows needs another claim: the seek may be a redo (hazard
+  redo-under-an-old-claim). Of what was received, only what is void is dropped: the owner does not deliver the rest
+  again (hazard received-and-forgotten).
+- The position passes a gap only if everything in it is acknowledged (hazard gap-passed-over).
 - A bound subscription without its row in the store is an error, never a silent start (hazard effects-table-dropped).
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
 from oncelog.core.errors import StoreMismatch
+from oncelog.core.ids import Generation, SeekEpoch
 
 
 class Source(NamedTuple):
@@ -138,3 +144,51 @@ def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRan
             first_index=effects.first_index,
         )
     return found
+
+
+class Step(Enum):
+    """What a consumer does with the first message that it has received and not applied."""
+
+    #: it and what follows it without a gap take effect
+    APPLY = "apply"
+    #: it is acknowledged: its effect is in the store
+    ACKNOWLEDGE = "acknowledge"
+    #: it takes effect if the log has acknowledged everything before it (`passes_gap`); else the consumer attaches anew
+    CHECK_GAP = "check_gap"
+    #: it is void: the owner delivers it again
+    DROP = "drop"
+    #: nothing is known of the store under this grant, or since this seek; what was received is kept
+    CLAIM = "claim"
+
+
+class Received(NamedTuple):
+    """The first message that waits in a consumer. is_void: it was delivered before a seek or a grant that the consumer
+    knows of, or before the seek that its claim knows of."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
+    seek_epoch: SeekEpoch
+    is_void: bool
+
+
+def next_step(first: Received | None, stored: StoredPosition, seek_epoch: SeekEpoch, generation: Generation) -> Step:
+    """first: None: nothing waits. stored: of the newest claim, and of what was applied since. seek_epoch: that the
+    claim knows. generation: of the consumer's grant as it is now; 0: it is not active."""
+    if first is not None and first.is_void:
+        return Step.DROP
+    if generation != stored.rank.generation or (first is not None and first.seek_epoch > seek_epoch):
+        return Step.CLAIM
+    if first is None or first.index == stored.position:
+        return Step.APPLY
+    return Step.ACKNOWLEDGE if first.index < stored.position else Step.CHECK_GAP
+
+
+def passes_gap(index: int, effects: SubscriptionEffects) -> bool:
+    """Whether everything below the message is acknowledged: skipped, evicted, or expired. If it is not, it was
+    delivered to this consumer and got lost in it. effects: asked when all own acknowledgements were answered."""
+    return effects.mark_delete >= index
+
+
+def went_back(before: StoredPosition | None, stored: StoredPosition) -> bool:
+    """Whether the store has forgotten what this consumer has applied under the same grant: what it holds is ahead, so
+    it attaches anew. before: of its claim before; None: there is none."""
+    return before is not None and before.rank == stored.rank and stored.position < before.position

@@ -37,7 +37,6 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
-    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -206,9 +205,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)
-                case AckRequested() | NackRequested():
-                    self._request(request)
-                case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
+                case AckRequested() | NackRequested() | EffectsAsked() | BindRequested() | RewindRequested():
                     self._request(request)
                 case ConsumerDetached(consumer, lost):
                     attached = self._forget(consumer)
@@ -277,7 +274,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         if opening.store_id:
             check_part(opening.effect, field="effect")
             await until_effects_are_known(runner)
-        if opening.max_deliveries or opening.dead_letter_topic:
+        if opening.max_deliveries:
             letters = dead_letter_topic(parse_topic(runner.name), opening)
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
             opening = replace(opening, dead_letter_topic=str(letters))
