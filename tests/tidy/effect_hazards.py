@@ -128,4 +128,15 @@ EFFECT_HAZARDS = {
         "stored again.",
         "Sequence ids of producers with reserved names are always checked.",
     ),
+    "outputs-of-another-code": Hazard(
+        "A message has two outputs, and is processed again after a crash by a version of the function that gives "
+        "three, or one that leaves it out. An output takes the id of another one, which counts as stored.",
+        "The id of an output is the message's index times the highest number of outputs, plus its number. A message is "
+        "acknowledged when all of its outputs are stored. An id that was never stored, below one that is, is an error.",
+    ),
+    "recreated-output": Hazard(
+        "A topic that has outputs is deleted and created again. The new one gets the outputs of new messages only, as "
+        "if it had the others.",
+        "The store's id is made of the ids of the output topics.",
+    ),
 }

@@ -7,17 +7,19 @@
 
     oncelog.run(book)
 
-SqlEffects needs the extra `sql`: SQLAlchemy, and a driver for the database.
+`TopicEffects` has its effects in other topics. SqlEffects needs the extra `sql`: SQLAlchemy, and a driver for the
+database.
 """
 
 from typing import TYPE_CHECKING
 
 from oncelog.effects.process import Process, process, run
+from oncelog.effects.topic_store import Output, TopicEffects
 
 if TYPE_CHECKING:
     from oncelog.effects.sql_store import SqlEffects
 
-__all__ = ["Process", "SqlEffects", "process", "run"]
+__all__ = ["Output", "Process", "SqlEffects", "TopicEffects", "process", "run"]
 
 
 def __getattr__(name: str) -> object:

@@ -19,7 +19,8 @@ from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.names import TopicName, check_part, parse_topic
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.source import EffectsSource, SourceStatus
-from oncelog.effects.store import EffectsStore
+from oncelog.effects.store import EffectsStore, StoreInCluster
+from oncelog.effects.topic_store import Outputs
 from oncelog.runtime.credentials import Token
 from oncelog.runtime.exception_groups import leaves_of
 
@@ -44,7 +45,7 @@ class Process(Generic[ConnectionT]):
         topic: str,
         *,
         subscription: str,
-        effects: EffectsStore[ConnectionT],
+        effects: EffectsStore[ConnectionT] | StoreInCluster[ConnectionT],
         effect: str | None = None,
         type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
         start: Place = EARLIEST,
@@ -62,17 +63,30 @@ class Process(Generic[ConnectionT]):
         self._batch = 1 if batch is None else integer("batch", batch, 1, BATCH_MAX)
         self._takes_batches = batch is not None
         self._effects = effects
+        if isinstance(effects, StoreInCluster):
+            effects.check_source(self.topic, self.effect)
+            self._batch = effects.batch if batch is None else self._batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
     async def run(self, client: AsyncClient) -> None:
         """Until it is cancelled. Raises what no repetition helps against: a final error of the log or of the store."""
+        if not isinstance(self._effects, StoreInCluster):
+            await self._run(client, self._effects)
+            return
+        store = self._effects.opened(client)
+        try:
+            await self._run(client, store)
+        finally:
+            await store.close()
+
+    async def _run(self, client: AsyncClient, store: EffectsStore[ConnectionT]) -> None:
         topics = await first_indexes(network_of(client), self.topic, self._start, inclusive=False, timeout_ms=None)
         async with asyncio.TaskGroup() as group:
 
             def begin(topic: TopicName, first_index: int) -> None:
-                group.create_task(self._source(client, topic, first_index).run())
+                group.create_task(self._source(client, store, topic, first_index).run())
 
             for topic, first_index in topics:
                 begin(topic, first_index)
@@ -97,7 +111,9 @@ class Process(Generic[ConnectionT]):
         finally:
             watch.end()
 
-    def _source(self, client: AsyncClient, topic: TopicName, first_index: int) -> EffectsSource[ConnectionT]:
+    def _source(
+        self, client: AsyncClient, store: EffectsStore[ConnectionT], topic: TopicName, first_index: int
+    ) -> EffectsSource[ConnectionT]:
         async def attach(store_id: str) -> EffectsConsumer:
             return await EffectsConsumer.attach(
                 client, topic, first_index, subscription=self.subscription, type_=self._type, store_id=store_id,
@@ -105,13 +121,15 @@ class Process(Generic[ConnectionT]):
             )  # fmt: skip
 
         source = EffectsSource(
-            client, attach, self._effects, self._call, topic=str(topic), subscription=self.subscription,
+            client, attach, store, self._call, topic=str(topic), subscription=self.subscription,
             effect=self.effect, batch=self._batch,
         )  # fmt: skip
         self.statuses[str(topic)] = source.status
         return source
 
     def _call(self, messages: Sequence[Message], connection: ConnectionT) -> Awaitable[None] | None:
+        if isinstance(connection, Outputs):
+            return connection.of(self.function, messages)
         return self.function(messages if self._takes_batches else messages[0], connection)
 
 
@@ -119,7 +137,7 @@ def process(
     topic: str,
     *,
     subscription: str,
-    effects: EffectsStore[ConnectionT],
+    effects: EffectsStore[ConnectionT] | StoreInCluster[ConnectionT],
     effect: str | None = None,
     type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
     start: Place = EARLIEST,
@@ -132,7 +150,8 @@ def process(
             connection.execute(insert(invoices).values(order=message.key, ...))
 
     The function gets a message, or with `batch` a sequence of up to so many, and a connection of the store with an open
-    transaction, which it must neither commit nor roll back. It may run again for the same message, after a crash or an
+    transaction, which it must neither commit nor roll back. With TopicEffects it gets a message alone, and yields
+    outputs. It may run again for the same message, after a crash or an
     error; the writes of one run are committed. Only the store is covered: a mail may be sent twice.
 
     Args:
@@ -143,7 +162,8 @@ def process(
             subscription is deleted and created again.
         type: "failover": further instances of the program wait until they are needed. "exclusive": they are refused.
         start: where the subscription begins if it is created now.
-        batch: messages in one transaction, 1 to 10,000. After an error they run one by one.
+        batch: messages in one transaction, 1 to 10,000. After an error they run one by one. With TopicEffects: messages
+            whose outputs are under way at once, 1,000 if it is not given.
 
     Raises InvalidName, InvalidArgument.
     """

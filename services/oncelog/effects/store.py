@@ -1,9 +1,11 @@
 """What a store of effects does for a source; `SqlEffects` is one."""
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from oncelog.client.client import AsyncClient
 from oncelog.core.effects.ordered import Source, StoredPosition
+from oncelog.core.names import TopicName
 
 ConnectionT_co = TypeVar("ConnectionT_co", covariant=True)
 
@@ -47,3 +49,22 @@ class EffectsStore(Protocol[ConnectionT_co]):
         Raises ClaimLost; StoreUnavailable, after which the outcome is unknown; EffectMisuse; what `run` raises. After
         all but the second one, nothing was written.
         """
+
+
+class ClosingStore(EffectsStore[ConnectionT_co], Protocol[ConnectionT_co]):
+    """A store that has something open while its sources run."""
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class StoreInCluster(Protocol[ConnectionT_co]):
+    """What makes a store once there is a client of the cluster whose messages take effect. batch: messages in one
+    transaction, unless the application says how many."""
+
+    batch: int
+
+    def check_source(self, topic: TopicName, effect: str) -> None:
+        """Raises InvalidArgument if the messages of this topic cannot take effect in this store."""
+
+    def opened(self, client: AsyncClient) -> ClosingStore[ConnectionT_co]: ...

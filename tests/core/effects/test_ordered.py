@@ -8,12 +8,14 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
 from oncelog.core.effects.ordered import (
+    AT_SUBSCRIPTION,
     Outranked,
     Rank,
     Received,
     Step,
     StoredPosition,
     claimed,
+    found_at,
     lost,
     next_step,
     outranked_by,
@@ -53,6 +55,25 @@ def test_row_that_must_be_there_is_missed() -> None:
 def test_other_store_is_refused() -> None:
     with pytest.raises(StoreMismatch, match="0b0b"):
         claimed(ROW, LOG, "0b" * 16, "c")
+
+
+@pytest.mark.parametrize("redo_epoch", [0, 4])
+def test_store_that_keeps_nothing_is_where_the_subscription_is(redo_epoch: int) -> None:
+    """At each claim, so also after a part of a redo. After a seek back nothing is taken for lost."""
+    log = replace(LOG, redo_epoch=SeekEpoch(redo_epoch), redo_index=12, mark_delete=20)
+    at = claimed(AT_SUBSCRIPTION, log, STORE, "c")
+    assert at == replace(AT_SUBSCRIPTION, rank=Rank(2, redo_epoch, 3), claim="c", position=20)
+    assert lost(at, log) == ()
+    with pytest.raises(StoreMismatch):
+        claimed(AT_SUBSCRIPTION, log, "0b" * 16, "c")
+
+
+def test_store_that_keeps_its_position_alone_is_there_for_every_rank() -> None:
+    """A redo does not move it: what it has is stored. What it lacks of what was consumed is lost."""
+    log = replace(LOG, redo_epoch=SeekEpoch(4), redo_index=12)
+    at = claimed(found_at(30, "message 29"), log, STORE, "c")
+    assert (at.position, at.last_message, at.rank) == (30, "message 29", Rank(2, 4, 3))
+    assert lost(at, log) == (IndexRange(30, 39),)
 
 
 @pytest.mark.hazard("recreated-subscription-outranked")

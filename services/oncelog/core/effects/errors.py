@@ -6,6 +6,7 @@ from oncelog.core.errors import EffectsError, Retriable
 __all__ = [
     "EffectMisuse",
     "EffectsFenced",
+    "NotDeterministic",
     "RedoLost",
     "StoreAhead",
     "StoreBusy",
@@ -61,3 +62,7 @@ class StoreNotTransactional(EffectsError):
 
 class EffectMisuse(EffectsError):
     """The application's function would end the transaction of its effect, or use it after its end."""
+
+
+class NotDeterministic(EffectsError):
+    """Other outputs of a message are stored than the function gives now (hazard outputs-of-another-code)."""

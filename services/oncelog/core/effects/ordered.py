@@ -20,9 +20,12 @@ Rules
   again (hazard received-and-forgotten).
 - The position passes a gap only if everything in it is acknowledged (hazard gap-passed-over).
 - A bound subscription without its row in the store is an error, never a silent start (hazard effects-table-dropped).
+- A store may keep nothing, because what has taken effect is recognized when it is done again (topics). It is where the
+  subscription is, and has lost nothing that the log could know of. Or its content says where it is, and it keeps
+  neither rank nor redo (mirrors).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -53,6 +56,14 @@ def rank_of(effects: SubscriptionEffects) -> Rank:
     return Rank(effects.number, effects.redo_epoch, effects.generation)
 
 
+class Keeps(Enum):
+    """What a store keeps of a source besides the effects."""
+
+    ROW = "everything"
+    POSITION = "the position"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
     """The row of a source. position: every message below it has taken effect, or was given up. last_message: the id of
@@ -64,6 +75,16 @@ class StoredPosition:
     position: int
     last_message: str
     pending_dead: int | None = None
+    keeps: Keeps = Keeps.ROW
+
+
+def found_at(position: int, last_message: str) -> StoredPosition:
+    """What stands for the row of a store whose content says where it is."""
+    return StoredPosition(Rank(0, 0, 0), "", position, last_message, keeps=Keeps.POSITION)
+
+
+#: Stands for the row of a store that keeps nothing.
+AT_SUBSCRIPTION = StoredPosition(Rank(0, 0, 0), "", -1, "", keeps=Keeps.NOTHING)
 
 
 def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_id: str, claim: str) -> StoredPosition:
@@ -85,6 +106,9 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
                 "again, empty your own tables, delete the subscription, and start again"
             )
         return StoredPosition(rank, claim, effects.mark_delete, "")
+    if stored.keeps is not Keeps.ROW:
+        position = effects.mark_delete if stored.keeps is Keeps.NOTHING else stored.position
+        return replace(stored, rank=rank, claim=claim, position=position)
     if stored.rank > rank:
         raise Outranked(stored.rank)
     if stored.rank[:2] < rank[:2] and effects.redo_epoch:
@@ -124,6 +148,8 @@ def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRan
 
     effects: of before the claim, with what was consumed from the position on. Raises StoreAhead, StoreTooOld.
     """
+    if stored.keeps is Keeps.NOTHING:
+        return ()
     position = stored.position
     if position > effects.next_index:
         raise StoreAhead(
