@@ -60,6 +60,11 @@ EFFECT_HAZARDS = {
         "the same, so the owner does not deliver that again: nothing happens any more.",
         "Another claim drops only what is void; the owner delivers that again.",
     ),
+    "store-changed-under-a-consumer": Hazard(
+        "An operator binds a subscription to another store while a consumer of the old one is connected, or attaches. "
+        "It acknowledges messages that only the old store has.",
+        "A subscription gets another store only while it has no consumers, and none attaches until that is durable.",
+    ),
     "gap-passed-over": Hazard(
         "A message is handed out to the application's side of a consumer, and the connection is lost. The consumer "
         "forgets the message; the owner counts it as held and sends the next one. The position passes it.",

@@ -22,9 +22,9 @@ from oncelog.wire import consumer_pb2 as pb
 _STORE_ID = re.compile("[0-9a-f]{32}")
 
 
-def check_store_id(store_id: str) -> None:
-    """Empty, or 32 hexadecimal digits. Raises InvalidArgument."""
-    if store_id and not _STORE_ID.fullmatch(store_id):
+def check_store_id(store_id: str, *, empty: bool = True) -> None:
+    """32 hexadecimal digits; or empty, if that is allowed. Raises InvalidArgument."""
+    if (store_id or not empty) and not _STORE_ID.fullmatch(store_id):
         raise InvalidArgument("a store id has 32 hexadecimal digits", field="store_id", limit=32)
 
 

@@ -26,33 +26,35 @@ from oncelog.wire import consumer_pb2 as oncelog_dot_wire_dot_consumer__pb2
 from oncelog.wire import owner_pb2 as oncelog_dot_wire_dot_owner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n oncelog/wire/subscriptions.proto\x12\x0foncelog.wire.v1\x1a\x1boncelog/wire/consumer.proto\x1a\x18oncelog/wire/owner.proto\"U\n\x1c\x44\x65scribeSubscriptionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\"E\n\x1b\x44\x65scribeSubscriptionsAnswer\x12\x17\n\x0fstatistics_json\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"\x90\x03\n\x19\x43hangeSubscriptionRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\x12\x35\n\x06\x63reate\x18\x04 \x01(\x0b\x32#.oncelog.wire.v1.CreateSubscriptionH\x00\x12\x35\n\x06\x64\x65lete\x18\x05 \x01(\x0b\x32#.oncelog.wire.v1.DeleteSubscriptionH\x00\x12,\n\x04seek\x18\x06 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStartH\x00\x12\x0e\n\x04skip\x18\x07 \x01(\x04H\x00\x12,\n\x08skip_all\x18\x08 \x01(\x0b\x32\x18.oncelog.wire.v1.SkipAllH\x00\x12\x19\n\x0f\x65xpire_after_ms\x18\t \x01(\x04H\x00\x12=\n\nproperties\x18\n \x01(\x0b\x32\'.oncelog.wire.v1.SubscriptionPropertiesH\x00\x42\x08\n\x06\x63hange\"\x8a\x01\n\x12\x43reateSubscription\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x39\n\nproperties\x18\x02 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionProperty\x12\x0c\n\x04role\x18\x03 \x01(\t\"#\n\x12\x44\x65leteSubscription\x12\r\n\x05\x66orce\x18\x01 \x01(\x08\"\t\n\x07SkipAll\"S\n\x16SubscriptionProperties\x12\x39\n\nproperties\x18\x01 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionProperty\"\x1a\n\x18\x43hangeSubscriptionAnswer\"[\n\x12PeekMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x04\"P\n\x11PeekMessageAnswer\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x15\n\rmessage_index\x18\x02 \x01(\x04\x12\x15\n\rproducer_name\x18\x03 \x01(\t2\xce\x02\n\x11SubscriptionAdmin\x12t\n\x15\x44\x65scribeSubscriptions\x12-.oncelog.wire.v1.DescribeSubscriptionsRequest\x1a,.oncelog.wire.v1.DescribeSubscriptionsAnswer\x12k\n\x12\x43hangeSubscription\x12*.oncelog.wire.v1.ChangeSubscriptionRequest\x1a).oncelog.wire.v1.ChangeSubscriptionAnswer\x12V\n\x0bPeekMessage\x12#.oncelog.wire.v1.PeekMessageRequest\x1a\".oncelog.wire.v1.PeekMessageAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n oncelog/wire/subscriptions.proto\x12\x0foncelog.wire.v1\x1a\x1boncelog/wire/consumer.proto\x1a\x18oncelog/wire/owner.proto\"\x83\x01\n\x1c\x44\x65scribeSubscriptionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\x12\x1a\n\rconsumed_from\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_consumed_from\"E\n\x1b\x44\x65scribeSubscriptionsAnswer\x12\x17\n\x0fstatistics_json\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"\xee\x03\n\x19\x43hangeSubscriptionRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\x12\x35\n\x06\x63reate\x18\x04 \x01(\x0b\x32#.oncelog.wire.v1.CreateSubscriptionH\x00\x12\x35\n\x06\x64\x65lete\x18\x05 \x01(\x0b\x32#.oncelog.wire.v1.DeleteSubscriptionH\x00\x12,\n\x04seek\x18\x06 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStartH\x00\x12\x0e\n\x04skip\x18\x07 \x01(\x04H\x00\x12,\n\x08skip_all\x18\x08 \x01(\x0b\x32\x18.oncelog.wire.v1.SkipAllH\x00\x12\x19\n\x0f\x65xpire_after_ms\x18\t \x01(\x04H\x00\x12=\n\nproperties\x18\n \x01(\x0b\x32\'.oncelog.wire.v1.SubscriptionPropertiesH\x00\x12,\n\x04redo\x18\x0b \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStartH\x00\x12.\n\x06rebind\x18\x0c \x01(\x0b\x32\x1c.oncelog.wire.v1.RebindStoreH\x00\x42\x08\n\x06\x63hange\"\x8a\x01\n\x12\x43reateSubscription\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x39\n\nproperties\x18\x02 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionProperty\x12\x0c\n\x04role\x18\x03 \x01(\t\"#\n\x12\x44\x65leteSubscription\x12\r\n\x05\x66orce\x18\x01 \x01(\x08\"\t\n\x07SkipAll\"\x1f\n\x0bRebindStore\x12\x10\n\x08store_id\x18\x01 \x01(\t\"S\n\x16SubscriptionProperties\x12\x39\n\nproperties\x18\x01 \x03(\x0b\x32%.oncelog.wire.v1.SubscriptionProperty\"\x1a\n\x18\x43hangeSubscriptionAnswer\"[\n\x12PeekMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0csubscription\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x04\"P\n\x11PeekMessageAnswer\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x15\n\rmessage_index\x18\x02 \x01(\x04\x12\x15\n\rproducer_name\x18\x03 \x01(\t2\xce\x02\n\x11SubscriptionAdmin\x12t\n\x15\x44\x65scribeSubscriptions\x12-.oncelog.wire.v1.DescribeSubscriptionsRequest\x1a,.oncelog.wire.v1.DescribeSubscriptionsAnswer\x12k\n\x12\x43hangeSubscription\x12*.oncelog.wire.v1.ChangeSubscriptionRequest\x1a).oncelog.wire.v1.ChangeSubscriptionAnswer\x12V\n\x0bPeekMessage\x12#.oncelog.wire.v1.PeekMessageRequest\x1a\".oncelog.wire.v1.PeekMessageAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.subscriptions_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DESCRIBESUBSCRIPTIONSREQUEST']._serialized_start=108
-  _globals['_DESCRIBESUBSCRIPTIONSREQUEST']._serialized_end=193
-  _globals['_DESCRIBESUBSCRIPTIONSANSWER']._serialized_start=195
-  _globals['_DESCRIBESUBSCRIPTIONSANSWER']._serialized_end=264
-  _globals['_CHANGESUBSCRIPTIONREQUEST']._serialized_start=267
-  _globals['_CHANGESUBSCRIPTIONREQUEST']._serialized_end=667
-  _globals['_CREATESUBSCRIPTION']._serialized_start=670
-  _globals['_CREATESUBSCRIPTION']._serialized_end=808
-  _globals['_DELETESUBSCRIPTION']._serialized_start=810
-  _globals['_DELETESUBSCRIPTION']._serialized_end=845
-  _globals['_SKIPALL']._serialized_start=847
-  _globals['_SKIPALL']._serialized_end=856
-  _globals['_SUBSCRIPTIONPROPERTIES']._serialized_start=858
-  _globals['_SUBSCRIPTIONPROPERTIES']._serialized_end=941
-  _globals['_CHANGESUBSCRIPTIONANSWER']._serialized_start=943
-  _globals['_CHANGESUBSCRIPTIONANSWER']._serialized_end=969
-  _globals['_PEEKMESSAGEREQUEST']._serialized_start=971
-  _globals['_PEEKMESSAGEREQUEST']._serialized_end=1062
-  _globals['_PEEKMESSAGEANSWER']._serialized_start=1064
-  _globals['_PEEKMESSAGEANSWER']._serialized_end=1144
-  _globals['_SUBSCRIPTIONADMIN']._serialized_start=1147
-  _globals['_SUBSCRIPTIONADMIN']._serialized_end=1481
+  _globals['_DESCRIBESUBSCRIPTIONSREQUEST']._serialized_start=109
+  _globals['_DESCRIBESUBSCRIPTIONSREQUEST']._serialized_end=240
+  _globals['_DESCRIBESUBSCRIPTIONSANSWER']._serialized_start=242
+  _globals['_DESCRIBESUBSCRIPTIONSANSWER']._serialized_end=311
+  _globals['_CHANGESUBSCRIPTIONREQUEST']._serialized_start=314
+  _globals['_CHANGESUBSCRIPTIONREQUEST']._serialized_end=808
+  _globals['_CREATESUBSCRIPTION']._serialized_start=811
+  _globals['_CREATESUBSCRIPTION']._serialized_end=949
+  _globals['_DELETESUBSCRIPTION']._serialized_start=951
+  _globals['_DELETESUBSCRIPTION']._serialized_end=986
+  _globals['_SKIPALL']._serialized_start=988
+  _globals['_SKIPALL']._serialized_end=997
+  _globals['_REBINDSTORE']._serialized_start=999
+  _globals['_REBINDSTORE']._serialized_end=1030
+  _globals['_SUBSCRIPTIONPROPERTIES']._serialized_start=1032
+  _globals['_SUBSCRIPTIONPROPERTIES']._serialized_end=1115
+  _globals['_CHANGESUBSCRIPTIONANSWER']._serialized_start=1117
+  _globals['_CHANGESUBSCRIPTIONANSWER']._serialized_end=1143
+  _globals['_PEEKMESSAGEREQUEST']._serialized_start=1145
+  _globals['_PEEKMESSAGEREQUEST']._serialized_end=1236
+  _globals['_PEEKMESSAGEANSWER']._serialized_start=1238
+  _globals['_PEEKMESSAGEANSWER']._serialized_end=1318
+  _globals['_SUBSCRIPTIONADMIN']._serialized_start=1321
+  _globals['_SUBSCRIPTIONADMIN']._serialized_end=1655
 # @@protoc_insertion_point(module_scope)

@@ -29,22 +29,28 @@ class DescribeSubscriptionsRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    CONSUMED_FROM_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     subscription: _builtins.str
     """Empty: names of all."""
+    consumed_from: _builtins.int
+    """With all that the log knows about its effects, and with the consumed messages from this one on."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         topic_id: _builtins.str = ...,
         subscription: _builtins.str = ...,
+        consumed_from: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_consumed_from", b"_consumed_from", "consumed_from", b"consumed_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consumed_from", b"_consumed_from", "consumed_from", b"consumed_from", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__consumed_from: _TypeAlias = _typing.Literal["consumed_from"]  # noqa: Y015
+    _WhichOneofArgType__consumed_from: _TypeAlias = _typing.Literal["_consumed_from", b"_consumed_from"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__consumed_from) -> _WhichOneofReturnType__consumed_from | None: ...
 
 Global___DescribeSubscriptionsRequest: _TypeAlias = DescribeSubscriptionsRequest  # noqa: Y015
 
@@ -88,6 +94,8 @@ class ChangeSubscriptionRequest(_message.Message):
     SKIP_ALL_FIELD_NUMBER: _builtins.int
     EXPIRE_AFTER_MS_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    REDO_FIELD_NUMBER: _builtins.int
+    REBIND_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     subscription: _builtins.str
@@ -109,6 +117,12 @@ class ChangeSubscriptionRequest(_message.Message):
 
     @_builtins.property
     def properties(self) -> Global___SubscriptionProperties: ...
+    @_builtins.property
+    def redo(self) -> _owner_pb2.ReaderStart:
+        """Begin again there, and have the effects of the messages happen again."""
+
+    @_builtins.property
+    def rebind(self) -> Global___RebindStore: ...
     def __init__(
         self,
         *,
@@ -122,12 +136,14 @@ class ChangeSubscriptionRequest(_message.Message):
         skip_all: Global___SkipAll | None = ...,
         expire_after_ms: _builtins.int = ...,
         properties: Global___SubscriptionProperties | None = ...,
+        redo: _owner_pb2.ReaderStart | None = ...,
+        rebind: Global___RebindStore | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "create", b"create", "delete", b"delete", "expire_after_ms", b"expire_after_ms", "properties", b"properties", "seek", b"seek", "skip", b"skip", "skip_all", b"skip_all"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "create", b"create", "delete", b"delete", "expire_after_ms", b"expire_after_ms", "properties", b"properties", "rebind", b"rebind", "redo", b"redo", "seek", b"seek", "skip", b"skip", "skip_all", b"skip_all"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "create", b"create", "delete", b"delete", "expire_after_ms", b"expire_after_ms", "properties", b"properties", "seek", b"seek", "skip", b"skip", "skip_all", b"skip_all", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "create", b"create", "delete", b"delete", "expire_after_ms", b"expire_after_ms", "properties", b"properties", "rebind", b"rebind", "redo", b"redo", "seek", b"seek", "skip", b"skip", "skip_all", b"skip_all", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "delete", "seek", "skip", "skip_all", "expire_after_ms", "properties"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["create", "delete", "seek", "skip", "skip_all", "expire_after_ms", "properties", "redo", "rebind"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -195,6 +211,28 @@ class SkipAll(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SkipAll: _TypeAlias = SkipAll  # noqa: Y015
+
+@_typing.final
+class RebindStore(_message.Message):
+    """The effects of the bound subscription are in another store from now on. Refused while consumers are connected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_ID_FIELD_NUMBER: _builtins.int
+    store_id: _builtins.str
+    """32 hexadecimal digits."""
+    def __init__(
+        self,
+        *,
+        store_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["store_id", b"store_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebindStore: _TypeAlias = RebindStore  # noqa: Y015
 
 @_typing.final
 class SubscriptionProperties(_message.Message):

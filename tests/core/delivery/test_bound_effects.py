@@ -5,16 +5,20 @@ from typing import Any
 import pytest
 
 from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery.events import AnswerAdmin, ConsumerDetached
 from oncelog.core.delivery.store_binding.bound_effects import EFFECTS_RANGES_MAX
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
     EffectsAsked,
+    RebindRequested,
     RewindRequested,
     SubscriptionEffects,
 )
 from oncelog.core.errors import (
+    Conflict,
     ConsumerFenced,
+    DeadlineExceeded,
     InvalidArgument,
     NotOwner,
     OncelogError,
@@ -55,6 +59,12 @@ class Effects(World):
         if written:
             self.write()
         return self.answer(self._calls)
+
+    def rebind(self, store_id: str = OTHER_STORE, *, written: bool = True) -> OncelogError | str | None:
+        self.post(RebindRequested(1, self.number, store_id))
+        if written:
+            self.write()
+        return next((answer.error for answer in self.other(AnswerAdmin)), "waits")
 
     def ask(self, client: Client, from_index: int = 0) -> SubscriptionEffects:
         self.post(EffectsAsked(client.number, 1, from_index))
@@ -195,3 +205,55 @@ def test_rewind_waits_for_a_trim_of_its_messages() -> None:
     assert world.topic.steps_back_to() == 6
     world.write()
     assert client.seek_epoch == 1
+
+
+def test_operator_binds_another_store() -> None:
+    """What was consumed stays known: the new store is compared with it. The old one is refused from then on."""
+    world, client = bound()
+    world.ack(client, 0, 1)
+    world.detach(client, lost=False)
+    assert world.rebind() is None
+    assert world.rebind(written=False) is None  # nothing to change
+    assert isinstance(world.subscribe("a", FAILOVER, **BOUND).answer, StoreMismatch)
+    other = world.subscribe("a", FAILOVER, **{**BOUND, "store_id": OTHER_STORE})
+    asked = world.ask(other)
+    assert (asked.store_id, asked.effect, asked.consumed) == (OTHER_STORE, "invoices", (IndexRange(0, 1),))
+
+
+@pytest.mark.hazard("store-changed-under-a-consumer")
+def test_store_is_not_changed_under_a_consumer() -> None:
+    """Neither of a connected one, nor of one that attaches while the change is being written."""
+    world, client = bound()
+    assert isinstance(world.rebind(), Conflict)
+    world.detach(client, lost=False)
+    assert world.rebind(written=False) == "waits"
+    assert isinstance(world.subscribe("b", FAILOVER, written=False, **BOUND).answer, ServiceUnavailable)
+    assert isinstance(world.rebind(written=False), ServiceUnavailable)
+    world.write()
+    assert [answer.error for answer in world.other(AnswerAdmin)] == [None]
+    again = world.subscribe("b", FAILOVER, **{**BOUND, "store_id": OTHER_STORE})
+    assert again.generation == 2
+
+
+def test_store_of_a_subscription_without_one_is_not_changed() -> None:
+    world = Effects()
+    world.subscribe("a", FAILOVER)
+    assert isinstance(world.rebind(), Conflict)
+
+
+def test_change_of_the_store_that_was_not_written_can_be_repeated() -> None:
+    """Dropped, behind a grant of a consumer that came and went, and at the end of this owner."""
+    world, client = bound()
+    world.detach(client, lost=False)
+    assert world.rebind(written=False) == "waits"
+    world.fail()
+    assert [type(answer.error) for answer in world.other(AnswerAdmin)] == [ServiceUnavailable]
+    brief = world.subscribe("b", FAILOVER, written=False, **BOUND)
+    number = next(iter(world.subscription.consumers)).number
+    assert brief.answer is None or number
+    world.post(ConsumerDetached(number, lost=False))
+    assert isinstance(world.rebind(), ServiceUnavailable)
+    assert world.rebind(written=False) == "waits"
+    world.topic.end(NotOwner("moved"))
+    world.settle()
+    assert [type(answer.error) for answer in world.other(AnswerAdmin)] == [DeadlineExceeded]

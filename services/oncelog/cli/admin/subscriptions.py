@@ -93,27 +93,38 @@ def seek(
     subscription: NameArgument,
     to: Annotated[str | None, typer.Option("--to", help=PLACE_HELP)] = None,
     index: Annotated[int | None, typer.Option("--to-index", min=0, help="Begin with this message.")] = None,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Let the messages take effect again in the store of their effects.")
+    ] = False,
     yes: YesOption = False,
 ) -> Answer:
     """Begin again at a place. Connected consumers go on there. Says what is lost, and asks first.
 
-    What was acknowledged behind the place is delivered again, and what was not acknowledged before it is skipped.
+    What was acknowledged behind the place is delivered again, and what was not acknowledged before it is skipped. Where
+    messages take effect in a database, it filters what it has already, unless you say --redo: see `oncelog effects redo
+    --help` for what to do before.
     """
-    if (to is None) == (index is None):
-        raise InvalidArgument("give one of --to and --to-index", field="to")
-    place = _place(to or "", index)
+    place = seek_place(to, index)
     where = f"index {index}" if to is None else to
 
     def loss() -> str:
         backlog = losses.of_subscription(api, subscription_path(topic, subscription))
+        again = "are delivered again, and take effect again," if redo else "are delivered again,"
         return (
-            f"let subscription {subscription} of {topic} begin again at {where}: all messages from there on are "
-            f"delivered again, and those of its backlog ({backlog}) that are before it are not delivered any more"
+            f"let subscription {subscription} of {topic} begin again at {where}: all messages from there on {again} "
+            f"and those of its backlog ({backlog}) that are before it are not delivered any more"
         )
 
     confirm(yes, loss, typed=subscription)
-    api.post(f"{subscription_path(topic, subscription)}/resetcursor", place)
+    api.post(f"{subscription_path(topic, subscription)}/resetcursor", place | ({"redo": True} if redo else {}))
     return f"subscription {subscription} of {topic} begins again"
+
+
+def seek_place(to: str | None, index: int | None) -> dict[str, object]:
+    """The body of a seek. Raises InvalidArgument unless exactly one of the two is given."""
+    if (to is None) == (index is None):
+        raise InvalidArgument("give one of --to and --to-index", field="to")
+    return _place(to or "", index)
 
 
 @admin_command(subscriptions, "skip")

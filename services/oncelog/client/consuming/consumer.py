@@ -348,12 +348,15 @@ class AsyncConsumer(RunsHandlers):
 
     # --- the subscription ---------------------------------------------------------------------------------------------
 
-    async def seek(self, start: Place, *, inclusive: bool = False) -> None:
+    async def seek(self, start: Place, *, inclusive: bool = False, redo: bool = False) -> None:
         """Begin the subscription again at another place, for all its consumers. Returns when that is durable.
 
         start, inclusive: as in `subscribe`. What was acknowledged behind that place is delivered again, and what was
         not acknowledged before it is not. Messages received before the seek cannot be acknowledged any more:
         StaleSeekEpoch.
+
+        redo: where the messages take effect in a store (`oncelog.process`), let them take effect again from there on.
+        Without it the store filters what it has already.
 
         Raises InvalidArgument for a place of another topic or out of range; DeadlineExceeded if the outcome is
         unknown. Of several partitions some may fail: the error says on how many the seek was done; seek again.
@@ -367,7 +370,7 @@ class AsyncConsumer(RunsHandlers):
         async def of_partition(runs: ConsumedMessages) -> None:
             topic = runs.driver.topic
             try:
-                await self._seek(runs, start, inclusive=inclusive)
+                await self._seek(runs, start, inclusive=inclusive, redo=redo)
                 results[topic] = None
             except OncelogError as error:
                 results[topic] = error
@@ -389,7 +392,7 @@ class AsyncConsumer(RunsHandlers):
             one = len(outcomes) == 1
             raise failed.popitem()[1] if one else error_of_partitions(failed, done=len(outcomes) - len(failed))
 
-    async def _seek(self, runs: ConsumedMessages, start: Place, *, inclusive: bool) -> None:
+    async def _seek(self, runs: ConsumedMessages, start: Place, *, inclusive: bool, redo: bool) -> None:
         driver = runs.driver
         found = await find_index(
             self._network, driver.topic, start, inclusive=inclusive, timeout_ms=self._timeout_ms, create=False
@@ -399,7 +402,7 @@ class AsyncConsumer(RunsHandlers):
             message = f"index {start.number} is outside of the topic's {found.first_index} to {found.next_index}"
             raise InvalidArgument(message, field="start", limit=found.next_index)
         runs.acks.flush()
-        seek_epoch = await driver.seek(found.begins_at)
+        seek_epoch = await driver.seek(found.begins_at, redo=redo)
         # Nothing of an older epoch is handed out behind this call.
         while driver.seek_epoch < seek_epoch:
             self._check_open()

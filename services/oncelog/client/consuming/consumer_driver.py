@@ -162,14 +162,14 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         self._acks[self._last_request] = on_result
         return self._last_request
 
-    async def seek(self, index: int) -> SeekEpoch:
+    async def seek(self, index: int, *, redo: bool = False) -> SeekEpoch:
         """Returns when the seek is durable. Raises its error; the outcome of a lost seek is unknown."""
         self._last_request += 1
         request = self._last_request
         future: asyncio.Future[SeekEpoch] = asyncio.get_running_loop().create_future()
         self._seeks[request] = future
         try:
-            self.feed(SeekWanted(request, index))
+            self.feed(SeekWanted(request, index, redo))
             return await future
         finally:
             self._seeks.pop(request, None)

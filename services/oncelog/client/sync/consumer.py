@@ -60,8 +60,8 @@ class Consumer(Wrapper[AsyncConsumer]):
         self._portal.run(self._inner.nack(messages, delay=delay))
 
     @documented_by(AsyncConsumer.seek)
-    def seek(self, start: Place, *, inclusive: bool = False) -> None:
-        self._portal.run(self._inner.seek(start, inclusive=inclusive))
+    def seek(self, start: Place, *, inclusive: bool = False, redo: bool = False) -> None:
+        self._portal.run(self._inner.seek(start, inclusive=inclusive, redo=redo))
 
     @documented_by(AsyncConsumer.close)
     def close(self, *, flush: bool = True) -> None:

@@ -42,6 +42,11 @@ class Consumed:
     def __repr__(self) -> str:
         return f"Consumed(known_from={self.known_from}, forgotten_below={self.forgotten_below}, {self.set})"
 
+    @property
+    def count(self) -> int:
+        """How many messages are known to be consumed."""
+        return self.set.mark_delete - self.known_from + self.set.acked_count
+
     def add(self, ranges: Iterable[IndexRange]) -> None:
         """These messages were acknowledged by consumers, and not before."""
         known = [IndexRange(max(first, self.known_from), last) for first, last in ranges if last >= self.known_from]

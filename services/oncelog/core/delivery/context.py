@@ -31,6 +31,8 @@ class Context:
     redelivered: int = 0
     #: nothing more is written: what is dropped is not written again
     closing: bool = False
+    #: an administrator's change of the store of effects is being written: no consumer attaches
+    rebinding: bool = False
     _running_ms: int = 0
     _looked_at_ms: int = 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from oncelog.core.acks.changes import EvictionReason, IndexRange, SubscriptionType
-from oncelog.core.delivery.store_binding.events import AnswerEffects, EffectsRequest
+from oncelog.core.delivery.store_binding.events import AnswerEffects, EffectsRequest, RebindRequested
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import (
@@ -425,8 +425,10 @@ class EndConsumer:
     error: OncelogError
 
 
+#: Of an existing subscription.
+ChangeRequest = SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested | RebindRequested
 #: Answered by AnswerAdmin, a seek by AnswerSeek.
-AdminRequest = CreateRequested | PropertiesRequested | SeekRequested | SkipRequested | DeleteRequested
+AdminRequest = CreateRequested | ChangeRequest
 ConsumerEvent = (
     ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | RoomReturned | AckRequested
     | NackRequested | EffectsRequest

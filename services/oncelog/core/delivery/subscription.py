@@ -54,8 +54,8 @@ from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.look_ahead import LookAhead
 from oncelog.core.delivery.redelivery import CountToken, Redeliveries
 from oncelog.core.delivery.seeking import Seeking, SeekToken
-from oncelog.core.delivery.store_binding.bound_effects import BindToken, BoundEffects
-from oncelog.core.delivery.store_binding.events import BindRequested, RewindRequested
+from oncelog.core.delivery.store_binding.bound_effects import BindToken, BoundEffects, RebindToken
+from oncelog.core.delivery.store_binding.events import BindRequested, RebindRequested, RewindRequested
 from oncelog.core.errors import (
     OncelogError,
     ServiceUnavailable,
@@ -210,7 +210,17 @@ class Subscription:
         for event in deferred:
             self.request(event)
 
-    def skip(self, event: SkipRequested) -> None:
+    def administer(self, event: PropertiesRequested | SkipRequested | RebindRequested) -> None:
+        """A change that an administrator wants."""
+        match event:
+            case PropertiesRequested():
+                self._set_properties(event)
+            case SkipRequested():
+                self._skip_for_admin(event)
+            case RebindRequested():
+                self._rebind(event)
+
+    def _skip_for_admin(self, event: SkipRequested) -> None:
         """An administrator acknowledges messages."""
         if self.seeking.token is not None:
             error = ServiceUnavailable("a seek of the subscription is being written: try again")
@@ -249,7 +259,15 @@ class Subscription:
             self._acks.hide(token)
             self._context.append(Evicted(self.state.number, self.state.seek_epoch, ranges, reason), token)
 
-    def set_properties(self, event: PropertiesRequested) -> None:
+    def _rebind(self, event: RebindRequested) -> None:
+        """An administrator binds another store of effects."""
+        if self.seeking.token is not None:
+            error = ServiceUnavailable("a seek of the subscription is being written: try again")
+            self._step.emit(AnswerAdmin(event.call, error))
+        else:
+            self.effects.rebind(event, used=self.is_served)
+
+    def _set_properties(self, event: PropertiesRequested) -> None:
         token = PropertiesToken(event.call)
         self._changing.append(token)
         self._context.append(PropertiesSet(self.state.number, event.properties), token)
@@ -280,6 +298,8 @@ class Subscription:
                 self.seeking.settled(token)
             case BindToken():
                 self.effects.settled(token)
+            case RebindToken():
+                self.effects.rebound(token, written=True)
             case PropertiesToken():
                 self._properties_set(token, None)
             case DeadLetterToken():
@@ -312,6 +332,8 @@ class Subscription:
                     self.seeking.dropped(token)
                 case BindToken():
                     self.effects.dropped(token)
+                case RebindToken():
+                    self.effects.rebound(token, written=False)
         self.dead_letters.dropped([t for t in tokens if isinstance(t, DeadLetterToken | PublishedToken)])
         if not self._context.closing:
             self.attachments.choose()
@@ -430,6 +452,7 @@ class Subscription:
                 self._step.emit(AnswerAck(event.consumer, event.request, error))
         self._deferred.clear()
         self.seeking.end()
+        self.effects.end()
         for call in (*self._acks.calls(), *(token.call for token in self._changing)):
             self._step.emit(AnswerAdmin(call, outcome_unknown()))
         self._changing.clear()

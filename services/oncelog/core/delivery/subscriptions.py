@@ -34,6 +34,7 @@ from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
     AnswerSubscribe,
+    ChangeRequest,
     ConsumerDetached,
     ConsumerEvent,
     ConsumerOpening,
@@ -56,7 +57,13 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
 from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
-from oncelog.core.delivery.store_binding.events import BindRequested, EffectsAsked, EffectsRequest, RewindRequested
+from oncelog.core.delivery.store_binding.events import (
+    BindRequested,
+    EffectsAsked,
+    EffectsRequest,
+    RebindRequested,
+    RewindRequested,
+)
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     Conflict,
@@ -143,7 +150,7 @@ class Subscriptions:
                 self._abandon(event.call)
             case CreateRequested():
                 self._create_for_admin(event)
-            case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested():
+            case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested() | RebindRequested():
                 self._administer(event)
             case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLettersWaiting():
                 self._of_a_subscription(event)
@@ -276,7 +283,7 @@ class Subscriptions:
 
     # --- administration -----------------------------------------------------------------------------------------------
 
-    def _administer(self, event: SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested) -> None:
+    def _administer(self, event: ChangeRequest) -> None:
         number = self._state.names.get(event.subscription) if isinstance(event, DeleteRequested) else event.number
         subscription = None if number is None else self._subscriptions.get(number)
         error: OncelogError | None = None
@@ -297,12 +304,10 @@ class Subscriptions:
                     self._behind_trim.append(event)
                 else:
                     subscription.seeking.request(event)
-            case PropertiesRequested():
-                subscription.set_properties(event)
-            case SkipRequested():
-                subscription.skip(event)
             case DeleteRequested():
                 self._delete(subscription, event)
+            case PropertiesRequested() | SkipRequested() | RebindRequested():
+                subscription.administer(event)
 
     def _delete(self, subscription: Subscription, event: DeleteRequested) -> None:
         if subscription.has_consumers and not event.force:

@@ -51,14 +51,22 @@ class SubscriptionCalls:
         """Of all subscriptions, sorted. Raises TopicNotFound, and retriable errors."""
         return list((await self._describe(topic, "")).names)
 
-    async def describe(self, topic: TopicName, subscription: str) -> dict[str, Any]:
-        """Its statistics. Raises TopicNotFound and SubscriptionNotFound, and retriable errors."""
-        described: dict[str, Any] = json.loads((await self._describe(topic, subscription)).statistics_json)
+    async def describe(
+        self, topic: TopicName, subscription: str, *, consumed_from: int | None = None
+    ) -> dict[str, Any]:
+        """Its statistics. consumed_from: with what the log knows about its effects. Raises TopicNotFound and
+        SubscriptionNotFound, and retriable errors."""
+        answer = await self._describe(topic, subscription, consumed_from)
+        described: dict[str, Any] = json.loads(answer.statistics_json)
         return described
 
-    async def _describe(self, topic: TopicName, subscription: str) -> pb.DescribeSubscriptionsAnswer:
+    async def _describe(
+        self, topic: TopicName, subscription: str, consumed_from: int | None = None
+    ) -> pb.DescribeSubscriptionsAnswer:
         async def ask(owner: LiveOwner, topic_id: TopicId) -> pb.DescribeSubscriptionsAnswer:
-            request = pb.DescribeSubscriptionsRequest(topic=str(topic), topic_id=topic_id, subscription=subscription)
+            request = pb.DescribeSubscriptionsRequest(
+                topic=str(topic), topic_id=topic_id, subscription=subscription, consumed_from=consumed_from
+            )
             return await self._calls.ask(owner, DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=CALL_TIMEOUT_MS)
 
         return await self._of_owner(topic, ask)

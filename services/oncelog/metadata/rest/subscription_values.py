@@ -69,6 +69,20 @@ class TopicPlace(BaseModel):
         return StartEdge.EARLIEST if self.position == "earliest" else StartEdge.LATEST
 
 
+class SeekPlace(TopicPlace):
+    """The place of a seek."""
+
+    redo: StrictBool = Field(False, description="Also let the messages take effect again in the store of their effects")
+
+
+class EffectsStore(BaseModel):
+    """A store of effects."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    store_id: StrictStr = Field(description="32 hexadecimal digits", pattern="^[0-9a-f]{32}$")
+
+
 class NewSubscription(BaseModel):
     """Where a new subscription begins, and its properties."""
 

@@ -21,11 +21,12 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.subscription_values import (
+    EffectsStore,
     NewSubscription,
     PeekedMessage,
     Properties,
+    SeekPlace,
     SubscriptionPath,
-    TopicPlace,
     peeked_message,
     wire_properties,
 )
@@ -41,6 +42,10 @@ Count = Annotated[int, Path(ge=1, lt=1 << 53, description="Number of messages.")
 Seconds = Annotated[int, Path(ge=1, lt=1 << 40, description="Age in seconds.")]
 TimeMs = Annotated[int, Path(ge=0, lt=1 << 53, description="Milliseconds since 1970.")]
 Number = Annotated[int, Path(ge=1, le=10_000, description="1: the oldest message of the backlog.")]
+ConsumedFrom = Annotated[
+    int | None,
+    Query(ge=0, lt=1 << 62, description="With what the log knows about effects, and of which messages from here on."),
+]
 Force = Annotated[bool, Query(description="Also with connected consumers, which end with `subscription_gone`.")]
 
 
@@ -81,9 +86,11 @@ class _Partitions:
     async def names(self) -> set[str]:
         return {name for names in (await self.each(self._calls.names)).values() for name in names}
 
-    async def described(self, subscription: str) -> dict[TopicName, dict[str, Any]]:
+    async def described(
+        self, subscription: str, *, consumed_from: int | None = None
+    ) -> dict[TopicName, dict[str, Any]]:
         """Its statistics, by topic or partition. Raises SubscriptionNotFound."""
-        found = await self.each(lambda topic: self._calls.describe(topic, subscription))
+        found = await self.each(lambda topic: self._calls.describe(topic, subscription, consumed_from=consumed_from))
         if not found:  # no partition was used yet
             raise SubscriptionNotFound(f"topic {self._topic} has no subscription {subscription}")
         return found
@@ -113,9 +120,11 @@ def _add_life(router: APIRouter, coordination: Coordination) -> None:
         return sorted(await _Partitions(coordination, topic).names())
 
     @router.get(_ONE, summary="Show a subscription", operation_id="get_subscription", dependencies=_ALLOWED)
-    async def get_subscription(topic: TopicPath, subscription: SubscriptionPath) -> dict[str, dict[str, Any]]:
+    async def get_subscription(
+        topic: TopicPath, subscription: SubscriptionPath, consumed_from: ConsumedFrom = None
+    ) -> dict[str, dict[str, Any]]:
         """Statistics by topic; of a partitioned topic, by partition."""
-        described = await _Partitions(coordination, topic).described(subscription)
+        described = await _Partitions(coordination, topic).described(subscription, consumed_from=consumed_from)
         return {str(each): described[each] for each in sorted(described, key=lambda each: each.partition or 0)}
 
     @router.put(
@@ -219,12 +228,25 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
     @router.post(
         f"{_ONE}/resetcursor", summary="Seek", operation_id="reset_cursor", status_code=204, dependencies=_ALLOWED
     )
-    async def reset_cursor(topic: TopicPath, subscription: SubscriptionPath, place: TopicPlace) -> None:
-        """Begin again at a place. What was acknowledged behind it is delivered again."""
+    async def reset_cursor(topic: TopicPath, subscription: SubscriptionPath, place: SeekPlace) -> None:
+        """Begin again at a place. What was acknowledged behind it is delivered again; with `redo`, it also takes effect
+        again in the store of a bound subscription, which otherwise filters what it has."""
         partitions = _Partitions(coordination, topic)
         if place.is_of_one_partition:
             await partitions.require_one("a message id or an index")
-        await partitions.change(pb.ChangeSubscriptionRequest(subscription=subscription, seek=place.start()))
+        change = pb.ChangeSubscriptionRequest(subscription=subscription)
+        (change.redo if place.redo else change.seek).CopyFrom(place.start())
+        await partitions.change(change)
+
+    @router.put(
+        f"{_ONE}/store", summary="Bind another store of effects", operation_id="bind_store", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def bind_store(topic: TopicPath, subscription: SubscriptionPath, store: EffectsStore) -> None:
+        """The effects of a bound subscription are in this store from now on. `conflict` while consumers are connected,
+        and if it is bound to none. `oncelog effects rebind` also writes the position into the new store."""
+        change = pb.ChangeSubscriptionRequest(subscription=subscription, rebind=pb.RebindStore(store_id=store.store_id))
+        await _Partitions(coordination, topic).change(change)
 
     @router.post(
         f"{_ONE}/expireMessages/{{seconds}}", summary="Expire messages by age", operation_id="expire_messages",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from oncelog.core.acks.ack_state import SubscriptionState
 from oncelog.core.acks.digest import state_digest
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.subscription import Subscription
@@ -11,6 +12,11 @@ from oncelog.core.policies.retention_rules import LedgerSpan, backlog_bytes
 from oncelog.core.topic.serving import Serving
 
 Json = Mapping[str, object]
+#: Of `SubscriptionEffects`, as they are.
+_EFFECTS_FIELDS = (
+    "number", "store_id", "effect", "seek_epoch", "redo_epoch", "redo_index", "generation", "mark_delete",
+    "first_index", "next_index", "known_from", "forgotten_below", "complete",
+)  # fmt: skip
 #: Consumers listed for each subscription; `consumer_count` counts all.
 CONSUMERS_SHOWN_MAX = 100
 #: Subscriptions listed for a topic, and the bytes that they take: an answer has at most 16 MiB, and the properties and
@@ -46,9 +52,15 @@ def ack_state(serving: Serving) -> Json | None:
     }
 
 
-def subscription_of(subscription: Subscription, serving: Serving) -> Json:
-    """The statistics of one."""
-    return _subscription(subscription, serving, serving.space.ledgers.spans())
+def subscription_of(subscription: Subscription, serving: Serving, *, consumed_from: int | None = None) -> Json:
+    """The statistics of one. consumed_from: with all that its consumers would learn about its effects, and with the
+    consumed messages from this index on."""
+    shown = _subscription(subscription, serving, serving.space.ledgers.spans())
+    if consumed_from is None:
+        return shown
+    known = subscription.effects.known(consumed_from)
+    details = {name: getattr(known, name) for name in _EFFECTS_FIELDS}
+    return {**shown, "effects": {**details, "consumed": [[first, last] for first, last in known.consumed]}}
 
 
 def backlog_of(subscription: Subscription, serving: Serving) -> int:
@@ -106,10 +118,25 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
         "holds_publishing_since_ms": held.since_ms if held is not None and held.number == state.number else None,
         "active_consumer": next((each.name for each in consumers if each.generation), None),
         "generation": state.generation,
+        "effects": _effects(state),
         "role": state.role or None,
         "properties": dict(state.properties),
         "consumer_count": len(consumers),
         "consumers": [_consumer(each) for each in consumers[:CONSUMERS_SHOWN_MAX]],
+    }
+
+
+def _effects(state: SubscriptionState) -> Json | None:
+    """Where the effects of the messages go; None: nowhere that the log knows of."""
+    binding = state.binding
+    if binding is None:
+        return None
+    return {
+        "store_id": binding.store_id,
+        "effect": binding.effect,
+        "consumed_count": binding.consumed.count,
+        "redo_epoch": state.redo_epoch,
+        "redo_index": state.redo_index,
     }
 
 

@@ -32,6 +32,7 @@ from oncelog.core.delivery.events import (
     NackRequested,
     RecallMessages,
     RoomReturned,
+    SeekRequested,
     Subscribed,
 )
 from oncelog.core.delivery.store_binding.events import (
@@ -237,7 +238,20 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         if error is not None or attached is None:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error or _not_attached())))
             return
-        consumers = attached.runner.consumers
+        if not request.redo:
+            self._seek_checked(attached.runner, request)
+            return
+        self.check(
+            partial(self._redo_checked, attached.runner, request),
+            refused=lambda error: self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error))),
+        )
+
+    async def _redo_checked(self, runner: TopicRunner, request: SeekRequested) -> None:
+        await until_effects_are_known(runner)
+        self._seek_checked(runner, request)
+
+    def _seek_checked(self, runner: TopicRunner, request: SeekRequested) -> None:
+        consumers = runner.consumers
         call = consumers.new_call()
         consumers.expect(call, self)
         self._seeks[consumers, call] = request.call

@@ -14,6 +14,7 @@ from oncelog.core.delivery.events import (
     SkipRequested,
     StoredEntry,
 )
+from oncelog.core.delivery.store_binding.events import RebindRequested
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     InvalidArgument,
@@ -27,13 +28,14 @@ from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, Subscript
 from oncelog.core.names import check_part
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.topic.serving import Serving
+from oncelog.rpc.effects_codec import check_store_id
 from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
 from oncelog.topic_owner.observe.subscription_states import subscription_of
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known
+from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 
@@ -53,7 +55,9 @@ class SubscriptionService:
         _, serving = await self._serving(request.topic, request.topic_id)
         if not request.subscription:
             return pb.DescribeSubscriptionsAnswer(names=sorted(each.state.name for each in serving.subscriptions))
-        shown = subscription_of(_subscription(serving, request.subscription), serving)
+        subscription = _subscription(serving, request.subscription)
+        consumed_from = request.consumed_from if request.HasField("consumed_from") else None
+        shown = subscription_of(subscription, serving, consumed_from=consumed_from)
         return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(shown))
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
@@ -99,13 +103,17 @@ class SubscriptionService:
             case "delete":
                 _subscription(serving, name)
                 return DeleteRequested(0, name, force=request.delete.force)
-            case "seek":
+            case "seek" | "redo" as kind:
                 number = _subscription(serving, name).state.number
-                at = start_from_wire(request.seek).at
+                if kind == "redo":
+                    await until_effects_are_known(runner)
+                at = start_from_wire(request.redo if kind == "redo" else request.seek).at
                 # The core refuses an index that the topic does not have; a look-up would take the nearest one.
-                return SeekRequested(
-                    0, number, at.number if isinstance(at, StartIndex) else await _index_of(runner, at)
-                )
+                index = at.number if isinstance(at, StartIndex) else await _index_of(runner, at)
+                return SeekRequested(0, number, index, redo=kind == "redo")
+            case "rebind":
+                check_store_id(request.rebind.store_id, empty=False)
+                return RebindRequested(0, _subscription(serving, name).state.number, request.rebind.store_id)
             case "skip":
                 return SkipRequested(0, _subscription(serving, name).state.number, count=request.skip)
             case "skip_all":

@@ -1,11 +1,21 @@
 """Consumers with a store of effects at a real owner, over the wire."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
-from oncelog.core.delivery.events import AnswerAck, ConsumerOpening, FlowReported, Subscribed, SubscriptionSought
+from oncelog.core.delivery.events import (
+    AnswerAck,
+    AnswerSeek,
+    ConsumerDetached,
+    ConsumerOpening,
+    FlowReported,
+    SeekRequested,
+    Subscribed,
+    SubscriptionSought,
+)
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
@@ -13,11 +23,15 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
     SubscriptionEffects,
 )
-from oncelog.core.errors import InvalidArgument, InvalidName, OncelogError, ServiceUnavailable, StoreMismatch
+from oncelog.core.errors import Conflict, InvalidArgument, InvalidName, OncelogError, ServiceUnavailable, StoreMismatch
 from oncelog.metadata_store.records.registry import Registry
+from oncelog.rpc.consumer_codec import SeekThrough
+from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire.owner_pb2 import ReaderStart
+from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
-from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
-from tests.contract.owner.owner_world import owner_world
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER, Administrator
+from tests.contract.owner.owner_world import DEADLINE_S, owner_world
 from tests.contract.sdk.fakes.consume_client import WINDOW, ConsumeClient
 
 pytestmark = pytest.mark.asyncio
@@ -90,6 +104,63 @@ async def test_bound_consumed_and_rewound(tmp_path: Path) -> None:
         assert await client.received(4) == [1, 2, 4, 5]
         found = await effects_of(client, consumer)
         assert (found.seek_epoch, found.consumed) == (1, (IndexRange(0, 0), IndexRange(3, 3)))
+
+
+async def test_operator_sees_the_store_redoes_and_rebinds(tmp_path: Path) -> None:
+    """As a metadata service asks for it. A plain seek redoes nothing."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3, 3)
+        admin = Administrator(channel, runner)
+        client = ConsumeClient(channel, runner)
+        consumer = await attached(client, 1)
+        await client.received(6)
+        assert (await admin.described())["billing"]["effects"] is None
+        assert await bind(client, consumer, 1) is None
+        await client.ack(consumer, 0, 3, request=2)
+        short = (await admin.described())["billing"]["effects"]
+        assert short == {"store_id": STORE, "effect": "invoices", "consumed_count": 4, "redo_epoch": 0, "redo_index": 0}
+        known = json.loads((await admin.ask("billing", consumed_from=2)).statistics_json)["effects"]
+        assert (known["consumed"], known["complete"], known["next_index"]) == ([[2, 3]], True, 6)
+        with pytest.raises(Conflict, match="stop the programs"):
+            await admin.change(rebind=pb.RebindStore(store_id="0b" * 16))
+        await client.send(ConsumerDetached(consumer.consumer, lost=False))
+        with pytest.raises(InvalidArgument, match="32 hexadecimal"):
+            await admin.change(rebind=pb.RebindStore(store_id=""))
+
+        async def rebind() -> bool:
+            try:
+                await admin.change(rebind=pb.RebindStore(store_id="0b" * 16))
+            except Conflict:
+                return False  # the consumer is still there
+            return True
+
+        await until(rebind, DEADLINE_S)
+        await admin.change(seek=ReaderStart(index=1))
+        assert (await admin.described())["billing"]["effects"]["redo_epoch"] == 0
+        await admin.change(redo=ReaderStart(index=2))
+        seen = (await admin.described())["billing"]
+        assert seen["effects"] == {
+            "store_id": "0b" * 16, "effect": "invoices", "consumed_count": 0, "redo_epoch": 2, "redo_index": 2,
+        }  # fmt: skip
+        assert seen["mark_delete"] == 2
+
+
+@pytest.mark.parametrize("older", list(OLDER))
+@pytest.mark.hazard("older-owner-and-ack-log")
+async def test_nothing_is_redone_beside_an_older_process(tmp_path: Path, older: str) -> None:
+    """By an administrator or a consumer: it would be written into an ack log that the older one cannot read."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 1)
+        client = ConsumeClient(channel, runner)
+        consumer = await client.attach()
+        named, register = OLDER[older]
+        await register(Registry(world.session)).establish()
+        with pytest.raises(ServiceUnavailable, match=named):
+            await Administrator(channel, runner).change(redo=ReaderStart(index=0))
+        await client.send(SeekThrough(consumer.consumer, SeekRequested(9, consumer.number, 0, redo=True)))
+        assert isinstance((await client.report(AnswerSeek)).result, ServiceUnavailable)
 
 
 @pytest.mark.parametrize(

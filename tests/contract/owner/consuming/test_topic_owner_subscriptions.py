@@ -62,8 +62,8 @@ class Administrator:
         listed = [SubscriptionProperty(name=name, value=value) for name, value in properties.items()]
         await self.change(name, create=pb.CreateSubscription(start=start, properties=listed))
 
-    async def ask(self, name: str = "") -> pb.DescribeSubscriptionsAnswer:
-        request = pb.DescribeSubscriptionsRequest(subscription=name, **self._topic)
+    async def ask(self, name: str = "", *, consumed_from: int | None = None) -> pb.DescribeSubscriptionsAnswer:
+        request = pb.DescribeSubscriptionsRequest(subscription=name, consumed_from=consumed_from, **self._topic)
         return await self._channel.call(DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=TIMEOUT_MS)
 
     async def described(self) -> dict[str, dict[str, Any]]:
@@ -235,7 +235,8 @@ async def test_deletion_needs_force_while_consumers_are_connected(tmp_path: Path
     [
         lambda: {"skip": 1}, lambda: {"skip_all": pb.SkipAll()}, lambda: {"delete": pb.DeleteSubscription()},
         lambda: {"seek": owner_pb2.ReaderStart(index=0)}, lambda: {"expire_after_ms": 5},
-        lambda: {"properties": pb.SubscriptionProperties()},
+        lambda: {"properties": pb.SubscriptionProperties()}, lambda: {"redo": owner_pb2.ReaderStart(index=0)},
+        lambda: {"rebind": pb.RebindStore(store_id="5a" * 16)},
     ],
 )  # fmt: skip
 async def test_unknown_subscription_is_refused(tmp_path: Path, change: Callable[[], dict[str, Any]]) -> None:

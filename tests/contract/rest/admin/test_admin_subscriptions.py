@@ -98,6 +98,23 @@ async def test_change_goes_to_every_partition(owner: Owner) -> None:
     assert {request.WhichOneof("change") for request in owner.changes} == {"skip_all", "seek"}
 
 
+async def test_redo_and_store_of_effects_go_to_every_partition(owner: Owner) -> None:
+    """A seek without `redo` is a plain one; a store id is judged before anything is changed."""
+    billing, store = f"{SPLIT}/subscription/billing", {"store_id": "5a" * 16}
+    await owner.admin.change("PUT", billing)
+    place: dict[str, object] = {"position": "earliest"}
+    for body, kind in ((place, "seek"), (place | {"redo": False}, "seek"), (place | {"redo": True}, "redo")):
+        await owner.admin.change("POST", f"{billing}/resetcursor", json=body)
+        assert [request.WhichOneof("change") for request in owner.changes[-3:]] == [kind] * 3
+        assert all(getattr(request, kind).HasField("earliest") for request in owner.changes[-3:])
+    await owner.admin.change("PUT", f"{billing}/store", json=store)
+    assert {request.rebind.store_id for request in owner.changes[-3:]} == {"5a" * 16}
+    done = len(owner.changes)
+    for bad in ("5A" * 16, "5a", ""):
+        await owner.admin.refused("PUT", f"{billing}/store", 422, "invalid_argument", json={"store_id": bad})
+    assert len(owner.changes) == done
+
+
 async def test_partial_result_is_told(owner: Owner) -> None:
     """How many partitions did it, and the first that did not."""
     await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")

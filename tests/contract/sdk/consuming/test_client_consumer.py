@@ -156,6 +156,17 @@ async def test_seek_begins_again(client: oncelog.AsyncClient) -> None:
     assert len(await consumer.receive_batch(max_wait=0.05)) == 0
 
 
+async def test_seek_may_ask_for_effects_again(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """A plain one does not."""
+    await fill(client, 5)
+    consumer = await consume(client)
+    (subscription,) = cluster.topic("flights").ack_state.subscriptions.values()
+    await consumer.seek(oncelog.Index(1))
+    assert subscription.redo_epoch == 0
+    await consumer.seek(oncelog.Index(3), redo=True)
+    assert (subscription.redo_epoch, subscription.redo_index) == (2, 3)
+
+
 @pytest.mark.hazard("delivered-while-held")
 @pytest.mark.hazard("recreated-subscription")
 async def test_consumer_goes_on_with_another_owner(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:

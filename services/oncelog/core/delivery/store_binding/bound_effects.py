@@ -2,9 +2,11 @@
 
     BindRequested -> EffectsBound in flight -> durable: answered, or refused if another store was written first
                                             -> dropped: answered with a retriable error
+    RebindRequested -> EffectsBound in flight, the same; meanwhile no consumer attaches
 
 All consumers of a subscription keep its effects in the same store, or none does: one that keeps none would acknowledge
-messages without effects (hazard consumer-without-effects). Rewinds: see `seeking`.
+messages without effects (hazard consumer-without-effects). So a subscription gets another store only while it has no
+consumers (hazard store-changed-under-a-consumer). Rewinds: see `seeking`.
 """
 
 from dataclasses import dataclass
@@ -12,20 +14,29 @@ from dataclasses import dataclass
 from oncelog.core.acks.changes import EffectsBound
 from oncelog.core.delivery.acknowledging import refuse_epoch, refuse_generation
 from oncelog.core.delivery.consumers import ConnectedConsumer
-from oncelog.core.delivery.context import Context
+from oncelog.core.delivery.context import Context, outcome_unknown
 from oncelog.core.delivery.deliverable import LogRange
 from oncelog.core.delivery.events import (
     AnswerAck,
+    AnswerAdmin,
     ConsumerOpening,
 )
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
     EffectsAsked,
+    RebindRequested,
     RewindRequested,
     SubscriptionEffects,
 )
-from oncelog.core.errors import ConsumerFenced, InvalidArgument, OncelogError, ServiceUnavailable, StoreMismatch
+from oncelog.core.errors import (
+    Conflict,
+    ConsumerFenced,
+    InvalidArgument,
+    OncelogError,
+    ServiceUnavailable,
+    StoreMismatch,
+)
 
 #: Ranges of consumed messages in one answer, and of one rewind.
 EFFECTS_RANGES_MAX = 10_000
@@ -37,6 +48,14 @@ class BindToken:
 
     consumer: ConnectedConsumer
     request: int
+
+
+@dataclass(slots=True, eq=False)
+class RebindToken:
+    """The EffectsBound of an administrator in flight."""
+
+    call: int
+    store_id: str
 
 
 def refuse_store(context: Context, opening: ConsumerOpening) -> OncelogError | None:
@@ -53,6 +72,8 @@ def refuse_store(context: Context, opening: ConsumerOpening) -> OncelogError | N
             f"the effects of the subscription are those of {binding.effect} in store {binding.store_id}; this consumer "
             f"has {found}"
         )
+    if context.rebinding:
+        return ServiceUnavailable("the subscription is being bound to another store: try again")
     others = (each.opening for each in context.consumers.by_number.values())
     if any((each.store_id, each.effect) != store for each in others if each.instance_id != opening.instance_id):
         return StoreMismatch("the subscription has consumers that keep its effects elsewhere, or keep none")
@@ -65,11 +86,16 @@ class BoundEffects:
     def __init__(self, context: Context, log: LogRange) -> None:
         self._context = context
         self._log = log
+        self._rebind: RebindToken | None = None
 
     def ask(self, event: EffectsAsked) -> None:
+        self._context.step.emit(AnswerEffects(event.consumer, event.request, self.known(event.from_index)))
+
+    def known(self, from_index: int) -> SubscriptionEffects:
+        """What the log has durably; consumed messages from this index on."""
         state, binding = self._context.state, self._context.state.binding
-        consumed = [] if binding is None else binding.consumed.ranges(event.from_index, EFFECTS_RANGES_MAX + 1)
-        effects = SubscriptionEffects(
+        consumed = [] if binding is None else binding.consumed.ranges(from_index, EFFECTS_RANGES_MAX + 1)
+        return SubscriptionEffects(
             number=state.number,
             store_id="" if binding is None else binding.store_id,
             effect="" if binding is None else binding.effect,
@@ -85,7 +111,6 @@ class BoundEffects:
             consumed=tuple(consumed[:EFFECTS_RANGES_MAX]),
             complete=len(consumed) <= EFFECTS_RANGES_MAX,
         )
-        self._context.step.emit(AnswerEffects(event.consumer, event.request, effects))
 
     def refusal(self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested) -> OncelogError | None:
         """Why the request is void; None: it is not."""
@@ -110,6 +135,46 @@ class BoundEffects:
             rebind=False,
         )  # fmt: skip
         self._context.append(change, BindToken(consumer, event.request))
+
+    def rebind(self, event: RebindRequested, *, used: bool) -> None:
+        """used: whether consumers are connected, or wait to be."""
+        state, binding = self._context.state, self._context.state.binding
+        error: OncelogError | None = None
+        if binding is None:
+            error = Conflict(
+                "the subscription has no store of effects yet: the first program with effects binds its own"
+            )
+        elif used:
+            error = Conflict("the subscription has connected consumers: stop the programs, and try again")
+        elif self._rebind is not None:
+            error = ServiceUnavailable("the subscription is being bound to another store: try again")
+        if error is not None or binding is None or binding.store_id == event.store_id:
+            self._context.step.emit(AnswerAdmin(event.call, error))
+            return
+        self._rebind = RebindToken(event.call, event.store_id)
+        self._context.rebinding = True
+        change = EffectsBound(
+            state.number, state.seek_epoch, state.generation, event.store_id, binding.effect, forgotten_below=0,
+            rebind=True,
+        )  # fmt: skip
+        self._context.append(change, self._rebind)
+
+    def rebound(self, token: RebindToken, *, written: bool) -> None:
+        """The change is durable, unless the fold has ignored it; or it was dropped."""
+        binding = self._context.state.binding
+        done = written and binding is not None and binding.store_id == token.store_id
+        self._end_rebind(None if done else ServiceUnavailable("the store was not changed: try again"))
+
+    def end(self) -> None:
+        """The outcome of a change in flight is unknown."""
+        if self._rebind is not None:
+            self._end_rebind(outcome_unknown())
+
+    def _end_rebind(self, error: OncelogError | None) -> None:
+        token, self._rebind = self._rebind, None
+        self._context.rebinding = False
+        if token is not None:
+            self._context.step.emit(AnswerAdmin(token.call, error))
 
     def settled(self, token: BindToken) -> None:
         """The change is durable, and the fold may have ignored it."""

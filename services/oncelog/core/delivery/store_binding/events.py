@@ -40,6 +40,16 @@ class RewindRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RebindRequested:
+    """An administrator says that another store has the effects of a bound subscription from now on. Conflict while
+    consumers are connected."""
+
+    call: int
+    number: SubscriptionNumber
+    store_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionEffects:
     """What the log has durably. store_id, effect: empty before the first BindRequested. redo_epoch: the seek_epoch of
     the newest seek whose effects are to be redone, redo_index: from where. consumed: ranges from the asked index on,
