@@ -23,7 +23,7 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
     time = batch[0].publish_time.isoformat(timespec="milliseconds") if len(batch) else ""
     first_id = batch.message_id(0) if len(batch) else None
     columns = (batch.keys, batch.event_times_ms, batch.properties)
-    has_more = any(column is not None for column in columns)
+    has_more = any(column is not None for column in columns) or batch.origin is not None
     redelivered = batch.delivery.delivery_counts
     lines: list[str] = []
     for number, (value, sequence_id) in enumerate(islice(zip(batch.values, batch.sequence_ids, strict=True), count)):
@@ -53,6 +53,17 @@ def _more(batch: MessageBatch, number: int) -> dict[str, object]:
         facts["event_time_ms"] = message.event_time_ms
     if message.properties:
         facts["properties"] = dict(message.properties)
+    if (origin := message.origin) is not None:
+        facts["origin"] = {
+            "cluster_id": origin.cluster_id,
+            "topic_id": origin.message_id.topic_id,
+            "message_id": str(origin.message_id),
+            "index": origin.index,
+            "producer_name": origin.producer_name,
+            "sequence_id": origin.sequence_id,
+            "publish_time_ms": origin.publish_time_ms,
+            "append_time_ms": origin.append_time_ms,
+        }
     return facts
 
 

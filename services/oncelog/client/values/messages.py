@@ -17,6 +17,7 @@ from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids
 from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.formats.message_id import MessageId
+from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
 from oncelog.core.ids import Generation, SeekEpoch
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -162,6 +163,22 @@ class MessageBatch:
         return self._cut(self._columns.properties)
 
     @property
+    def origin(self) -> BatchOrigin | None:
+        """Where a mirror has copied the messages of the whole entry from; see `origin_of`. Raises CorruptEntry."""
+        content = self._columns.origin
+        if content is None:
+            return None
+        try:
+            return unpack_origin(content, self._stored.batch.count)
+        except InvalidBatch as error:
+            raise CorruptEntry(f"entry {self._stored.entry.position} cannot be read: {error}") from error
+
+    def origin_of(self, index: int) -> Origin | None:
+        """Where the message at `index` was copied from; None: it was published here."""
+        origin = self.origin
+        return None if origin is None else origin.of(self.first_batch_index + index)
+
+    @property
     def partition(self) -> int:
         return self._topic.partition
 
@@ -225,6 +242,7 @@ class Message:
         generation: of a consumer of an exclusive or failover subscription: the number of its grant, which ascends each
             time that another consumer becomes the active one. Otherwise 0.
         seek_epoch: of a consumer: how often the subscription had been sought when the message was delivered.
+        origin: of a message that a mirror has copied from another cluster: what it was there, as an Origin; else None.
     """
 
     __slots__ = ("_batch", "_index")
@@ -264,6 +282,10 @@ class Message:
     def properties(self) -> Mapping[str, str]:
         properties = self._batch.properties
         return _NO_PROPERTIES if properties is None else properties[self._index]
+
+    @property
+    def origin(self) -> Origin | None:
+        return self._batch.origin_of(self._index)
 
     @property
     def traceparent(self) -> str | None:

@@ -28,6 +28,7 @@ from oncelog.core.formats.batch import (
     payload_of,
 )
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, expand_payload, split_columns, split_lengths
+from oncelog.core.formats.origin import unpack_origin
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
@@ -89,6 +90,8 @@ def check_columns(columns: Mapping[int, memoryview], count: int) -> None:
         if sum(lengths) != len(data):
             raise _contradiction("properties", data)
         _check_properties(lengths, bytes(data))
+    if (origin := columns.get(Column.ORIGIN)) is not None:
+        unpack_origin(origin, count)
 
 
 def _alike(values: memoryview, count: int, data_bytes: int) -> bool:

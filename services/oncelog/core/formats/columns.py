@@ -12,6 +12,7 @@ any order, at most once each. A reader skips unknown column ids. `count` comes f
     EVENT_TIMES 3  count x i64 milliseconds since 1970, -2**63 for a message without one
     PROPERTIES 4   count x u32 length, then for each message, in its length: repeated u16 key length, key in UTF-8,
                    u32 value length, value in UTF-8
+    ORIGIN 8       one record for all messages: where a mirror has copied them from (see `origin`)
 
 A producer packs a column with one array and one join; a reader slices one buffer. Received bytes are untrusted: every
 contradiction raises InvalidBatch with its reason, before anything larger than the bytes themselves is allocated.
@@ -51,6 +52,7 @@ class Column(IntEnum):
     KEYS = 2
     EVENT_TIMES = 3
     PROPERTIES = 4
+    ORIGIN = 8
 
 
 class Values(Sequence[memoryview]):
@@ -109,6 +111,8 @@ class Columns(NamedTuple):
     keys: Sequence[bytes | None] | None = None
     event_times_ms: Sequence[int | None] | None = None
     properties: Sequence[Mapping[str, str]] | None = None
+    #: of the whole batch
+    origin: memoryview | None = None
 
 
 def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_hint: int) -> tuple[bytes, int]:
@@ -189,6 +193,11 @@ def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
     return _column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
 
 
+def encode_origin(content: bytes) -> bytes:
+    """The ORIGIN column. content: as `pack_origin` gives it."""
+    return _column(Column.ORIGIN, [content])
+
+
 def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
     """{column id: its content} of an uncompressed payload of `count` messages, unread. VALUES is always present.
 
@@ -226,6 +235,7 @@ def decode_columns(payload: Buffer, count: int) -> Columns:
         None if keys is None else decode_keys(keys, count),
         None if times is None else _decode_times(times, count),
         None if properties is None else decode_properties(properties, count),
+        found.get(Column.ORIGIN),
     )
 
 
