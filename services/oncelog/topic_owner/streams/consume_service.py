@@ -60,11 +60,11 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
+from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 
 #: Openings of one stream whose rights and owner are being looked up.
 CHECKS_MAX = 1_024
