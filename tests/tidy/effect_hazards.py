@@ -3,6 +3,16 @@
 from tests.tidy.hazard import Hazard
 
 EFFECT_HAZARDS = {
+    "data-without-its-line": Hazard(
+        "A process appends the data of a batch to a file and is killed before it writes how far the file is; or the "
+        "line is durable and the data is not. The batch takes effect twice, or not at all.",
+        "The data is synced, then its line. At a claim the file is cut to the newest line whose bytes it has.",
+    ),
+    "indexes-as-floats": Hazard(
+        "A store computes with indexes as floating-point numbers, as Lua in Redis does. Above 2**53 two positions are "
+        "the same one.",
+        "Indexes, numbers and generations are compared and kept as integers, or as text.",
+    ),
     "skipped-message-rewound": Hazard(
         "A consumer starts, compares its store with the subscription, and asks for what the store lacks. Messages that "
         "an operator skipped, that were evicted or became dead letters are delivered again at each start.",

@@ -7,30 +7,41 @@
 
     oncelog.run(book)
 
-`TopicEffects` has its effects in other topics. SqlEffects needs the extra `sql`: SQLAlchemy, and a driver for the
-database.
+Stores: SqlEffects (extra `sql`: SQLAlchemy, and a driver for the database), TopicEffects and FileEffects.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from oncelog.effects.process import Process, process, run
 from oncelog.effects.topic_store import Output, TopicEffects
 
 if TYPE_CHECKING:
+    from oncelog.effects.file_store import FileAppend, FileEffects
     from oncelog.effects.sql_store import SqlEffects
 
-__all__ = ["Output", "Process", "SqlEffects", "TopicEffects", "process", "run"]
+__all__ = ["FileAppend", "FileEffects", "Output", "Process", "SqlEffects", "TopicEffects", "process", "run"]
+
+#: {name: its module}
+_STORES = {
+    "FileAppend": "oncelog.effects.file_store",
+    "FileEffects": "oncelog.effects.file_store",
+    "SqlEffects": "oncelog.effects.sql_store",
+}
+#: {package that a store needs: the extra, and its name}
+_EXTRAS = {"sqlalchemy": ("sql", "SQLAlchemy"), "greenlet": ("sql", "SQLAlchemy")}
 
 
 def __getattr__(name: str) -> object:
-    if name != "SqlEffects":
+    if name not in _STORES:
         raise AttributeError(f"module 'oncelog.effects' has no attribute {name!r}")
     try:
-        from oncelog.effects.sql_store import SqlEffects
+        return getattr(import_module(_STORES[name]), name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("sqlalchemy", "greenlet"):
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
+        extra, title = _EXTRAS[package]
         raise ModuleNotFoundError(
-            "SqlEffects needs SQLAlchemy: install Oncelog with its extra sql, or sqlalchemy itself", name=error.name
+            f"{name} needs {title}: install Oncelog with its extra {extra}, or {package} itself", name=error.name
         ) from error
-    return SqlEffects

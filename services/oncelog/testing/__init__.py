@@ -19,10 +19,12 @@ import pytest
 
 from oncelog.client.sync import Client
 from oncelog.testing.local_cluster import ClusterNotStarted, LocalCluster
+from oncelog.testing.memory_effects import MemoryEffects
 
 __all__ = [
     "ClusterNotStarted",
     "LocalCluster",
+    "MemoryEffects",
     "oncelog_client",
     "oncelog_cluster",
     "oncelog_namespace",

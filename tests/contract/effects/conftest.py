@@ -9,6 +9,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.cluster.recipes.postgres_process import PostgresProcess
+from tests.contract.effects.benches import Bench, FileBench, MemoryBench, SqlBench
 from tests.contract.effects.sql_database import Database
 
 
@@ -23,6 +24,22 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     """Empty, but for the application's table."""
     async for found in _made(str(request.param), request, tmp_path):
         yield found
+
+
+@pytest_asyncio.fixture(params=["sqlite", "sqlite-async", "postgresql", "postgresql-async", "file", "memory"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    """Every store, empty."""
+    param = str(request.param)
+    if param == "file":
+        (tmp_path / "files").mkdir()
+        found: Bench = FileBench(tmp_path / "files")
+        yield found
+        await found.close()
+    elif param == "memory":
+        yield MemoryBench()
+    else:
+        async for database in _made(param, request, tmp_path):
+            yield SqlBench(database)
 
 
 @pytest_asyncio.fixture

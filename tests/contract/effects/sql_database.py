@@ -6,17 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.effects.sql_store import SqlEffects
-from oncelog.effects.store import SourceNames
-
-SOURCE = Source("invoices", "0f" * 16, -1)
-NAMES = SourceNames("public/default/orders", "billing")
-FIRST = StoredPosition(Rank(1, 0, 1), "c1" * 16, 0, "")
-
-
-def at(position: int, claim: str = FIRST.claim) -> StoredPosition:
-    return StoredPosition(FIRST.rank, claim, position, f"message {position - 1}" if position else "")
 
 
 class Database:
@@ -26,6 +16,10 @@ class Database:
     @property
     def is_postgres(self) -> bool:
         return self.engine.dialect.name == "postgresql"
+
+    @property
+    def is_async(self) -> bool:
+        return isinstance(self.engine, AsyncEngine)
 
     def effects(self, **settings: Any) -> SqlEffects[Any]:
         return SqlEffects(self.engine, **settings)

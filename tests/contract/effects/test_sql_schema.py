@@ -8,7 +8,8 @@ from oncelog.core.effects.errors import StoreSchemaTooNew, StoreSchemaTooOld
 from oncelog.core.errors import InvalidArgument, StoreMismatch, StoreUnavailable
 from oncelog.effects.sql_schema import ddl
 from oncelog.effects.sql_tables import READS_FROM, SCHEMA_VERSION, EffectsTables
-from tests.contract.effects.sql_database import FIRST, NAMES, SOURCE, Database
+from tests.contract.effects.positions import FIRST, NAMES, SOURCE
+from tests.contract.effects.sql_database import Database
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,4 +1,4 @@
-"""A store of effects in a real database: who claims it, and what is committed together."""
+"""What a store of effects in a database does besides what every store does: transactions, servers, tables."""
 
 import asyncio
 from contextlib import nullcontext, suppress
@@ -11,99 +11,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
-from oncelog.core.effects.ordered import StoredPosition
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.effects.sql_store import SqlEffects
 from oncelog.effects.store import ClaimLost
 from oncelog.effects.transaction_guard import ends_transaction
-from tests.contract.effects.sql_database import FIRST, NAMES, SOURCE, Database, at
+from tests.contract.effects.positions import FIRST, NAMES, SOURCE, at, claimed, stored
+from tests.contract.effects.sql_database import Database
 
 pytestmark = pytest.mark.asyncio
-
-
-async def claimed(effects: SqlEffects[Any], row: StoredPosition = FIRST) -> None:
-    await effects.store_id()
-    await effects.claim(SOURCE, NAMES, lambda _: row)
-
-
-async def stored(effects: SqlEffects[Any]) -> StoredPosition:
-    """What the store has; keeps it."""
-    found: list[StoredPosition] = []
-
-    def keep(row: StoredPosition | None) -> StoredPosition:
-        assert row is not None
-        found.append(row)
-        return row
-
-    await effects.claim(SOURCE, NAMES, keep)
-    return found[0]
-
-
-async def test_store_keeps_its_id(database: Database) -> None:
-    """Also when several programs begin at once."""
-    ids = await asyncio.gather(*(database.effects().store_id() for _ in range(4)))
-    assert len({*ids, await database.effects().store_id()}) == 1
-    assert len(ids[0]) == 32
-
-
-async def test_position_and_effect_are_committed_together(database: Database) -> None:
-    effects = database.effects()
-    await claimed(effects)
-    await effects.apply(SOURCE, at(0), at(3), database.function("INSERT INTO invoices VALUES (0), (1), (2)"))
-    assert (await database.invoices(), await stored(effects)) == ([0, 1, 2], at(3))
-    with pytest.raises(IntegrityError):
-        await effects.apply(SOURCE, at(3), at(4), database.function("INSERT INTO invoices VALUES (2)"))
-    assert (await database.invoices(), await stored(effects)) == ([0, 1, 2], at(3))
-
-
-@pytest.mark.hazard("position-without-claim")
-async def test_apply_under_another_claim_or_position_writes_nothing(database: Database) -> None:
-    """A consumer that was stopped wakes up behind its successor's claim, at the same position and at another one."""
-    effects = database.effects()
-    await claimed(effects)
-    insert = database.function("INSERT INTO invoices VALUES (7)")
-    for expected in (at(1), at(0, claim="00" * 16)):
-        with pytest.raises(ClaimLost):
-            await effects.apply(SOURCE, expected, at(9), insert)
-    with pytest.raises(ClaimLost):
-        await effects.apply(SOURCE._replace(partition=1), at(0), at(9), insert)
-    assert (await database.invoices(), await stored(effects)) == ([], at(0))
-
-
-@pytest.mark.hazard("plain-read-of-a-position")
-async def test_claim_waits_for_an_apply_that_is_under_way(database: Database) -> None:
-    """And finds its position: what was not answered is decided when the claim returns."""
-    effects, other = database.effects(), database.effects()
-    await claimed(effects)
-    inside, go_on = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    async def wait() -> None:
-        inside.set()
-        await go_on.wait()
-
-    async def slowly(connection: AsyncConnection) -> None:
-        await connection.execute(text("INSERT INTO invoices VALUES (1)"))
-        await wait()
-
-    def slowly_in_thread(connection: Any) -> None:
-        connection.execute(text("INSERT INTO invoices VALUES (1)"))
-        asyncio.run_coroutine_threadsafe(wait(), loop).result()
-
-    run = slowly if isinstance(database.engine, AsyncEngine) else slowly_in_thread
-    applying = asyncio.ensure_future(effects.apply(SOURCE, at(0), at(1), run))
-    await inside.wait()
-    claiming = asyncio.ensure_future(stored(other))
-    assert not await _is_done(claiming, applying)
-    go_on.set()
-    await applying
-    assert await claiming == at(1)
-
-
-async def _is_done(claiming: "asyncio.Future[Any]", applying: "asyncio.Future[Any]") -> bool:
-    """Whether the claim overtakes the transaction, which a second is enough for."""
-    done, _ = await asyncio.wait([claiming, applying], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-    return bool(done)
 
 
 @pytest.mark.hazard("stopped-process-holds-the-row")

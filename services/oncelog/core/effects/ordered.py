@@ -87,6 +87,14 @@ def found_at(position: int, last_message: str) -> StoredPosition:
 AT_SUBSCRIPTION = StoredPosition(Rank(0, 0, 0), "", -1, "", keeps=Keeps.NOTHING)
 
 
+def is_expected(found: StoredPosition | None, claimed: StoredPosition) -> bool:
+    """Whether an apply that names this row may write: under its claim, at its position, with the same dead letter owed
+    (hazard position-without-claim)."""
+    return found is not None and (
+        (found.claim, found.position, found.pending_dead) == (claimed.claim, claimed.position, claimed.pending_dead)
+    )
+
+
 def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_id: str, claim: str) -> StoredPosition:
     """The row that the consumer with this knowledge of the log writes, while it holds the row's lock.
 

@@ -38,7 +38,6 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
-    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -61,11 +60,11 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
-from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 
 #: Openings of one stream whose rights and owner are being looked up.
 CHECKS_MAX = 1_024
@@ -207,9 +206,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)
-                case AckRequested() | NackRequested():
-                    self._request(request)
-                case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
+                case AckRequested() | NackRequested() | EffectsAsked() | BindRequested() | RewindRequested():
                     self._request(request)
                 case ConsumerDetached(consumer, lost):
                     attached = self._forget(consumer)
@@ -291,7 +288,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         if opening.store_id:
             check_part(opening.effect, field="effect")
             await until_effects_are_known(runner)
-        if opening.max_deliveries or opening.dead_letter_topic:
+        if opening.max_deliveries:
             letters = dead_letter_topic(parse_topic(runner.name), opening)
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
             opening = replace(opening, dead_letter_topic=str(letters))
