@@ -26,11 +26,11 @@ def environment() -> dict[str, str]:
 def run_command(url: str, admin_url: str, *words: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     """A command against the cluster at these addresses, to its end. given: its standard input.
 
-    Commands of `admin` run in this process, because the start of an interpreter costs more than they do. The others
-    hold streams: each has a process, which the timeout ends.
+    Commands of `admin` and `effects` run in this process, because the start of an interpreter costs more than they do.
+    The others hold streams: each has a process, which the timeout ends.
     """
     own = {"ONCELOG_URL": url, "ONCELOG_ADMIN_URL": admin_url}
-    if words[0] != "admin":
+    if words[0] not in ("admin", "effects"):
         return subprocess.run(
             command(*words),
             input=given,

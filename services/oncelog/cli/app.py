@@ -62,6 +62,11 @@ COMMANDS = {
         "Name clusters, and choose one for all commands.", _of("oncelog.cli.context.app", "context")
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
+    "effects": LazyCommand(
+        "Look at effects in databases, redo them, move them.",
+        _of("oncelog.cli.effects.app", "effects"),
+        extras=("sql",),
+    ),
     "storage": LazyCommand(
         "Look into the directory of a stopped storage node.",
         _of("oncelog.cli.storage.app", "storage"),

@@ -24,6 +24,7 @@ LAB = "oncelog_lab"
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
+    "sql": ("sqlalchemy",),
     "pipeline": ("pyspark", "pyarrow", "pandas", "matplotlib"),
     LAB: (LAB, *_SERVICES),
 }

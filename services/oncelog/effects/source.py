@@ -225,7 +225,8 @@ class EffectsSource(Generic[ConnectionT]):
             raise StoreDiverged(
                 f"the store has the effect of message {stored.last_message} below index {stored.position}, and "
                 f"{self._names.topic} has message {message.message_id} there: the log or the store was restored from a "
-                "backup of another time"
+                "backup of another time. Restore both to one time; or say below which index the store has the effects "
+                "of the log's messages, with `oncelog effects adopt --position`"
             )
 
     # --- applying -----------------------------------------------------------------------------------------------------

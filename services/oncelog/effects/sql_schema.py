@@ -82,11 +82,11 @@ def ddl(tables: EffectsTables, dialect_name: str, *, from_version: int = 0) -> l
 
 def _statements(tables: EffectsTables, dialect: Dialect, from_version: int) -> Iterator[str]:
     for table in tables.metadata.sorted_tables:
-        if _since(table) > from_version:
+        if since(table) > from_version:
             yield str(CreateTable(table).compile(dialect=dialect)).strip()
             continue
         for column in table.columns:
-            if _since(column) > from_version:
+            if since(column) > from_version:
                 yield _addition(column, dialect)
 
 
@@ -96,5 +96,5 @@ def _addition(column: Column[object], dialect: Dialect) -> str:
     return f"ALTER TABLE {table} ADD COLUMN {specification}"
 
 
-def _since(item: Table | Column[object]) -> int:
+def since(item: Table | Column[object]) -> int:
     return int(item.info.get("since", 1))

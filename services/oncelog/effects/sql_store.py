@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, Row, Update, insert, literal, select, text, update
+from sqlalchemy import Connection, Engine, Row, Update, func, insert, literal, select, text, update
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -242,13 +242,13 @@ class SqlEffects(Generic[ConnectionT]):
         self._limit_stall(connection)
         row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
         self._check_store(connection)
-        decided = decide(None if row is None else _position_of(row))
+        decided = decide(None if row is None else position_of(row))
         values = {**_values_of(decided), **names._asdict()}
         if row is None:
             key = {"effect": source.effect, "topic_id": source.topic_id, "partition_no": source.partition}
             connection.execute(insert(effects).values(**key, **values, kind=ORDERED))
         else:
-            connection.execute(update(effects).where(effects.c.id == row.id).values(**values))
+            connection.execute(update(effects).where(effects.c.id == row.id).values(**values, claimed_at=func.now()))
         return decided
 
     def _check_store(self, connection: Connection) -> None:
@@ -277,6 +277,7 @@ class SqlEffects(Generic[ConnectionT]):
                 last_message=following.last_message,
                 pending_dead=following.pending_dead,
                 applied=effects.c.applied + messages,
+                updated_at=func.now(),
             )
         )
 
@@ -365,9 +366,9 @@ def _may_try_again(error: DBAPIError) -> bool:
     return error.connection_invalidated or state.startswith(_TRY_AGAIN) or _LOCKED in str(error.orig)
 
 
-def _position_of(row: Row[Any]) -> StoredPosition:
+def position_of(row: Row[Any]) -> StoredPosition:
     rank = Rank(row.subscription_no, row.redo_epoch, row.generation)
-    return StoredPosition(rank, row.claim, row.position, row.last_message, row.pending_dead)
+    return StoredPosition(rank, row.claim, row.position, row.last_message, getattr(row, "pending_dead", None))
 
 
 def _values_of(stored: StoredPosition) -> dict[str, object]:

@@ -47,7 +47,7 @@ def test_first_claim_begins_where_the_subscription_is() -> None:
 
 @pytest.mark.hazard("effects-table-dropped")
 def test_row_that_must_be_there_is_missed() -> None:
-    with pytest.raises(StoreMissing, match="delete the subscription, and start again"):
+    with pytest.raises(StoreMissing, match="oncelog effects rebind --empty"):
         claimed(None, LOG, STORE, "c")
 
 

@@ -45,7 +45,7 @@ Command = Callable[..., Answer | Report | Iterator[Report]]
 class NegativeAnswer(Exception):
     """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer | Report) -> None:
         super().__init__()
         self.answer = answer
 

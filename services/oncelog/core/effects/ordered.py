@@ -103,15 +103,16 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
     if effects.store_id and effects.store_id != store_id:
         raise StoreMismatch(
             f"the effects of the subscription are in store {effects.store_id}, and this is store {store_id}: use that "
-            "database"
+            "database; or bind this one with `oncelog effects rebind`"
         )
     rank = rank_of(effects)
     if stored is None:
         if effects.store_id:
             raise StoreMissing(
                 f"the log knows that store {store_id} has the effects of the subscription up to index "
-                f"{effects.mark_delete}, and the store has no row of them: restore the table; or, to have every effect "
-                "again, empty your own tables, delete the subscription, and start again"
+                f"{effects.mark_delete}, and the store has no row of them: restore the table; or say what the "
+                "store has with `oncelog effects adopt --position`; or, to have every effect again, empty your own "
+                "tables, and run `oncelog effects rebind --empty`"
             )
         return StoredPosition(rank, claim, effects.mark_delete, "")
     if stored.keeps is not Keeps.ROW:
@@ -139,15 +140,16 @@ def outranked_by(stored: Rank, effects: SubscriptionEffects) -> EffectsFenced | 
     if stored.subscription_number == effects.number and stored.redo_epoch > effects.redo_epoch:
         return RedoLost(
             f"the store was redone at seek epoch {stored.redo_epoch}, and the log knows a redo at "
-            f"{effects.redo_epoch} only: its ack log was given up or restored. To keep the store's position, "
-            "delete the subscription, and start again",
+            f"{effects.redo_epoch} only: its ack log was given up or restored. To keep the store's position, run "
+            "`oncelog effects adopt`; to redo it again, after that `oncelog effects redo`",
             stored=stored.redo_epoch,
             redo_epoch=effects.redo_epoch,
         )
     return StoreAhead(
         f"the store was claimed by subscription {stored.subscription_number} with generation {stored.generation}, and "
         f"the log knows subscription {effects.number} with generation {effects.generation}: the log was restored to an "
-        "older state. Restore the store to the same time, or use another effect name with tables of its own"
+        "older state. Restore the store to the same time; or say below which index the store has the effects of the "
+        "log's messages, with `oncelog effects adopt --position`"
     )
 
 
@@ -162,7 +164,8 @@ def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRan
     if position > effects.next_index:
         raise StoreAhead(
             f"the store has effects up to index {position}, and the topic ends at {effects.next_index}: the log was "
-            "restored to an older state",
+            "restored to an older state. Restore the store to the same time; or say below which index the store has "
+            "the effects of the log's messages, with `oncelog effects adopt --position`",
             position=position,
             next_index=effects.next_index,
         )
@@ -172,8 +175,8 @@ def lost(stored: StoredPosition, effects: SubscriptionEffects) -> tuple[IndexRan
         raise StoreTooOld(
             f"the store has effects up to index {position}; of the messages behind it, those below index "
             f"{max(effects.first_index, effects.forgotten_below)} are not in the log any more: restore a newer backup; "
-            "or, to have every effect again, empty your own tables, delete the row of the effect and the subscription, "
-            "and start again",
+            "or, to have every effect again, empty your own tables, and run `oncelog effects redo`; or go on without "
+            "what is missing, with `oncelog effects adopt --position`",
             position=position,
             first_index=effects.first_index,
         )

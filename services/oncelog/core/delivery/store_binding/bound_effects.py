@@ -70,7 +70,7 @@ def refuse_store(context: Context, opening: ConsumerOpening) -> OncelogError | N
         found = f"effect {opening.effect} of store {opening.store_id}" if opening.store_id else "no store of effects"
         return StoreMismatch(
             f"the effects of the subscription are those of {binding.effect} in store {binding.store_id}; this consumer "
-            f"has {found}"
+            f"has {found}. Use that store; or bind another database with `oncelog effects rebind`"
         )
     if context.rebinding:
         return ServiceUnavailable("the subscription is being bound to another store: try again")

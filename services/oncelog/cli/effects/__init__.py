@@ -1,0 +1,1 @@
+"""`oncelog effects`: for operators of databases in which messages take effect."""

@@ -1,0 +1,39 @@
+"""Options and arguments of the commands, and how they open a database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from oncelog.effects.sql_admin import SqlAdmin
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        envvar="ONCELOG_DATABASE",
+        metavar="URL",
+        help="The database: postgresql+psycopg://USER@HOST/NAME, or sqlite:///PATH. Keep a password out of the process "
+        "list: set ONCELOG_DATABASE instead.",
+    ),
+]
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Schema of the tables. Default: the database's.")]
+PrefixOption = Annotated[str, typer.Option("--prefix", help="Prefix of the tables' names, as in SqlEffects.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Topic, or one of its partitions: NAME or NAME-partition-N.")
+]
+SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
+
+
+@contextmanager
+def opened(database: str, schema: str | None, prefix: str) -> "Iterator[SqlAdmin]":
+    """Raises InvalidArgument, NotFound."""
+    from oncelog.effects.sql_admin import SqlAdmin
+
+    admin = SqlAdmin(database, schema=schema, prefix=prefix)
+    try:
+        yield admin
+    finally:
+        admin.close()
