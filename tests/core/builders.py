@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from oncelog.core.formats.batch import (
     BatchHeader,
     Buffer,
-    Compression,
     decode_batch,
     deltas_of,
     encode_batch,
     encode_deltas,
 )
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.entry import (
     EntryHeader,
     EntryKind,

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from crc32c import crc32c
 
 from oncelog.client.values.messages import StoredBatch, open_entry
-from oncelog.core.formats.batch import Compression, encode_batch, encode_deltas
+from oncelog.core.formats.batch import encode_batch, encode_deltas
 from oncelog.core.formats.columns import (
-    compress_payload,
     encode_event_times,
     encode_keys,
     encode_properties,
     encode_values,
 )
+from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId
 

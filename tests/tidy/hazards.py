@@ -464,6 +464,17 @@ HAZARDS = {
         "That makes the machine slower; a takeover of milliseconds takes half a minute.",
         "Limits follow what recent answers of the same peer took, within bounds. A healthy peer has the lower one.",
     ),
+    "codec-taken-for-damage": Hazard(
+        "A reader that skips damaged entries has no library for a compression, or is too old to know it. It takes each "
+        "such batch for damaged, and passes over all of them.",
+        "A missing library is an error of its own, which names what to install. Nothing is skipped or acknowledged.",
+    ),
+    "older-owner-and-codecs": Hazard(
+        "During an upgrade, a batch with a compression that older versions do not know is stored. An older owner takes "
+        "the topic over and cannot replay its log.",
+        "Such a batch waits until every registered process knows it, and until the topic record has a format that "
+        "older owners refuse.",
+    ),
     **EFFECT_HAZARDS,
 }
 

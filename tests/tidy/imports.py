@@ -31,9 +31,13 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def core_is_pure(source: Source) -> Iterator[str]:
-    """The core imports itself and the pure part of the standard library; acknowledgements also compressed bitmaps."""
-    has_bitmaps = source.inside(f"{_CORE}/acks", f"{_CORE}/delivery")
-    allowed = _CORE_MODULES | {"pyroaring"} if has_bitmaps else _CORE_MODULES
+    """The core imports itself and the pure part of the standard library; acknowledgements also compressed bitmaps, and
+    one module the libraries of compression."""
+    allowed = _CORE_MODULES
+    if source.inside(f"{_CORE}/acks", f"{_CORE}/delivery"):
+        allowed = allowed | {"pyroaring"}
+    if source.path == f"{_CORE}/formats/compression.py":
+        allowed = allowed | {"lz4", "zstandard"}
     for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
         if name.split(".")[0] not in allowed and not f"{name}.".startswith("oncelog.core."):
             yield f"the core must not import {name}"
@@ -41,7 +45,7 @@ def core_is_pure(source: Source) -> Iterator[str]:
 
 def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
     """tests/core imports the core, and chance with a seed: no clock, no file, no process."""
-    own = {*_CORE_MODULES, "hypothesis", "pytest", "random"}
+    own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
     for name in imported(source.tree) if source.is_python and source.inside("tests/core") else ():
         if name.split(".")[0] not in own and not f"{name}.".startswith(("oncelog.core.", "tests.core.")):
             yield f"a test of the core must not import {name}"

@@ -17,7 +17,7 @@ from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
-from oncelog.client.producing.sender import ProducerOptions
+from oncelog.client.producing.sender import CompressionName, ProducerOptions, compression_of
 from oncelog.client.reading.log_reader import last_message_id
 from oncelog.client.reading.reader import AsyncReader, ReadStart
 from oncelog.client.still_open import StillOpen
@@ -27,7 +27,7 @@ from oncelog.client.values.results import PublishResult
 from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, OncelogError
-from oncelog.core.formats.batch import Buffer, Compression
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
@@ -48,7 +48,6 @@ _ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 _ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
 _ON_CONTENT_DIFFERS: dict[str, OnContentDiffers] = {each.value: each for each in OnContentDiffers}
-_COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
 
 
 ConsumerT = TypeVar("ConsumerT", bound=AsyncConsumer)
@@ -109,7 +108,7 @@ class AsyncClient:
         sequence_mode: Literal["monotonic", "contiguous"] = "monotonic",
         on_conflict: Literal["fence", "refuse"] = "fence",
         send_timeout: float | None = None,
-        compression: Literal["zlib"] | None = None,
+        compression: CompressionName | None = None,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "raise",
@@ -134,7 +133,7 @@ class AsyncClient:
                 after the topic has moved to another owner, this takes up to 12 s, in which the older instance may
                 reconnect.
             send_timeout: seconds until a send fails with DeadlineExceeded. None: no limit.
-            compression: "zlib" or None.
+            compression: "zlib", or "zstd" or "lz4", which need the extra of that name, also where it is read; or None.
             batch_bytes_max: bytes of values in one batch, 1 to 5 MiB.
             pending_bytes_max: bytes that may be given and not answered yet; `send` waits when they are reached.
             on_unverified: what happens to a message whose sequence id is older than all ids that the log remembers of
@@ -152,6 +151,7 @@ class AsyncClient:
         Raises:
             InvalidName: the topic or the producer name is not valid.
             InvalidArgument: another argument has a wrong type or value; `field` names it.
+            CompressionUnavailable: the library of the compression is not installed; `extra` names what to install.
             TopicNotFound: the topic does not exist and may not be created.
             ModeMismatch: the producer name is bound to the other sequence mode.
             ProducerBusy: with on_conflict="refuse", another instance is connected.
@@ -182,7 +182,7 @@ class AsyncClient:
         check_type("trace_context", trace_context, bool, "True or False")
         options = ProducerOptions(
             settings,
-            choice("compression", _COMPRESSIONS, compression),
+            compression_of(compression),
             batch_bytes_max,
             pending_bytes_max,
             DuplicateRules(

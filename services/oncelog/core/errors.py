@@ -44,6 +44,7 @@
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
     │   ├── StorageDirectoryRefused · JournalFailed
+    │   ├── CompressionUnavailable  the program lacks the library of a compression; names the extra to install
     │   ├── CorruptEntry          the checksum or the content is wrong; never treated as "missing"
     │   ├── UnreadableEntry       no copy can be read; a takeover or a read stops here
     │   ├── EntriesLost           every copy of these entries is proved lost
@@ -65,6 +66,7 @@ __all__ = [
     "BacklogQuotaExceeded",
     "ClientClosed",
     "ClientForked",
+    "CompressionUnavailable",
     "Conflict",
     "ConsumerBusy",
     "ConsumerClosed",
@@ -428,6 +430,11 @@ class StorageDirectoryRefused(Fatal):
 
 class JournalFailed(Fatal):
     """A write or fsync of the journal failed; nothing is acknowledged any more and the process ends."""
+
+
+class CompressionUnavailable(Fatal):
+    """This program lacks the library of a compression, or is too old to know it: no damage, and nothing is skipped
+    (hazard codec-taken-for-damage). details: compression, extra (to be installed)."""
 
 
 class CorruptEntry(Fatal):

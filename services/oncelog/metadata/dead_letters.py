@@ -131,6 +131,8 @@ def _letter_of(request: pb.PublishDeadLettersRequest, letter: pb.DeadLetter, *, 
         f"{ORIGIN}subscription": request.subscription,
         f"{ORIGIN}index": str(letter.message_index),
     }
+    if letter.reason:
+        origin[f"{ORIGIN}reason"] = letter.reason
     omitted = letter.omitted
     if not omitted:
         try:

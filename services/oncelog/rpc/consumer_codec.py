@@ -31,6 +31,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -148,7 +149,7 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
         case SeekThrough(consumer, seek):
             out.seek.consumer, out.seek.call, out.seek.subscription_number = consumer, seek.call, seek.number
             out.seek.index, out.seek.redo = seek.index, seek.redo
-        case EffectsAsked() | BindRequested() | RewindRequested():
+        case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
             effects_request_to_wire(request, out)
         case ConsumerDetached():
             out.detach.consumer, out.detach.lost = request.consumer, request.lost
@@ -260,7 +261,7 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
             seek = request.seek
             number = SubscriptionNumber(seek.subscription_number)
             return SeekThrough(ConsumerNumber(seek.consumer), SeekRequested(seek.call, number, seek.index, seek.redo))
-        case "ask_effects" | "bind_effects" | "rewind":
+        case "ask_effects" | "bind_effects" | "rewind" | "dead_letter":
             return effects_request_from_wire(request)
         case "detach":
             return ConsumerDetached(ConsumerNumber(request.detach.consumer), lost=request.detach.lost)

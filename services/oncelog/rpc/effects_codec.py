@@ -9,6 +9,7 @@ from typing import assert_never
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -42,6 +43,10 @@ def effects_request_to_wire(request: EffectsRequest, out: pb.ConsumerRequest) ->
             rewind.consumer, rewind.request, rewind.seek_epoch = request.consumer, request.request, request.seek_epoch
             rewind.generation = request.generation
             rewind.ranges.extend(pack_ranges(request.ranges))
+        case DeadLetterRequested():
+            letter = out.dead_letter
+            letter.consumer, letter.request, letter.seek_epoch = request.consumer, request.request, request.seek_epoch
+            letter.generation, letter.index, letter.reason = request.generation, request.index, request.reason
         case _:
             assert_never(request)
 
@@ -56,6 +61,12 @@ def effects_request_from_wire(request: pb.ConsumerRequest) -> EffectsRequest:
         return BindRequested(
             ConsumerNumber(bind.consumer), bind.request, SeekEpoch(bind.seek_epoch), Generation(bind.generation),
             bind.forgotten_below,
+        )  # fmt: skip
+    if request.HasField("dead_letter"):
+        letter = request.dead_letter
+        return DeadLetterRequested(
+            ConsumerNumber(letter.consumer), letter.request, SeekEpoch(letter.seek_epoch),
+            Generation(letter.generation), letter.index, letter.reason,
         )  # fmt: skip
     rewind = request.rewind
     return RewindRequested(

@@ -1,6 +1,6 @@
 """Methods of the Metadata service. Its messages are few and small: the generated ones are used as they are."""
 
-from oncelog.core.formats.columns import PAYLOAD_RAW_BYTES_MAX
+from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX
 from oncelog.rpc.frames import REQUEST_BYTES_MAX
 from oncelog.rpc.methods import stream_of, unary_of
 from oncelog.wire import metadata_pb2 as pb

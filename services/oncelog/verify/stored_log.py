@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
-from oncelog.core.formats.columns import decode_columns, expand_payload
+from oncelog.core.formats.columns import decode_columns
+from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import (
     GIVEN_UP_INDEXES,
     EntryHeader,

@@ -81,6 +81,7 @@ class ConsumerRequest(_message.Message):
     ASK_EFFECTS_FIELD_NUMBER: _builtins.int
     BIND_EFFECTS_FIELD_NUMBER: _builtins.int
     REWIND_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -99,6 +100,8 @@ class ConsumerRequest(_message.Message):
     def bind_effects(self) -> Global___BindEffects: ...
     @_builtins.property
     def rewind(self) -> Global___RewindSubscription: ...
+    @_builtins.property
+    def dead_letter(self) -> Global___RequestDeadLetter: ...
     def __init__(
         self,
         *,
@@ -111,12 +114,13 @@ class ConsumerRequest(_message.Message):
         ask_effects: Global___AskEffects | None = ...,
         bind_effects: Global___BindEffects | None = ...,
         rewind: Global___RewindSubscription | None = ...,
+        dead_letter: Global___RequestDeadLetter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind", "dead_letter"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
@@ -483,7 +487,7 @@ class AskEffects(_message.Message):
     FROM_INDEX_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     request: _builtins.int
-    """The client's number for this request, as in Acknowledge; of the next two messages, too."""
+    """The client's number for this request, as in Acknowledge; of the next three messages, too."""
     from_index: _builtins.int
     """Consumed messages from this one on."""
     def __init__(
@@ -570,6 +574,45 @@ class RewindSubscription(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RewindSubscription: _TypeAlias = RewindSubscription  # noqa: Y015
+
+@_typing.final
+class RequestDeadLetter(_message.Message):
+    """The store has given the message up: make one dead letter of it. Answered by AcknowledgeAnswer, when the log has the dead
+    letter, or the message is acknowledged.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    SEEK_EPOCH_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    request: _builtins.int
+    seek_epoch: _builtins.int
+    generation: _builtins.int
+    index: _builtins.int
+    reason: _builtins.str
+    """For the letter. Empty: none."""
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+        request: _builtins.int = ...,
+        seek_epoch: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        index: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "generation", b"generation", "index", b"index", "reason", b"reason", "request", b"request", "seek_epoch", b"seek_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestDeadLetter: _TypeAlias = RequestDeadLetter  # noqa: Y015
 
 @_typing.final
 class DetachConsumer(_message.Message):

@@ -121,6 +121,7 @@ class DeadLetter(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     BATCH_INDEX_FIELD_NUMBER: _builtins.int
     OMITTED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     entry: _builtins.bytes
     """An encoded entry that holds the message, and the message's number in its topic. Owners send an entry of this one
     message; older ones that of its batch. Empty: the message is left out, see `omitted`.
@@ -131,6 +132,8 @@ class DeadLetter(_message.Message):
     """Which message of the producer's batch it is; absent: as the entry says."""
     omitted: _builtins.str
     """Why the owner left the message out: the letter then has only the place from which it comes."""
+    reason: _builtins.str
+    """Why the application gave the message up. Empty: it was delivered too often, or the topic has moved since."""
     def __init__(
         self,
         *,
@@ -139,10 +142,11 @@ class DeadLetter(_message.Message):
         sequence: _builtins.int = ...,
         batch_index: _builtins.int | None = ...,
         omitted: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index", "batch_index", b"batch_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index", "batch_index", b"batch_index", "entry", b"entry", "message_index", b"message_index", "omitted", b"omitted", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index", "batch_index", b"batch_index", "entry", b"entry", "message_index", b"message_index", "omitted", b"omitted", "reason", b"reason", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_index: _TypeAlias = _typing.Literal["batch_index"]  # noqa: Y015
     _WhichOneofArgType__batch_index: _TypeAlias = _typing.Literal["_batch_index", b"_batch_index"]  # noqa: Y015

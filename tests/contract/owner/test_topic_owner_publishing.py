@@ -7,15 +7,25 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, NotOwner, OncelogError
+from oncelog.core.errors import (
+    InvalidArgument,
+    InvalidBatch,
+    MessageTooLarge,
+    NotOwner,
+    OncelogError,
+    ServiceUnavailable,
+)
 from oncelog.core.formats.batch import BatchHeader, encode_batch
 from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
+from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.streams.publish_service import BATCH_OVERHEAD_BYTES
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
 from tests.contract.owner.owner_world import (
     DEADLINE_S,
     OwnerLimits,
@@ -286,3 +296,40 @@ async def test_client_gets_pending_answers_after_its_half_close(tmp_path: Path) 
         assert [frame async for frame in client.stream] == []
         await until_streams(world, 0)
         assert sessions_of(world) == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("older", list(OLDER))
+@pytest.mark.hazard("older-owner-and-codecs")
+async def test_no_batch_of_a_new_compression_is_stored_beside_an_older_process(tmp_path: Path, older: str) -> None:
+    """The error is retriable and names the older process, so the client sends the batch again until all are upgraded.
+    A topic that has such batches goes on with them: it cannot go back."""
+    async with owner_world(tmp_path) as (world, channel):
+        client, runner, used = PublishClient(channel), await world.serve("orders"), await world.serve("used")
+        plain = await client.open(used, "importer")
+        await client.stored(plain, packed_batch(plain, 0, Compression.ZSTD))
+        assert used.core.ownership.record.format == 5
+        named, register = OLDER[older]
+        registration = register(Registry(world.session))
+        await registration.establish()
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, packed_batch(granted, 0, Compression.ZLIB))
+        await client.send(granted.session, packed_batch(granted, 1, Compression.LZ4))
+        ((_, error),) = (await client.receive()).answers[granted.session]
+        assert isinstance(error, ServiceUnavailable)
+        assert "gets no batch compressed by zstd or lz4 before all processes know" in error.message
+        assert f"upgrade {named}" in error.message
+        assert runner.core.ownership.record.format == 1
+        await client.stored(plain, packed_batch(plain, 1, Compression.LZ4))
+        await registration.withdraw()
+        again = await client.open(runner, "importer")
+        [[result]] = await client.stored(again, packed_batch(again, 1, Compression.LZ4))
+        assert result.kind is ResultKind.STORED
+        assert runner.core.ownership.record.format == 5
+
+
+def packed_batch(granted: OpenGranted, sequence_id: int, codec: Compression) -> bytes:
+    raw = encode_values([b"x" * 1000])
+    return batch_of(
+        granted, [sequence_id], payload=bytes(compress_payload(raw, codec)), raw_bytes=len(raw), compression=codec
+    )

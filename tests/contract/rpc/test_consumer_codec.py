@@ -29,6 +29,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     RewindRequested,
     SubscriptionEffects,
@@ -88,6 +89,7 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     BindRequested(C, 2, EPOCH, GENERATION),
     BindRequested(C, 3, EPOCH, GENERATION, 2**50),
     RewindRequested(C, 4, EPOCH, GENERATION, RANGES),
+    DeadLetterRequested(C, 5, EPOCH, GENERATION, 2**50, "ValueError: no total"),
     AckRequested(C, 0, EPOCH, RANGES),
     AckRequested(C, 1, EPOCH, below=0, generation=GENERATION),
     NackRequested(C, 2, EPOCH, RANGES),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import Compression, decode_batch, encode_batch, encode_deltas, payload_of
+from oncelog.core.formats.batch import decode_batch, encode_batch, encode_deltas, payload_of
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.columns import (
     decode_columns,
@@ -15,8 +15,8 @@ from oncelog.core.formats.columns import (
     encode_keys,
     encode_properties,
     encode_values,
-    expand_payload,
 )
+from oncelog.core.formats.compression import Compression, expand_payload
 from oncelog.core.ids import Generation, ProducerId
 from tests.core.builders import checksum
 

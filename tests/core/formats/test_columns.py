@@ -1,7 +1,6 @@
 """core/columns: packed columns round-trip, and forged ones raise InvalidBatch."""
 
 import struct
-import zlib
 from collections.abc import Sequence
 
 import pytest
@@ -9,26 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Compression
 from oncelog.core.formats.columns import (
-    PAYLOAD_RAW_BYTES_MAX,
-    compress_payload,
     decode_columns,
     encode_event_times,
     encode_keys,
     encode_properties,
     encode_values,
-    expand_payload,
     pack_values,
 )
-from oncelog.core.ids import Generation, ProducerId, SequenceId
-
-
-def shape(payload: bytes, raw_bytes: int, compression: int = Compression.NONE) -> BatchHeader:
-    return BatchHeader(
-        ProducerId(1), Generation(1), SequenceId(0), SequenceId(0), 1, 0, compression, 1, 0, len(payload), raw_bytes
-    )
-
 
 values_lists = st.lists(st.binary(max_size=40), min_size=1, max_size=30)
 
@@ -185,29 +172,3 @@ def test_a_repeated_or_missing_values_column_is_refused() -> None:
         decode_columns(encode_keys([b"a"]), 1)
     with pytest.raises(InvalidBatch):
         decode_columns(b"", 1)
-
-
-def test_compression_round_trips() -> None:
-    """ZLIB unfolds to exactly what was packed; NONE is the same bytes."""
-    payload = encode_values([b"abc" * 100] * 50)
-    stored = compress_payload(payload, Compression.ZLIB)
-    assert len(stored) < len(payload)
-    assert expand_payload(shape(stored, len(payload), Compression.ZLIB), stored) == payload
-    assert expand_payload(shape(payload, len(payload)), payload) is payload
-
-
-def test_a_forged_compression_is_refused() -> None:
-    """A bomb, a cut stream, trailing bytes, wrong lengths, no stream at all."""
-    stored = zlib.compress(bytes(1_000_000))
-    for forged, raw_bytes in [
-        (stored, 10),
-        (stored, 2_000_000),
-        (stored, PAYLOAD_RAW_BYTES_MAX + 1),
-        (stored[:-4], 1_000_000),
-        (stored + b"x", 1_000_000),
-        (b"no zlib", 7),
-    ]:
-        with pytest.raises(InvalidBatch):
-            expand_payload(shape(forged, raw_bytes, Compression.ZLIB), forged)
-    with pytest.raises(InvalidBatch):
-        expand_payload(shape(b"abc", 4), b"abc")

@@ -4,7 +4,6 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import (
-    Compression,
     decode_batch,
     decode_ids,
     deltas_of,
@@ -13,13 +12,13 @@ from oncelog.core.formats.batch import (
     payload_of,
 )
 from oncelog.core.formats.columns import (
-    compress_payload,
     decode_columns,
     encode_event_times,
     encode_keys,
     encode_properties,
     encode_values,
 )
+from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, encode_header
 from oncelog.core.formats.single_message import batch_index_of, single_message
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.formats.batch import Compression, decode_batch, deltas_of
+from oncelog.core.formats.batch import decode_batch, deltas_of
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
@@ -65,24 +66,26 @@ def test_content_that_cannot_be_compared_is_unknown() -> None:
     for ids in (range(3), [2, 3], [4], range(6), [4, 5]):
         for payload in (b"payload", b"another"):
             assert differs(world.table, ids, payload) is None
-    assert differs(world.table, range(4), b"another", compression=Compression.ZLIB) is None
+    for codec in (Compression.ZLIB, Compression.ZSTD, Compression.LZ4):
+        assert differs(world.table, range(4), b"another", compression=codec) is None
     for number in range(6, 6 + RECENT_BATCHES_MAX):
         world.stored([number])
     assert differs(world.table, range(4), b"another") is None
 
 
-def test_compressed_batch_is_not_remembered() -> None:
-    """Another version of zlib may compress the same content to other bytes."""
+@pytest.mark.parametrize("codec", [Compression.ZLIB, Compression.ZSTD, Compression.LZ4])
+def test_compressed_batch_is_not_remembered(codec: Compression) -> None:
+    """Another version of its library may compress the same content to other bytes."""
     log = LogOf()
     log.granted(grant())
-    body = batch([1], compression=Compression.ZLIB)
+    body = batch([1], compression=codec)
     header = decode_batch(body, checksum)
     state = DedupState()
     entry = log.stored([1])
     state.fold(*log.entries[0])
     state.fold_messages(entry, header, b"")
     assert differs(DedupTable(state), [1], b"another") is None
-    assert differs(DedupTable(state), [1], b"another", compression=Compression.ZLIB) is None
+    assert differs(DedupTable(state), [1], b"another", compression=codec) is None
 
 
 @pytest.mark.parametrize("idle", [False, True])

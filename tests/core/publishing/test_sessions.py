@@ -1,16 +1,24 @@
 """Producer sessions: their order, what blocks them, and that the end of one does not affect the others."""
 
+from collections.abc import Sequence
+
+import pytest
+
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
+from oncelog.core.formats.batch import decode_batch
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
+from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.process_version import CODECS_VERSION
 from oncelog.core.publishing.sessions import BlockedOn
-from oncelog.core.records.records import RecordRead, TopicKey, kind_of
+from oncelog.core.records.records import RecordRead, TopicKey, WriteRecord, kind_of
 from oncelog.core.topic_events.effects import AnswerBatches, EndSession, ReadEntryIds
-from oncelog.core.topic_events.events import SessionClosed
-from tests.core.builders import CONTIGUOUS, PID, TOPIC, A, B, received
+from oncelog.core.topic_events.events import ReceivedBatch, SessionClosed
+from tests.core.builders import CONTIGUOUS, PID, TOPIC, A, B, batch, checksum, received
 from tests.core.topic.test_topic import serving, stored
 from tests.core.topic.topic_world import READ_TOPIC, Owner
 
@@ -128,6 +136,50 @@ def test_session_waits_for_the_next_ledger() -> None:
     assert owner.result(2) == stored(0, 1, ledger_id=2)
     assert owner.result(3) == duplicate(1, 1, differs=False)
     assert ended(owner) == []
+
+
+def packed(request: int, ids: Sequence[int], codec: Compression, *, generation: int = 1) -> ReceivedBatch:
+    data = batch(ids, compression=codec, generation=generation)
+    return ReceivedBatch(request, decode_batch(data, checksum), data)
+
+
+@pytest.mark.hazard("older-owner-and-codecs")
+@pytest.mark.parametrize("codec", [Compression.ZSTD, Compression.LZ4])
+def test_batch_of_a_new_compression_waits_for_the_format_of_the_record(codec: Compression) -> None:
+    """No entry of it is sent before the record says that older owners cannot serve the topic. The batches behind it
+    wait, too; those of other sessions do not. The next owner finds the format and writes nothing."""
+    world, owner = serving()
+    granted, other = owner.open(), owner.open("q")
+    pid, generation = other.instance
+    owner.send(granted.session, received(1, [0]), packed(2, [1], codec), received(3, [2]))
+    owner.send(other.session, received(4, [0], pid=pid, generation=generation))
+    assert parked(owner, granted.session) == (BlockedOn.FORMAT, 2)
+    (write,) = [effect for effect in owner.queue if isinstance(effect, WriteRecord) and effect.key == TopicKey(TOPIC)]
+    assert write.value.format == FORMAT_WITH_CODECS
+    owner.run(kind_of(write))
+    assert (owner.result(1), owner.result(4)) == (stored(2, 1), stored(3, 1))
+    assert max(world.entries_of(LedgerId(1))) == 3
+    owner.run()
+    assert (owner.result(2), owner.result(3)) == (stored(4, 1), stored(5, 1))
+    assert not world.record.can_be_served_by(CODECS_VERSION - 1)
+    following = Owner(world, "o2").take_over()
+    again = following.open()
+    written = len(following.emitted(WriteRecord))
+    following.send(again.session, packed(1, [3], codec, generation=2))
+    following.run()
+    assert following.result(1) == stored(1, 1, ledger_id=2)
+    assert len(following.emitted(WriteRecord)) == written
+
+
+def test_batch_that_waits_for_the_format_is_not_lost_with_the_record() -> None:
+    """Another owner has the topic: the session ends, the client opens again there and resends."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, packed(1, [0], Compression.ZSTD))
+    world.place(Incarnation("o2"))
+    owner.run()
+    assert ended(owner) == [(granted.session, NotOwner)]
+    assert world.record.format < FORMAT_WITH_CODECS
 
 
 def test_old_instance_waits_for_a_grant_in_flight() -> None:

@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from oncelog.client.values.messages import MessageBatch
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.columns import Column, split_columns
+from oncelog.core.formats.compression import Compression
 from oncelog.pipeline.source.arrow_columns import (
     ARROW_SCHEMA,
     ROWS_TARGET,
@@ -127,15 +127,15 @@ messages = st.lists(
 )
 
 
-@given(messages, st.booleans(), st.integers(0, 7))
-def test_rows_equal_the_messages_of_the_sdk(given_: list[Any], packed: bool, skipped: int) -> None:
+@given(messages, st.sampled_from(Compression), st.integers(0, 7))
+def test_rows_equal_the_messages_of_the_sdk(given_: list[Any], packed: Compression, skipped: int) -> None:
     """Two readers of one format agree, with and without compression, gaps between the ids, and repeated messages."""
     values, keys, times, properties, steps = (list(column) for column in zip(*given_, strict=True))
     ids = [sum(steps[: n + 1]) for n in range(len(steps))]
     skip_first = min(skipped, len(values) - 1)
     data = stored_entry(
         values, base_index=100, skip_first=skip_first, ids=ids, keys=keys, event_times_ms=times, properties=properties,
-        compression=Compression.ZLIB if packed else Compression.NONE,
+        compression=packed,
     )  # fmt: skip
     batch = MessageBatch(opened(data), TopicPartition(TOPIC_ID, -1), "p", first_batch_index=0)
     assert [

@@ -5,8 +5,9 @@ None of its batches may be stored. They are in no history, so any of them in the
 """
 
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.batch import Checksum, Compression, encode_batch
+from oncelog.core.formats.batch import Checksum, encode_batch
 from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.outcome import Outcome

@@ -40,6 +40,7 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
+from tests.core.publishing.test_sessions import test_batch_that_waits_for_the_format_is_not_lost_with_the_record
 from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
@@ -418,6 +419,11 @@ MUTANTS = (
     ),
     Mutant("takeover waits for its snapshot without a timeout", "", 11, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", "deposed-owner-refuses", 47, ((Ownership, "gave_up", _always(None)),)),
+    Mutant(
+        "a new compression stored in a record of an old format", "older-owner-and-codecs", None,
+        ((Ownership, "has_format", _always(value=True)),),
+        core_test=test_batch_that_waits_for_the_format_is_not_lost_with_the_record,
+    ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS)),
     *CONSUMER_MUTANTS,
 )  # fmt: skip

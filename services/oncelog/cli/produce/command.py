@@ -30,6 +30,12 @@ class UnverifiedChoice(StrEnum):
     RAISE = "raise"
 
 
+class CompressionChoice(StrEnum):
+    ZLIB = "zlib"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+
+
 class ConflictChoice(StrEnum):
     FENCE = "fence"
     REFUSE = "refuse"
@@ -49,6 +55,7 @@ class Job:
     replay_lines: int | None
     on_conflict: ConflictChoice
     on_unverified: UnverifiedChoice
+    compression: CompressionChoice | None
     connection: Connection
     timeout_s: float
     progress: ProgressKind
@@ -136,6 +143,12 @@ def produce(
             "stored: accept and report it, or raise an error."
         ),
     ] = UnverifiedChoice.ACCEPT,
+    compression: Annotated[
+        CompressionChoice | None,
+        typer.Option(
+            help="Compress each batch. zstd and lz4 need the extra of that name, here and in programs that read."
+        ),
+    ] = None,
     progress: Annotated[
         ProgressKind,
         typer.Option(
@@ -165,6 +178,7 @@ def produce(
         None if from_start else replay,
         on_conflict,
         on_unverified,
+        compression,
         connection,
         timeout,
         progress,
@@ -193,6 +207,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 on_conflict=job.on_conflict.value,
                 on_unverified=job.on_unverified.value,
                 on_content_differs="accept",
+                compression=None if job.compression is None else job.compression.value,
             )
             last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)

@@ -13,7 +13,7 @@ from oncelog.client.values.corruption import SKIPPED_MAX, OnCorrupt, Skipped
 from oncelog.client.values.messages import ConsumerDelivery, MessageBatch, StoredBatch, decode_stored, open_entry
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import StoredEntry
-from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.errors import CompressionUnavailable, CorruptEntry, InvalidArgument
 from oncelog.core.formats.columns import Columns
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import Generation, Position, SeekEpoch
@@ -81,7 +81,8 @@ class ConsumedMessages:
 
     def take(self, count_max: int) -> list[MessageBatch]:
         """Up to count_max messages that are here. Raises CorruptEntry, once for each delivery, for an entry that cannot
-        be decoded; its messages stay unacknowledged, and the next call goes on behind it."""
+        be decoded; its messages stay unacknowledged, and the next call goes on behind it. Raises CompressionUnavailable
+        at each call: no message is passed over because a library is missing (hazard codec-taken-for-damage)."""
         batches: list[MessageBatch] = []
         count = 0
         while count < count_max:
@@ -95,6 +96,10 @@ class ConsumedMessages:
                 continue
             try:
                 batch = self._batch(run)
+            except CompressionUnavailable:
+                if batches:
+                    break  # first what was received before it
+                raise
             except CorruptEntry as error:
                 if batches and self._on_corrupt is OnCorrupt.RAISE:
                     break  # first what was received before it

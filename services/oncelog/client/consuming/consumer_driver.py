@@ -16,6 +16,7 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import ConsumerOpening, DeliverMessages, SeekRequested
 from oncelog.core.delivery.store_binding.events import (
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -188,6 +189,10 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
     async def rewind(self, seek_epoch: SeekEpoch, generation: Generation, ranges: tuple[IndexRange, ...]) -> None:
         """Returns when it is durable. Raises the same, and InvalidArgument for messages that the topic lacks."""
         await self._ask(lambda r: RewindRequested(ConsumerNumber(0), r, seek_epoch, generation, ranges))
+
+    async def dead_letter(self, seek_epoch: SeekEpoch, generation: Generation, index: int, reason: str) -> None:
+        """Returns when the log has a dead letter of the message, or the message is acknowledged. Raises the same."""
+        await self._ask(lambda r: DeadLetterRequested(ConsumerNumber(0), r, seek_epoch, generation, index, reason))
 
     async def _ask(self, request_of: Callable[[int], EffectsRequest]) -> SubscriptionEffects | None:
         self._last_request += 1

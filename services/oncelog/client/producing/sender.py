@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Literal, TypeAlias
 
 from oncelog.client.network.network import Network
 from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
@@ -18,12 +19,13 @@ from oncelog.client.producing.message_arguments import Key, check_lengths, check
 from oncelog.client.producing.pending_results import PendingList, PendingMessages, PendingResult
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Packer, Properties, SendBuffer, SendReceiver
+from oncelog.client.values.arguments import choice
 from oncelog.client.values.results import BatchResult
 from oncelog.client.values.trace_context import CurrentTrace, application_tracer
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.batch import Buffer, Compression
-from oncelog.core.formats.columns import compress_payload
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.compression import Compression, compress_payload, require
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
@@ -36,6 +38,10 @@ from oncelog.core.sdk.producer.sequence_ids import BatchIds, check_sequence_id, 
 PACK_SPAN = "publish pack"
 logger = logging.getLogger(__name__)
 
+CompressionName: TypeAlias = Literal["zlib", "zstd", "lz4"]
+_COMPRESSIONS: dict[str | None, Compression] = {
+    None: Compression.NONE, "zlib": Compression.ZLIB, "zstd": Compression.ZSTD, "lz4": Compression.LZ4,
+}  # fmt: skip
 #: Bytes that a list packs before it lets other tasks run.
 _YIELD_BYTES = 1024 * 1024
 #: keys, event_times_ms, properties: one item, or None, for each value of a list
@@ -53,6 +59,11 @@ class ProducerOptions:
     pending_bytes_max: int
     rules: DuplicateRules = REFUSE_ALL
     trace: CurrentTrace | None = None
+
+
+def compression_of(name: CompressionName | None) -> Compression:
+    """Raises InvalidArgument, CompressionUnavailable."""
+    return require(choice("compression", _COMPRESSIONS, name))
 
 
 class FairLock:
@@ -245,7 +256,7 @@ class Sender:
         self.driver.feed(
             BatchReady(
                 self.driver.results.add(result),
-                payload if compression is Compression.NONE else compress_payload(payload, compression),
+                compress_payload(payload, compression),
                 count,
                 ids,
                 time.time_ns() // 1_000_000,

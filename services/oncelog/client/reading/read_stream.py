@@ -95,7 +95,8 @@ class ReadStream:
     # --- the application's side ---------------------------------------------------------------------------------------
 
     def take(self) -> MessageBatch | None:
-        """The next batch, None when none was received. Raises CorruptEntry at each call, unless entries are skipped."""
+        """The next batch, None when none was received. Raises CorruptEntry at each call, unless entries are skipped.
+        Raises CompressionUnavailable in any case (hazard codec-taken-for-damage)."""
         while self._arrived:
             stored, _, first_batch_index, _ = self._arrived[0]
             try:

@@ -5,12 +5,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from oncelog.client.client import BATCH_BYTES_MAX, OPERATION_TIMEOUT_S, PENDING_BYTES_MAX, AsyncClient, connect
+from oncelog.client.client import (
+    BATCH_BYTES_MAX,
+    OPERATION_TIMEOUT_S,
+    PENDING_BYTES_MAX,
+    AsyncClient,
+    connect,
+)
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.network.start_position import Place
 from oncelog.client.portal import Portal
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.send_buffer import Properties
+from oncelog.client.producing.sender import CompressionName
 from oncelog.client.reading.reader import ReadStart
 from oncelog.client.sync.consumer import Consumer
 from oncelog.client.sync.producer import Producer
@@ -71,7 +78,7 @@ class Client(Wrapper[AsyncClient]):
         sequence_mode: Literal["monotonic", "contiguous"] = "monotonic",
         on_conflict: Literal["fence", "refuse"] = "fence",
         send_timeout: float | None = None,
-        compression: Literal["zlib"] | None = None,
+        compression: CompressionName | None = None,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "raise",

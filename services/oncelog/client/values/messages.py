@@ -14,7 +14,8 @@ from oncelog.client.values.results import TopicPartition
 from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
-from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
+from oncelog.core.formats.columns import Columns, Values, decode_columns
+from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
@@ -67,7 +68,7 @@ def open_verified(entry: EntryHeader, data: Buffer) -> StoredBatch:
 
 
 def decode_stored(stored: StoredBatch) -> Columns:
-    """Raises CorruptEntry when the payload contradicts its header."""
+    """Raises CorruptEntry when the payload contradicts its header, CompressionUnavailable."""
     try:
         payload = expand_payload(stored.batch, payload_of(stored.batch, stored.body))
         return decode_columns(payload, stored.batch.count)

@@ -14,7 +14,7 @@ Rules
   then the takeover starts again at its recovery.
 - Both chains of the topic, the log and the ack log, are in the one record. Of the writes that wait, a page goes
   first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
-  producers wait, a link of the ack log, a trim of the log, a trim of the ack log.
+  producers wait, a higher format, a link of the ack log, a trim of the log, a trim of the ack log.
 - A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
@@ -68,6 +68,11 @@ class Paged:
 
 
 @dataclass(frozen=True, slots=True)
+class FormatRaised:
+    """The record has the format that `has_format` asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trimmed:
     """These ledgers left the list of the log or of the ack log. They may be deleted now, not before. Pages that left
     it are below the floor, with their ledgers."""
@@ -110,6 +115,7 @@ class _PendingWrites:
     """What the next writes add to each list, and what they remove from its front. trim_acks: a number of ledgers."""
 
     page: ListPage | None = None
+    format: int = 0
     link: LedgerLink | None = None
     link_instead: LedgerId | None = None
     link_acks: LedgerId | None = None
@@ -180,6 +186,14 @@ class Ownership:
         self._next.acks_with_effects = effects
         self._write_next()
 
+    def has_format(self, form: int) -> bool:
+        """Whether the record has this format or a later one. If not, begin to raise it; `FormatRaised` follows."""
+        if self.record.format >= form:
+            return True
+        self._next.format = form
+        self._write_next()
+        return False
+
     def trim(self, trim: LogTrim) -> None:
         """Remove ledgers from the front of the list of the log."""
         self._next.trim = trim
@@ -204,6 +218,8 @@ class Ownership:
             self._writing = self.record.with_page(page.link)
         elif following.link is not None:
             self._writing = self.record.with_ledger(following.link, instead=following.link_instead)
+        elif following.format > self.record.format:
+            self._writing = replace(self.record, format=following.format)
         elif following.link_acks is not None:
             self._writing = self.record.with_ack_ledger(
                 following.link_acks, instead=following.acks_instead, effects=following.acks_with_effects
@@ -244,7 +260,7 @@ class Ownership:
 
     def record_written(
         self, event: RecordWritten[TopicKey, TopicRecord]
-    ) -> Linked | AcksLinked | Paged | Trimmed | None:
+    ) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
@@ -261,7 +277,7 @@ class Ownership:
         self._write_next()
         return done
 
-    def _done(self, before: TopicRecord, written: TopicRecord) -> Linked | AcksLinked | Paged | Trimmed:
+    def _done(self, before: TopicRecord, written: TopicRecord) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed:
         """What a write did. `_next` may have changed since it began, so the records tell it."""
         following = self._next
         if written.pages[-1:] != before.pages[-1:] and written.first == before.first:
@@ -273,6 +289,8 @@ class Ownership:
         if written.acks[-1:] != before.acks[-1:]:
             following.link_acks = None
             return AcksLinked(written.acks[-1], following.acks_instead)
+        if written.format != before.format:
+            return FormatRaised()
         trim = self._trimming
         if trim is not None:
             following.trim = None if following.trim == trim else following.trim

@@ -54,12 +54,16 @@ class Context:
         self.deliverable.acknowledged(first, last)
 
     def leave_all(self, first: int, last: int) -> None:
+        """first..last are acknowledged: they leave every consumer."""
+        self.leave_holders(first, last)
+        self.deliverable.acknowledged(first, last)
+
+    def leave_holders(self, first: int, last: int) -> None:
         """first..last leave every consumer."""
         for consumer in self.consumers.by_number.values():
             consumer.out.acknowledged(first, last)
         for away in self.consumers.away.values():
             away.bits.remove_range(first, last + 1)
-        self.deliverable.acknowledged(first, last)
 
 
 def outcome_unknown() -> DeadlineExceeded:

@@ -1,15 +1,18 @@
-"""Messages that were delivered too often: each becomes one message of the dead-letter topic (hazards
-dead-letter-number-lost, pending-dead-letter-trimmed).
+"""Messages that were delivered too often, or that a store of effects has given up: each becomes one message of the
+dead-letter topic (hazards dead-letter-number-lost, pending-dead-letter-trimmed).
 
-    too many deliveries -> wanted (waits for the topic's id) -> DeadLettered in flight -> PublishDeadLetter
-                        DeadLetterStored -> DeadLetterPublished in flight -> acknowledged
+    too many deliveries, or requested -> wanted (waits for the topic's id) -> DeadLettered in flight
+        -> durable: the request is answered; PublishDeadLetter
+        DeadLetterStored -> DeadLetterPublished in flight -> acknowledged
 
 DeadLettered holds the number of the message in the dead-letter topic, dense for the pair of both, and is durable before
 anything is published. So every crash repeats a step that the state already knows: a new owner publishes again what the
 state has as pending, in order, and the dead-letter topic drops what it has. Pending ones are published whatever happens
 to the position of the subscription.
 
-The limit is the one of the consumer that attached last, as in Pulsar.
+The limit is the one of the consumer that attached last, as in Pulsar. A subscription whose effects are in a store has
+none: the store decides, and asks again until it is answered (hazard dead-letter-beside-the-store). What is pending or
+acknowledged already is answered at once, so a message that is asked for twice becomes one dead letter.
 """
 
 from dataclasses import dataclass
@@ -18,8 +21,10 @@ from typing import assert_never
 from pyroaring import BitMap64
 
 from oncelog.core.acks.changes import DeadLettered, DeadLetterPublished, IndexRange
-from oncelog.core.delivery.context import Context
+from oncelog.core.delivery.consumers import ConnectedConsumer
+from oncelog.core.delivery.context import Context, stale_seek_epoch
 from oncelog.core.delivery.events import (
+    AnswerAck,
     ConsumerOpening,
     DeadLetterEvent,
     DeadLetterStored,
@@ -29,7 +34,8 @@ from oncelog.core.delivery.events import (
     PublishDeadLetter,
     ResolveDeadLetterTopic,
 )
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.delivery.store_binding.events import DeadLetterRequested
+from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, parse_topic
 
@@ -77,6 +83,10 @@ class DeadLetters:
         self._topic_id: TopicId | None = None
         #: when to ask for the topic's id; None: it was asked for
         self._resolve_at_ms: int | None = 0
+        #: {message: the requests for it that are not answered yet}
+        self._requests: dict[int, list[tuple[ConnectedConsumer, int]]] = {}
+        #: {message: why it was given up}, until it is published
+        self._reasons: dict[int, str] = {}
         #: messages without a number yet
         self.wanted: dict[int, None] = {}
         #: {topic id: the next number}, where changes in flight have used some
@@ -97,10 +107,15 @@ class DeadLetters:
 
     def set_policy(self, opening: ConsumerOpening) -> None:
         """A consumer has attached."""
-        if opening.max_deliveries:
+        if opening.max_deliveries or opening.store_id:
             self._deliveries_max = opening.max_deliveries
-            if opening.dead_letter_topic != self._topic:
-                self._topic, self._topic_id, self._resolve_at_ms = opening.dead_letter_topic, None, 0
+        if opening.dead_letter_topic not in ("", self._topic):
+            self._topic, self._topic_id, self._resolve_at_ms = opening.dead_letter_topic, None, 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether time may bring a dead letter, or an answer."""
+        return bool(self.wanted or self._requests)
 
     def takes(self, deliveries: int) -> bool:
         """Whether a message that was delivered so often becomes a dead letter."""
@@ -112,9 +127,34 @@ class DeadLetters:
         self.wanted[index] = None
         self.work()
 
+    def request(self, consumer: ConnectedConsumer, event: DeadLetterRequested) -> None:
+        """A store has given the message up; the request was not refused."""
+        self.set_policy(consumer.opening)
+        self._requests.setdefault(event.index, []).append((consumer, event.request))
+        if event.reason:
+            self._reasons[event.index] = event.reason
+        self.work()
+
+    def _look_at_requests(self) -> None:
+        state, deliverable = self._context.state, self._context.deliverable
+        for index in list(self._requests):
+            if index in state.dead_letters or state.acks.contains(index):
+                self._answer(index, None)
+            elif index not in self.wanted and index not in deliverable.waiting:
+                self._context.leave_holders(index, index)
+                deliverable.wait(BitMap64([index]))
+                self.wanted[index] = None
+
+    def _answer(self, index: int, error: OncelogError | None) -> None:
+        for consumer, request in self._requests.pop(index, ()):
+            if self._context.consumers.connected(consumer):
+                self._context.step.emit(AnswerAck(consumer.number, request, error))
+
     def work(self) -> None:
         """Number the wanted ones, as soon as the topic's id is known."""
         context = self._context
+        if self._requests and not self._seeking and not context.closing:
+            self._look_at_requests()
         if not self.wanted or self._seeking:
             return
         if self._topic_id is None:
@@ -138,7 +178,8 @@ class DeadLetters:
         self._context.append(DeadLettered(state.number, index, topic_id, sequence), token)
 
     def _publish(self, index: int, topic_id: TopicId, sequence: int) -> None:
-        self._context.step.emit(PublishDeadLetter(self._context.state.number, index, topic_id, sequence))
+        reason = self._reasons.get(index, "")
+        self._context.step.emit(PublishDeadLetter(self._context.state.number, index, topic_id, sequence, reason))
 
     def seek(self) -> None:
         """A seek is being written."""
@@ -149,6 +190,8 @@ class DeadLetters:
         self._seeking = False
         if written:
             self.wanted.clear()
+            for index in list(self._requests):
+                self._answer(index, stale_seek_epoch(self._context.state.seek_epoch))
         else:
             self.work()
 
@@ -207,6 +250,7 @@ class DeadLetters:
 
     def settled(self, token: DeadLetterToken) -> None:
         self._context.deliverable.bury(token.index)
+        self._answer(token.index, None)
         new_topic_id = self._replaced.get(token.topic_id)
         if new_topic_id is not None:
             self._number(token.index, new_topic_id)
@@ -217,6 +261,8 @@ class DeadLetters:
         """The messages that are acknowledged now."""
         if self._publishing.get(token.topic_id) == token.sequence:
             del self._publishing[token.topic_id]
+        for index in token.indexes:
+            self._reasons.pop(index, None)
         return [IndexRange(index, index) for index in token.indexes]
 
     def dropped(self, tokens: list[DeadLetterToken | PublishedToken]) -> None:

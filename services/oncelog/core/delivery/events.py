@@ -409,12 +409,14 @@ class ResolveDeadLetterTopic:
 class PublishDeadLetter:
     """Publish message `index` as number `sequence` of this subscription's producer in the dead-letter topic. The
     DeadLettered is durable. Comes back as DeadLetterStored. A new owner emits it again; sequences of one topic ascend.
+    reason: why the message was given up; empty: it was delivered too often, or this is a new owner.
     """
 
     number: SubscriptionNumber
     index: int
     topic_id: TopicId
     sequence: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

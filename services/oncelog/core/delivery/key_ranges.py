@@ -13,7 +13,8 @@ from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import InvalidBatch
 from oncelog.core.formats.batch import payload_of, peek_batch
-from oncelog.core.formats.columns import Column, decode_keys, expand_payload, split_columns
+from oncelog.core.formats.columns import Column, decode_keys, split_columns
+from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import body_of
 
 SLOTS = 1 << 16

@@ -55,7 +55,12 @@ from oncelog.core.delivery.look_ahead import LookAhead
 from oncelog.core.delivery.redelivery import CountToken, Redeliveries
 from oncelog.core.delivery.seeking import Seeking, SeekToken
 from oncelog.core.delivery.store_binding.bound_effects import BindToken, BoundEffects, RebindToken
-from oncelog.core.delivery.store_binding.events import BindRequested, RebindRequested, RewindRequested
+from oncelog.core.delivery.store_binding.events import (
+    BindRequested,
+    DeadLetterRequested,
+    RebindRequested,
+    RewindRequested,
+)
 from oncelog.core.errors import (
     OncelogError,
     ServiceUnavailable,
@@ -176,12 +181,15 @@ class Subscription:
         """Whether no further request may wait for a seek or a grant in flight."""
         return len(self._deferred) >= DEFERRED_MAX
 
-    def request(self, event: AckRequested | NackRequested | BindRequested | RewindRequested) -> None:
-        """Acknowledge, deliver again, bind the store of the effects, or deliver again what it has lost."""
+    def request(
+        self, event: AckRequested | NackRequested | BindRequested | RewindRequested | DeadLetterRequested
+    ) -> None:
+        """Acknowledge, deliver again, bind the store of the effects, deliver again what it has lost, or make a dead
+        letter of what it has given up."""
         consumer = self._consumers.by_number.get(event.consumer)
         if consumer is None:
             return
-        if isinstance(event, BindRequested | RewindRequested):
+        if isinstance(event, BindRequested | RewindRequested | DeadLetterRequested):
             self._request_effects(consumer, event)
             return
         cumulative = isinstance(event, AckRequested) and event.below is not None
@@ -196,12 +204,16 @@ class Subscription:
         else:
             self._redeliveries.nack(consumer, event)
 
-    def _request_effects(self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested) -> None:
+    def _request_effects(
+        self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested | DeadLetterRequested
+    ) -> None:
         error = self.effects.refusal(consumer, event)
         if error is not None:
             self._step.emit(AnswerAck(consumer.number, event.request, error))
         elif isinstance(event, BindRequested):
             self.effects.bind(consumer, event)
+        elif isinstance(event, DeadLetterRequested):
+            self.dead_letters.request(consumer, event)
         else:
             self.seeking.request(event)
 
@@ -428,7 +440,7 @@ class Subscription:
         context, attachments = self._context, self.attachments
         if attachments.returns_until_ms is not None or self._consumers.away:
             return False
-        if context.deliverable.any_delay or self.dead_letters.wanted:
+        if context.deliverable.any_delay or self.dead_letters.busy:
             return False
         if not self.has_consumers:
             return True

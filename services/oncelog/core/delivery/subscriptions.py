@@ -58,7 +58,6 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
 from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
 from oncelog.core.delivery.store_binding.events import (
-    BindRequested,
     EffectsAsked,
     EffectsRequest,
     RebindRequested,
@@ -140,10 +139,6 @@ class Subscriptions:
     def handle(self, event: ConsumerEvent) -> None:
         """One event of a consumer or an administrator. `end_step` delivers what became possible."""
         match event:
-            case AckRequested() | NackRequested() | FlowReported() | RoomReturned() | ConsumerDetached():
-                self._of_a_consumer(event)
-            case EffectsAsked() | BindRequested() | RewindRequested():
-                self._of_a_consumer(event)
             case ConsumerOpening():
                 self._open(event)
             case ConsumerOpeningAbandoned():
@@ -156,6 +151,8 @@ class Subscriptions:
                 self._of_a_subscription(event)
             case DeadLetterTopicReplaced():
                 self._of_a_subscription(event)
+            case _:
+                self._of_a_consumer(event)
 
     def _of_a_consumer(
         self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached | EffectsRequest
@@ -173,7 +170,7 @@ class Subscriptions:
                 subscription.attachments.detach(event.consumer, lost=event.lost)
             case EffectsAsked():
                 subscription.effects.ask(event)
-            case AckRequested() | NackRequested() | BindRequested() | RewindRequested():
+            case _:
                 if self._draining:
                     self._step.emit(AnswerAck(event.consumer, event.request, moved()))
                 elif not self._has_room() or subscription.is_full:

@@ -9,8 +9,8 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      4 4 CRC32C of the rest 32 8 last sequence id     60 4 zero
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
-the payload (see `columns`). The owner checks the payload before it stores the batch (see `batch_check`); storage nodes
-never look inside.
+the payload (see `columns` and `compression`). The owner checks the payload before it stores the batch (see
+`batch_check`); storage nodes never look inside.
 
 The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
 """
@@ -56,13 +56,6 @@ def checksum_as_of(data: Buffer, *, generation: int, publish_time_ms: int, check
     return checksum(memoryview(data)[HEADER_BYTES:], checksum_of(header, checksum))
 
 
-class Compression(IntEnum):
-    """How the payload is compressed; the header and the id deltas never are."""
-
-    NONE = 0
-    ZLIB = 1
-
-
 class PayloadFormat(IntEnum):
     """The payload's format; a number, so that others can be added."""
 
@@ -72,6 +65,7 @@ class PayloadFormat(IntEnum):
 class BatchHeader(NamedTuple):
     """The header of a batch. first <= last; count == last - first + 1 exactly when the ids are dense.
 
+    compression: see `compression`. The header can be read whether or not its reader knows the number.
     checksum: as stored in the header, not verified; 0 in a header that was not read from bytes.
     """
 
@@ -157,10 +151,10 @@ def encode_batch(
     publish_time_ms: int,
     checksum: Checksum,
     deltas: bytes = b"",
-    compression: Compression = Compression.NONE,
+    compression: int = 0,
     payload_raw_bytes: int | None = None,
 ) -> bytes:
-    """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them."""
+    """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them; compression: that of the payload."""
     header = bytearray(
         _HEADER.pack(
             MAGIC, FORMAT, compression, PayloadFormat.COLUMNS, 0, producer_id, generation, count, first, last,
@@ -182,13 +176,7 @@ def peek_batch(data: Buffer) -> BatchHeader:
         magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
         ids_bytes, payload_bytes, raw_bytes, zero,
     ) = _HEADER.unpack_from(data)  # fmt: skip
-    if (
-        magic != MAGIC
-        or form != FORMAT
-        or zero
-        or payload_format != PayloadFormat.COLUMNS
-        or compression > Compression.ZLIB
-    ):
+    if magic != MAGIC or form != FORMAT or zero or payload_format != PayloadFormat.COLUMNS:
         raise InvalidBatch(f"not a batch of format {FORMAT}: magic {magic:#x}, format {form}", field="batch")
     dense = last - first == count - 1
     if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):

@@ -17,17 +17,17 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidBatch, MessageTooLarge
+from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import (
     HEADER_BYTES,
     BatchHeader,
     Buffer,
     Checksum,
-    Compression,
     decode_batch,
     payload_of,
 )
-from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, expand_payload, split_columns, split_lengths
+from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
+from oncelog.core.formats.compression import Compression, expand_payload
 from oncelog.core.formats.origin import unpack_origin
 
 #: Bytes of one event time.
@@ -68,7 +68,11 @@ def unpacks(header: BatchHeader) -> bool:
 
 def check_payload(header: BatchHeader, payload: Buffer) -> None:
     """Raises InvalidBatch unless `decode_columns` can read the payload."""
-    check_columns(split_columns(expand_payload(header, payload), header.count), header.count)
+    try:
+        raw = expand_payload(header, payload)
+    except CompressionUnavailable as error:
+        raise InvalidBatch(error.message, field="compression") from error
+    check_columns(split_columns(raw, header.count), header.count)
 
 
 def check_columns(columns: Mapping[int, memoryview], count: int) -> None:

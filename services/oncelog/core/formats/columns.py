@@ -19,7 +19,6 @@ contradiction raises InvalidBatch with its reason, before anything larger than t
 """
 
 import sys
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -29,7 +28,7 @@ from struct import error as _struct_error
 from typing import NamedTuple, overload
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import BatchHeader, Buffer, Compression
+from oncelog.core.formats.batch import Buffer
 
 _HEAD = Struct("<B3xI")
 _HEAD_CHECK = Struct("<II")
@@ -42,8 +41,6 @@ NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
 _CONTENT_BYTES_MAX = 2**32 - 1
 _LITTLE = sys.byteorder == "little"
-#: Limit of a decompressed payload; honest batches are far below it.
-PAYLOAD_RAW_BYTES_MAX = 64 * 1024 * 1024
 assert array("I").itemsize == LENGTH_BYTES
 
 
@@ -237,32 +234,6 @@ def decode_columns(payload: Buffer, count: int) -> Columns:
         None if properties is None else decode_properties(properties, count),
         found.get(Column.ORIGIN),
     )
-
-
-def compress_payload(payload: bytes, compression: Compression) -> bytes:
-    """The payload as stored."""
-    return zlib.compress(payload, 1) if compression is Compression.ZLIB else payload
-
-
-def expand_payload(header: BatchHeader, payload: Buffer) -> Buffer:
-    """Undo the compression of a payload as stored; never decompresses to more than the header and the limit allow.
-
-    Raises InvalidBatch when the bytes contradict the header's lengths.
-    """
-    if header.compression == Compression.NONE:
-        if header.payload_raw_bytes != len(payload):
-            raise InvalidBatch("an uncompressed payload contradicts its two lengths", field="payload")
-        return payload
-    if header.payload_raw_bytes > PAYLOAD_RAW_BYTES_MAX:
-        raise InvalidBatch("the payload decompresses beyond the limit", field="payload", limit=PAYLOAD_RAW_BYTES_MAX)
-    decompressor = zlib.decompressobj()
-    try:
-        raw = decompressor.decompress(payload, header.payload_raw_bytes + 1)
-    except zlib.error as error:
-        raise InvalidBatch(f"the compressed payload is damaged: {error}", field="payload") from error
-    if len(raw) != header.payload_raw_bytes or not decompressor.eof or decompressor.unused_data:
-        raise InvalidBatch("the compressed payload contradicts its raw length", field="payload")
-    return raw
 
 
 def _packed(numbers: "array[int]") -> bytes:

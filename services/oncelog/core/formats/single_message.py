@@ -12,8 +12,8 @@ from oncelog.core.formats.columns import (
     encode_keys,
     encode_properties,
     encode_values,
-    expand_payload,
 )
+from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import EntryKind, body_of, decode_entry, encode_header, peek_header
 
 

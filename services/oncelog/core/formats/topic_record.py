@@ -13,7 +13,8 @@ Of the log it lists the newest ledgers, and links the pages that list the older 
 small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.
 
 Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on, 4 from the first
-ledger of an ack log on that has changes about effects. A process that cannot serve an ack log refuses to read format 2,
+ledger of an ack log on that has changes about effects, 5 before the first batch that is compressed by Zstandard or LZ4
+(hazard older-owner-and-codecs). A process that cannot serve an ack log refuses to read format 2,
 one that does not know pages refuses format 3, and so on. So it neither places the topic nor writes the record without
 what it does not know (hazards older-owner-and-ack-log and oversized-ledger-list).
 """
@@ -27,17 +28,19 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.process_version import ACKS_VERSION, EFFECTS_VERSION, PAGES_VERSION
+from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, PAGES_VERSION
 
 FORMAT = 1
-#: The format of a topic record that lists an ack log, of one that has or had pages, and of one whose ack log has or had
-#: changes about effects.
+#: The format of a topic record that lists an ack log, of one that has or had pages, of one whose ack log has or had
+#: changes about effects, and of one whose log has or had batches that processes before CODECS_VERSION cannot read.
 FORMAT_WITH_ACKS = 2
 FORMAT_WITH_PAGES = 3
 FORMAT_WITH_EFFECTS = 4
+FORMAT_WITH_CODECS = 5
 #: {format of a topic record: the lowest process version that can serve the topic}
 _VERSION_NEEDED = {
     FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION, FORMAT_WITH_EFFECTS: EFFECTS_VERSION,
+    FORMAT_WITH_CODECS: CODECS_VERSION,
 }  # fmt: skip
 #: The cursor that holds the dedup snapshots.
 DEDUP_CURSOR = "oncelog.dedup"
@@ -196,7 +199,7 @@ def decode_topic(data: bytes) -> TopicRecord:
         fields = parse_json(data)
         form = number(fields, "format")
         if form not in _VERSION_NEEDED:
-            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_EFFECTS}")
+            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_CODECS}")
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))

@@ -8,10 +8,12 @@ pass over its bytes.
     True     the content differs: at least one message of the batch is another one (hazard other-content)
     False    the same bytes, as far as a checksum of 32 bits can tell
     None     unknown, which is not equal: the stored batch is forgotten, has other ids than the repeated one, was stored
-             in part, or one of the two is compressed (equal content may be compressed to different bytes)
+             in part, or one of the two is compressed (equal content may be compressed to different bytes, as by
+             another version of the library: a difference would be a false alarm, so nothing is concluded)
 """
 
-from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, Compression, checksum_as_of
+from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, checksum_as_of
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.recent_batches import RecentBatch

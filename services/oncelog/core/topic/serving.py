@@ -26,7 +26,7 @@ from oncelog.core.chain.roll_rule import RollRule
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.topic_record import FORMAT_WITH_EFFECTS, LedgerLink
+from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, LedgerLink
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
@@ -140,7 +140,10 @@ class Serving:
         self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(ManagedLedger(next_ledger, self, step), table, taken.given_up)
-        self.sessions = Sessions(step, self.log, checksum, first_session=first_session)
+        self.sessions = Sessions(
+            step, self.log, checksum, first_session=first_session,
+            codecs_known=lambda: ownership.has_format(FORMAT_WITH_CODECS),
+        )  # fmt: skip
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,

@@ -27,6 +27,7 @@ from oncelog.core.chain.next_ledger import (
 from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
+    FormatRaised,
     Linked,
     Owned,
     Ownership,
@@ -54,6 +55,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
+from oncelog.core.publishing.sessions import BlockedOn
 from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
@@ -242,6 +244,8 @@ class Topic:
                     self.serving.unlisted(instead)
             case Paged(page) if self.serving is not None:
                 self.serving.space.paging.paged(page)
+            case FormatRaised() if self.serving is not None:
+                self.serving.sessions.retry(BlockedOn.FORMAT)
             case Trimmed(ledger_ids):
                 if ledger_ids:
                     self._step.emit(DeleteLedgers(ledger_ids))

@@ -21,7 +21,8 @@ from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
-from oncelog.core.formats.columns import Column, decode_properties, expand_payload, split_columns
+from oncelog.core.formats.columns import Column, decode_properties, split_columns
+from oncelog.core.formats.compression import expand_payload
 
 #: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.
 ROWS_TARGET = 65_536

@@ -173,7 +173,7 @@ class DeadLetterShell:
 
     async def _letter(self, letter: PublishDeadLetter) -> pb.DeadLetter:
         """Raises the errors of a read that may succeed later."""
-        wire = pb.DeadLetter(message_index=letter.index, sequence=letter.sequence)
+        wire = pb.DeadLetter(message_index=letter.index, sequence=letter.sequence, reason=letter.reason)
         read = await self._reads.read(ReadMessages(letter.number, letter.index, bytes_max=1))
         if not read.entries:
             raise ServiceUnavailable(f"message {letter.index} of {self._topic} cannot be read now")

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.formats.batch import BatchHeader, Checksum
 from oncelog.core.formats.batch_check import BatchLimits, check_batch, unpacks
+from oncelog.core.formats.compression import Compression, require
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.owner_codec import ReceivedPublish
 
@@ -23,6 +24,9 @@ class BatchChecks:
     """Validates for all publish streams of one process."""
 
     def __init__(self, checksum: Checksum, limits: BatchLimits) -> None:
+        """Raises CompressionUnavailable if a library is not installed: this process could not check every batch."""
+        for compression in Compression:
+            require(compression)
         self._checksum = checksum
         self._limits = limits
 

@@ -38,6 +38,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
@@ -60,11 +61,11 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
+from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 
 #: Openings of one stream whose rights and owner are being looked up.
 CHECKS_MAX = 1_024
@@ -206,7 +207,9 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)
-                case AckRequested() | NackRequested() | EffectsAsked() | BindRequested() | RewindRequested():
+                case AckRequested() | NackRequested():
+                    self._request(request)
+                case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
                     self._request(request)
                 case ConsumerDetached(consumer, lost):
                     attached = self._forget(consumer)
@@ -288,7 +291,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         if opening.store_id:
             check_part(opening.effect, field="effect")
             await until_effects_are_known(runner)
-        if opening.max_deliveries:
+        if opening.max_deliveries or opening.dead_letter_topic:
             letters = dead_letter_topic(parse_topic(runner.name), opening)
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
             opening = replace(opening, dead_letter_topic=str(letters))

@@ -35,7 +35,7 @@ from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.ack_log_check import until_acks_are_known, until_effects_are_known
+from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 

@@ -13,7 +13,8 @@ from oncelog.cli.read.skips import SkipReport, skip_lines
 from oncelog.cli.read.whole import batches_up_to_now
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.core.errors import CorruptEntry, InvalidArgument, UnreadableEntry
-from oncelog.core.formats.batch import Compression, encode_batch
+from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.entry import EntryKind, encode_header
 from oncelog.core.ids import Generation, ProducerId
 from tests.cluster.until import until

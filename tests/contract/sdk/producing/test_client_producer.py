@@ -1,11 +1,14 @@
 """The SDK's producer over real gRPC, against the fake cluster."""
 
 import asyncio
+import sys
+from typing import Literal
 
 import pytest
 
 import oncelog
 from oncelog.core.errors import (
+    CompressionUnavailable,
     DeadlineExceeded,
     InvalidArgument,
     NotEnoughStorageNodes,
@@ -389,9 +392,12 @@ async def test_leaving_by_an_exception_does_not_wait(cluster: FakeCluster, clien
     cluster.knobs.gate.set()
 
 
-async def test_every_column_and_compression_round_trip(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+@pytest.mark.parametrize("compression", ["zlib", "zstd", "lz4"])
+async def test_every_column_and_compression_round_trip(
+    cluster: FakeCluster, client: oncelog.AsyncClient, compression: Literal["zlib", "zstd", "lz4"]
+) -> None:
     """Keys, event times and properties of single messages and of lists, compressed."""
-    producer = await client.create_producer("flights", compression="zlib")
+    producer = await client.create_producer("flights", compression=compression)
     plain = producer.send_nowait(b"plain")
     await producer.send(b"full", key="k", event_time_ms=5, properties={"a": "b"})
     await plain
@@ -405,6 +411,41 @@ async def test_every_column_and_compression_round_trip(cluster: FakeCluster, cli
         (b"l1", b"x", None, {}),
         (b"l2", None, 7, {"p": "q"}),
     ]
+
+
+@pytest.mark.hazard("codec-taken-for-damage")
+@pytest.mark.parametrize(("compression", "module"), [("zstd", "zstandard"), ("lz4", "lz4.frame")])
+async def test_missing_library_of_a_compression_names_the_extra(
+    cluster: FakeCluster,
+    client: oncelog.AsyncClient,
+    compression: Literal["zstd", "lz4"],
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At a producer before it sends anything. At a reader and a consumer each time, also if they skip damage: nothing
+    is passed over or acknowledged, and with the library all messages are there."""
+    producer = await client.create_producer("flights")
+    await producer.send(b"plain")
+    packer = await client.create_producer("flights", compression=compression)
+    await packer.send(b"packed")
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    consumer = await client.subscribe("flights", subscription="s", start=oncelog.EARLIEST, on_corrupt="skip")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, module, None)  # as if it were not installed
+        said = rf"compression {compression} needs a library.*pip install 'oncelog\[{compression}\]'"
+        with pytest.raises(CompressionUnavailable, match=said) as raised:
+            await client.create_producer("flights", compression=compression)
+        assert raised.value.details["extra"] == compression
+        assert (await reader.read_next(timeout=DEADLINE_S)).value == b"plain"
+        assert (await consumer.receive(timeout=DEADLINE_S)).value == b"plain"
+        for _ in range(2):
+            with pytest.raises(CompressionUnavailable, match=said):
+                await reader.read_next(timeout=DEADLINE_S)
+            with pytest.raises(CompressionUnavailable, match=said):
+                await consumer.receive(timeout=DEADLINE_S)
+    assert (await reader.read_next(timeout=DEADLINE_S)).value == b"packed"
+    assert (await consumer.receive(timeout=DEADLINE_S)).value == b"packed"
+    assert reader.skipped.total == consumer.skipped.total == 0
 
 
 async def test_many_producers_share_one_stream(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

@@ -24,6 +24,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
     BindRequested,
+    DeadLetterRequested,
     EffectsAsked,
     RebindRequested,
     RewindRequested,
@@ -40,6 +41,8 @@ from oncelog.core.errors import (
 
 #: Ranges of consumed messages in one answer, and of one rewind.
 EFFECTS_RANGES_MAX = 10_000
+#: Characters of the reason of a dead letter.
+REASON_MAX = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +115,9 @@ class BoundEffects:
             complete=len(consumed) <= EFFECTS_RANGES_MAX,
         )
 
-    def refusal(self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested) -> OncelogError | None:
+    def refusal(
+        self, consumer: ConnectedConsumer, event: BindRequested | RewindRequested | DeadLetterRequested
+    ) -> OncelogError | None:
         """Why the request is void; None: it is not."""
         if not consumer.opening.store_id:
             return InvalidArgument("the consumer was attached without a store of effects", field="store_id")
@@ -122,6 +127,16 @@ class BoundEffects:
         if isinstance(event, BindRequested) and event.forgotten_below > self._context.state.mark_delete:
             message = f"messages from {self._context.state.mark_delete} on are not all acknowledged"
             return InvalidArgument(message, field="forgotten_below", limit=self._context.state.mark_delete)
+        if isinstance(event, DeadLetterRequested):
+            if not consumer.opening.dead_letter_topic:
+                message = "the consumer was attached without a dead-letter topic"
+                return InvalidArgument(message, field="dead_letter_topic")
+            if not 0 <= event.index < self._log.next_index:
+                message = f"the topic has messages up to {self._log.next_index - 1}, not {event.index}"
+                return InvalidArgument(message, field="index", limit=self._log.next_index - 1)
+            if len(event.reason) > REASON_MAX:
+                message = f"the reason has {len(event.reason)} characters"
+                return InvalidArgument(message, field="reason", limit=REASON_MAX)
         return refuse_epoch(self._context, event.seek_epoch) or refuse_generation(self._context, event.generation)
 
     def bind(self, consumer: ConnectedConsumer, event: BindRequested) -> None:

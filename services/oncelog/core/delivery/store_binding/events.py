@@ -50,6 +50,20 @@ class RebindRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterRequested:
+    """The store has given the message up: make one dead letter of it, however often this is asked for. reason: for the
+    letter, empty: none; a new owner does not know it. Answered when the log has the dead letter, or the message is
+    acknowledged."""
+
+    consumer: ConsumerNumber
+    request: int
+    seek_epoch: SeekEpoch
+    generation: Generation
+    index: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionEffects:
     """What the log has durably. store_id, effect: empty before the first BindRequested. redo_epoch: the seek_epoch of
     the newest seek whose effects are to be redone, redo_index: from where. consumed: ranges from the asked index on,
@@ -82,4 +96,4 @@ class AnswerEffects:
 
 
 #: Answered by AnswerAck; EffectsAsked by AnswerEffects.
-EffectsRequest = EffectsAsked | BindRequested | RewindRequested
+EffectsRequest = EffectsAsked | BindRequested | RewindRequested | DeadLetterRequested

@@ -10,7 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, Compression, encode_batch
+from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, encode_batch
+from oncelog.core.formats.compression import Compression
 from oncelog.core.ids import Generation, ProducerId, SequenceId, SessionNumber
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 

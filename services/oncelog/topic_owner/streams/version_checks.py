@@ -1,8 +1,8 @@
-"""Whether a topic may get its first subscription, or its first effects: all processes must know what its ack log then
-contains (hazard older-owner-and-ack-log)."""
+"""Whether a topic may get its first subscription, its first effects, or its first batch of a newer compression: all
+processes must know what its logs then contain (hazards older-owner-and-ack-log and older-owner-and-codecs)."""
 
 from oncelog.core.errors import ServiceUnavailable
-from oncelog.core.formats.topic_record import FORMAT_WITH_EFFECTS
+from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
@@ -24,6 +24,14 @@ async def until_effects_are_known(runner: TopicRunner) -> None:
     """Return once the topic has effects, or all registered processes know what they are. Raises the same."""
     if runner.core.ownership.record.format < FORMAT_WITH_EFFECTS:
         _refuse(runner, await runner.parts.ledgers.too_old_for_effects(), "store of effects", "effects")
+
+
+async def until_codecs_are_known(runner: TopicRunner) -> None:
+    """Return once the topic has batches compressed by Zstandard or LZ4, or all registered processes know them. Raises
+    the same."""
+    if runner.core.ownership.record.format < FORMAT_WITH_CODECS:
+        older = await runner.parts.ledgers.too_old_for_codecs()
+        _refuse(runner, older, "batch compressed by zstd or lz4", "these compressions")
 
 
 def _refuse(runner: TopicRunner, older: list[str], wanted: str, known: str) -> None:
