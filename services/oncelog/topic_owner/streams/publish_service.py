@@ -38,7 +38,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.streams.batch_checks import BatchChecks, Checked
 from oncelog.topic_owner.streams.client_stream import ClientStream
-from oncelog.topic_owner.streams.version_checks import until_codecs_are_known
+from oncelog.topic_owner.streams.version_checks import CodecCheck
 from oncelog.topic_owner.streams.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas, besides one message of the largest size.
@@ -71,6 +71,7 @@ class PublishService:
     ) -> None:
         self.topics = topics
         self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES))
+        self.codecs = CodecCheck()
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -239,7 +240,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                 continue
             if session.runner not in known:
                 try:
-                    await until_codecs_are_known(session.runner)
+                    await self._service.codecs.until_known(session.runner)
                     known[session.runner] = None
                 except Retriable as error:
                     known[session.runner] = error

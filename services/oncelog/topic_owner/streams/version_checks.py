@@ -1,12 +1,17 @@
 """Whether a topic may get its first subscription, its first effects, or its first batch of a newer compression: all
 processes must know what its logs then contain (hazards older-owner-and-ack-log and older-owner-and-codecs)."""
 
-from oncelog.core.errors import ServiceUnavailable
+import asyncio
+import time
+
+from oncelog.core.errors import ServiceUnavailable, StoreUnavailable
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
 NAMED_MAX = 5
+#: See CodecCheck.
+ASKED_EVERY_S = 1.0
 
 
 async def until_acks_are_known(runner: TopicRunner) -> None:
@@ -26,12 +31,32 @@ async def until_effects_are_known(runner: TopicRunner) -> None:
         _refuse(runner, await runner.parts.ledgers.too_old_for_effects(), "store of effects", "effects")
 
 
-async def until_codecs_are_known(runner: TopicRunner) -> None:
-    """Return once the topic has batches compressed by Zstandard or LZ4, or all registered processes know them. Raises
-    the same."""
-    if runner.core.ownership.record.format < FORMAT_WITH_CODECS:
-        older = await runner.parts.ledgers.too_old_for_codecs()
-        _refuse(runner, older, "batch compressed by zstd or lz4", "these compressions")
+class CodecCheck:
+    """For all producers of one process. During an upgrade each of them sends its refused batch again and again, so one
+    refusal counts for all that ask within ASKED_EVERY_S, and the registry is not read for each."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+        self._asked_s = 0.0
+        #: the older processes; empty: none, or not read yet
+        self._answer: list[str] | StoreUnavailable = []
+
+    async def until_known(self, runner: TopicRunner) -> None:
+        """Return once the topic has batches compressed by Zstandard or LZ4, or all registered processes know them.
+        Raises the same."""
+        if runner.core.ownership.record.format >= FORMAT_WITH_CODECS:
+            return
+        async with self._one_at_a_time:
+            if not self._answer or time.monotonic() - self._asked_s >= ASKED_EVERY_S:
+                try:
+                    self._answer = await runner.parts.ledgers.too_old_for_codecs()
+                except StoreUnavailable as error:
+                    self._answer = error
+                self._asked_s = time.monotonic()
+            answer = self._answer
+        if isinstance(answer, StoreUnavailable):
+            raise StoreUnavailable(answer.message) from answer
+        _refuse(runner, answer, "batch compressed by zstd or lz4", "these compressions")
 
 
 def _refuse(runner: TopicRunner, older: list[str], wanted: str, known: str) -> None:
