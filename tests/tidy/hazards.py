@@ -6,6 +6,7 @@ its rule.
 
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
+from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
 
 HAZARDS = {
     "stale-record-after-conflict": Hazard(
@@ -476,6 +477,7 @@ HAZARDS = {
         "older owners refuse.",
     ),
     **EFFECT_HAZARDS,
+    **OUTBOX_HAZARDS,
 }
 
 #: Hazards of these subjects are known, and belong to features that do not exist yet.

@@ -8,6 +8,7 @@ import sys
 import oncelog
 from oncelog.core import errors as defined
 from oncelog.core.effects import errors as of_effects
+from oncelog.core.outbox import errors as of_the_outbox
 
 
 def test_every_error_is_imported_from_the_public_module() -> None:
@@ -15,7 +16,7 @@ def test_every_error_is_imported_from_the_public_module() -> None:
     public = importlib.import_module("oncelog.errors")
     errors = {
         name: value
-        for module in (defined, of_effects)
+        for module in (defined, of_effects, of_the_outbox)
         for name, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, defined.OncelogError)
     }

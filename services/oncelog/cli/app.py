@@ -53,6 +53,11 @@ COMMANDS = {
         "Check a cluster: publish one message twice, read it back once.",
         _of("oncelog.cli.check.command", "check"),
     ),
+    "relay": LazyCommand(
+        "Send the rows of an outbox table, each once.",
+        _of("oncelog.cli.relay.app", "app"),
+        extras=("sql",),
+    ),
     "demo": LazyCommand(
         "Publish a file while processes are killed, and verify it.",
         _of("oncelog_lab.demo.command", "demo"),

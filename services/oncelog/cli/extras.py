@@ -24,8 +24,8 @@ LAB = "oncelog_lab"
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
-    "sql": ("sqlalchemy",),
     "pipeline": ("pyspark", "pyarrow", "pandas", "matplotlib"),
+    "sql": ("sqlalchemy",),
     LAB: (LAB, *_SERVICES),
 }
 

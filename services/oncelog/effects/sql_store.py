@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, Row, Update, func, insert, literal, select, text, update
+from sqlalchemy import Connection, Engine, Row, Update, func, insert, literal, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,6 +17,7 @@ from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransac
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
 from oncelog.effects.sql_schema import DIALECTS, prepare
+from oncelog.effects.sql_session import limit_stall
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import ClaimLost, SourceNames
 from oncelog.effects.transaction_guard import guarded
@@ -239,7 +240,7 @@ class SqlEffects(Generic[ConnectionT]):
         decide: Callable[[StoredPosition | None], StoredPosition],
     ) -> StoredPosition:
         effects = self.tables.effects
-        self._limit_stall(connection)
+        limit_stall(connection, self._stall_ms)
         row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
         self._check_store(connection)
         decided = decide(None if row is None else position_of(row))
@@ -282,25 +283,11 @@ class SqlEffects(Generic[ConnectionT]):
         )
 
         def step(connection: Connection) -> None:
-            self._limit_stall(connection)
+            limit_stall(connection, self._stall_ms)
             if connection.execute(statement).rowcount != 1:
                 raise ClaimLost
 
         return step
-
-    def _limit_stall(self, connection: Connection) -> None:
-        """A process that is stopped with the row locked must not block the next one for ever, and a commit that was
-        answered must be durable."""
-        if self._is_sqlite:
-            return
-        connection.execute(
-            text(
-                "SELECT set_config('idle_in_transaction_session_timeout', :stall, true), "
-                "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
-                "ELSE current_setting('synchronous_commit') END, true)"
-            ),
-            {"stall": str(self._stall_ms)},
-        )
 
     def _check(self, connection: Connection, source: Source, following: StoredPosition) -> None:
         """A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a

@@ -1,4 +1,4 @@
-"""Runs the programs of docs/recipes.md and docs/effects.md as a user does, and kills them."""
+"""Runs the programs of docs/recipes.md, docs/effects.md and docs/outbox.md as a user does, and kills them."""
 
 import os
 import random
@@ -18,6 +18,7 @@ from tests.tidy.documents import programs
 
 PAGE = "docs/recipes.md"
 EFFECTS_PAGE = "docs/effects.md"
+OUTBOX_PAGE = "docs/outbox.md"
 DEADLINE_S = 60.0
 KILLS = 3
 
@@ -30,7 +31,7 @@ class Programs:
         own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
         self.environment = environment() | own
         self._random = random.Random(str(directory.name))
-        for name, text in (programs(PAGE) | programs(EFFECTS_PAGE)).items():
+        for name, text in (programs(PAGE) | programs(EFFECTS_PAGE) | programs(OUTBOX_PAGE)).items():
             (directory / name).write_text(text)
 
     def command(self, name: str, *arguments: str) -> list[str]:

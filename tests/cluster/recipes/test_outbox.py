@@ -1,21 +1,38 @@
-"""The recipe "Outbox": what is committed is published once, although the relay is killed and doubled; a relay that goes
-on behind the highest id loses rows of the same transactions."""
+"""The programs of docs/outbox.md, and `oncelog relay`: what is committed is published once, whatever is killed,
+stopped, doubled or restored."""
 
+import json
 import random
+import shutil
+import signal
+import socket
+import sqlite3
+import sys
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from oncelog.runtime.orphan_guard import guarded
+from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.recipes.postgres_process import PostgresProcess
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, PAGE, Programs, Running, Watched, running
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
 from tests.cluster.until import until
-from tests.tidy.documents import fenced, text_of
 
 pytestmark = pytest.mark.asyncio
 
+ORDERS = 120
 WRITERS = 4
-TRANSACTIONS = 300
-#: Every transaction writes into both tables. The rows of this one stay, so it also has what must be published.
+TRANSACTIONS = 150
+BACKLOG = 10_000
+LEASE_S = 1
+RELAY = (sys.executable, "-m", "oncelog.cli", "relay")
+#: Every transaction of the writers writes into both tables. The rows of this one stay: it has what must be published.
 NAIVE = "create table naive_outbox (id bigserial primary key, value text not null)"
 
 
@@ -27,29 +44,102 @@ def server() -> Iterator[PostgresProcess]:
 
 @pytest.fixture
 def postgres(server: PostgresProcess) -> PostgresProcess:
-    """With the tables of the page, new for each test."""
-    (tables,) = fenced(text_of(PAGE), "sql")
     server.query("drop schema public cascade; create schema public")
-    server.query(tables)
-    server.query(NAIVE)
     return server
 
 
-class NaivePoller:
-    """What the page warns of: it asks for the rows behind the highest id that it has seen."""
+class Relays:
+    """`oncelog relay` of one database."""
 
-    def __init__(self, postgres: PostgresProcess) -> None:
-        self._postgres = postgres
-        self.seen: list[int] = []
+    def __init__(self, programs: Programs, url: str) -> None:
+        self._programs = programs
+        self.url = url.replace("postgresql:", "postgresql+psycopg:")
 
-    def poll(self) -> None:
-        last = max(self.seen, default=0)
-        self.seen += map(int, self._postgres.query(f"select id from naive_outbox where id > {last} order by id"))
+    def start(self, *options: str) -> Running:
+        return self.command("run", "--lease", f"{LEASE_S}s", *options)
+
+    def command(self, name: str, *options: str) -> Running:
+        return self._programs.start_command("relay", guarded([*RELAY, name, "--database", self.url, *options]))
+
+    async def status(self) -> dict[str, Any]:
+        log = self._programs.directory / "relay.log"
+        before = len(log.read_text()) if log.exists() else 0
+        await self.command("status", "-o", "json").ends()
+        return dict(json.loads(log.read_text()[before:].splitlines()[-1]))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def order(port: int, number: int) -> None:
+    """As a customer who repeats the request until it is answered."""
+
+    async def ordered() -> bool:
+        with suppress(httpx.TransportError):
+            async with httpx.AsyncClient(timeout=5) as http:
+                place = f"http://127.0.0.1:{port}/{uuid.UUID(int=number)}"
+                return (await http.put(place, json={"cents": number})).status_code == 204
+        return False
+
+    await until(ordered, DEADLINE_S, every_s=0.02, waiting_for=f"order {number}")
+
+
+async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, postgres: PostgresProcess) -> None:
+    """Shop, relay, invoicer and the topic's owner are killed again and again while customers order."""
+    postgres.query("create database billing")
+    shop_url = postgres.url.replace("postgresql:", "postgresql+psycopg:")
+    billing = postgres.url.removesuffix("/postgres") + "/billing"
+    port, relays, chance = free_port(), Relays(programs, postgres.url), random.Random(7)
+    starts: dict[str, Callable[[], Running]] = {
+        "shop": lambda: programs.start("shop.py", shop_url, str(port)),
+        "invoicer": lambda: programs.start("invoice.py", billing.replace("postgresql:", "postgresql+psycopg:")),
+        "relay": relays.start,
+        "standby": relays.start,
+    }
+    alive = {name: start() for name, start in starts.items()}
+    try:
+        for number in range(ORDERS):
+            await order(port, number)
+            if number % 15 == 10:
+                victim = chance.choice(sorted(starts)) if number > 60 else sorted(starts)[number // 15]
+                alive[victim].kill()
+                alive[victim] = starts[victim]()
+            if number in (40, 80):
+                await cluster.kill(await cluster.owner_of("shop-orders"))
+        wanted = [f"{ORDERS}|{sum(range(ORDERS))}"]
+        sums = "select count(*), sum(cents) from "
+        assert postgres.query(f"{sums} orders") == wanted
+
+        def invoiced() -> bool:
+            assert all(each.runs() for each in alive.values()), alive["relay"].log.read_text()[-3000:]
+            return _query(postgres, billing, f"{sums} invoices") == wanted
+
+        await until(invoiced, DEADLINE_S, every_s=0.2, waiting_for="all invoices")
+        assert _query(postgres, billing, "select count(distinct order_id) from invoices") == [str(ORDERS)]
+        assert postgres.query("select count(*) from oncelog_outbox") == ["0"]
+    finally:
+        for each in alive.values():
+            each.kill()
+    _query(postgres, postgres.url, "drop database billing with (force)")
+
+
+def _query(postgres: PostgresProcess, url: str, sql: str) -> list[str]:
+    known, postgres.url = postgres.url, url
+    try:
+        return postgres.query(sql)
+    finally:
+        postgres.url = known
 
 
 def insert(*values: str) -> str:
-    rows = ", ".join(f"('{value}')" for value in values)
-    return f"insert into outbox (value) values {rows}; insert into naive_outbox (value) values {rows};\n"
+    rows = ", ".join(f"('outbox-events', '{value}')" for value in values)
+    naive = ", ".join(f"('{value}')" for value in values)
+    return (
+        f"insert into oncelog_outbox (topic, value) values {rows}; insert into naive_outbox (value) values {naive};\n"
+    )
 
 
 def script(writer: int) -> str:
@@ -63,52 +153,93 @@ def script(writer: int) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.hazard("row-committed-behind-a-higher-number", "row-too-large-for-the-log")
 async def test_committed_rows_are_published_once(
     programs: Programs, watched: Callable[[str], Awaitable[Watched]], postgres: PostgresProcess
 ) -> None:
-    """In their order within a transaction and a session."""
+    """In their order within a transaction and a session, from a backlog on, while relays are killed, stopped for longer
+    than their lease, and wake up. A row that is too large stays, and says why."""
     topic = await watched("outbox-events")
-    writers = [postgres.begin_script(script(writer)) for writer in range(WRITERS)]
-    total = WRITERS * TRANSACTIONS  # about: some are rolled back, and most have more than one row
-    await programs.killed_often(lambda: programs.start("outbox_relay.py", postgres.url), lambda: topic.count, total)
-    async with (
-        running(programs.start("outbox_relay.py", postgres.url)) as first,
-        running(programs.start("outbox_relay.py", postgres.url)) as second,
-    ):
-        writers += [postgres.begin_script(script(writer)) for writer in range(WRITERS, 2 * WRITERS)]
-        await until(lambda: not all(map(Running.runs, [first, second])), DEADLINE_S, waiting_for="one of two to end")
-        fenced_one, other = (first, second) if second.runs() else (second, first)
-        assert "ProducerFenced" in await fenced_one.ends(1)
-        await other.reaches(lambda: not any(writer.poll() is None for writer in writers), "the end of the writers")
-        committed = postgres.query("select value from naive_outbox")
-        await other.reaches(lambda: topic.count >= len(committed), "every committed row")
+    relays = Relays(programs, postgres.url)
+    postgres.query(await programs.start_command("ddl", guarded([*RELAY, "ddl"])).ends())
+    postgres.query(NAIVE)
+    many = f"select 'outbox-events', convert_to('0 0 ' || n, 'UTF8') from generate_series(1, {BACKLOG}) n"
+    postgres.query(f"insert into oncelog_outbox (topic, value) {many}")
+    postgres.query(
+        "insert into oncelog_outbox (topic, value) values ('outbox-events', convert_to(repeat('x', 6000000), 'UTF8'))"
+    )
+    writers = [postgres.begin_script(script(writer)) for writer in range(1, WRITERS + 1)]
+    await programs.killed_often(relays.start, lambda: topic.count, BACKLOG)
+    async with running(relays.start()) as first, running(relays.start()) as second:
+        for each in (first, second, first):
+            each.process.send_signal(signal.SIGSTOP)
+            postgres.query(insert(mark := f"9 {topic.count} 0"))
+            await until(partial(_has, topic, mark), DEADLINE_S, waiting_for="the other relay")
+            each.process.send_signal(signal.SIGCONT)
+        await first.reaches(lambda: not any(writer.poll() is None for writer in writers), "the end of the writers")
+        committed = [f"0 0 {n}" for n in range(1, BACKLOG + 1)] + postgres.query("select value from naive_outbox")
+        await first.reaches(lambda: topic.count >= len(committed), "every committed row")
+        assert second.runs()
     assert [writer.returncode for writer in writers] == [0] * len(writers)
     published = [value.decode() for value in topic.values]
     assert sorted(published) == sorted(committed)
-    for writer in range(2 * WRITERS):
+    for writer in range(WRITERS + 1):
         own = [tuple(map(int, value.split()))[1:] for value in published if value.startswith(f"{writer} ")]
         assert own == sorted(own)
+    status = await relays.status()
+    assert (status["waiting"], status["refused"]) == (0, 1)
+    (refused,) = status["refused_rows"]
+    assert "6000000 bytes" in refused["reason"]
 
 
-async def test_row_that_is_committed_late_is_lost_by_its_id_only(
-    programs: Programs, watched: Callable[[str], Awaitable[Watched]], postgres: PostgresProcess
+@pytest.mark.hazard("numbers-given-twice-after-a-restore", "restored-row-sent-again")
+async def test_restored_database_ends_the_relay_until_it_is_told(
+    programs: Programs, watched: Callable[[str], Awaitable[Watched]]
 ) -> None:
-    """The picture of the page."""
-    topic = await watched("outbox-events")
-    naive = NaivePoller(postgres)
-    async with running(programs.start("outbox_relay.py", postgres.url)) as relay:
-        late = postgres.begin_session()
-        assert late.stdin is not None
-        assert late.stdout is not None
-        late.stdin.write(f"begin; {insert('late')} \\echo inserted\n")
-        late.stdin.flush()
-        assert late.stdout.readline() == "inserted\n"
-        postgres.query(insert("early"))
-        naive.poll()
-        await relay.reaches(lambda: topic.values[-1:] == [b"early"], "the row of the transaction that is over")
-        late.communicate("commit;\n")
-        assert late.returncode == 0
-        naive.poll()
-        await relay.reaches(lambda: topic.values[-2:] == [b"early", b"late"], "the row that was committed late")
-    assert postgres.query("select id, value from naive_outbox order by id") == ["1|late", "2|early"]
-    assert naive.seen == [2]
+    """Then rows that the log has are left out, others are sent, and lost ones are named."""
+    topic = await watched("outbox-restored")
+    database, backup = programs.directory / "shop.db", programs.directory / "backup.db"
+    relays = Relays(programs, f"sqlite:///{database}")
+
+    def rows(*values: str) -> None:
+        with closing(sqlite3.connect(database)) as connection, connection:
+            for value in values:
+                row = (uuid.uuid5(uuid.NAMESPACE_URL, value).hex, "outbox-restored", value)
+                connection.execute("insert into oncelog_outbox (event_id, topic, value) values (?, ?, ?)", row)
+
+    async with running(relays.start()) as relay:
+        await relay.reaches(lambda: _has_tables(database), "the tables")
+        rows("a", "b")
+        await relay.reaches(lambda: topic.has(2) and not _left(database), "the first rows")
+    rows("c", "d")
+    shutil.copy(database, backup)
+    rows("lost")
+    async with running(relays.start()) as relay:
+        await relay.reaches(lambda: topic.has(5) and not _left(database), "the rows behind the backup")
+    shutil.copy(backup, database)
+    rows("e")
+    ended = await relays.start().ends(1)
+    assert "OutboxRestored" in ended or "outbox_restored" in ended
+    assert "oncelog relay resume --after-restore" in ended
+    assert [value for value, _ in _left(database)] == ["c", "d", "e"]
+    told = await relays.command("resume", "--after-restore").ends()
+    assert f"the log has event {uuid.uuid5(uuid.NAMESPACE_URL, 'lost').hex}" in told
+    async with running(relays.start()) as relay:
+        await relay.reaches(lambda: topic.has(6), "the row that is new")
+        rows("f")
+        await relay.reaches(lambda: topic.has(7) and not _left(database), "a row behind it")
+    assert topic.values == [b"a", b"b", b"c", b"d", b"lost", b"e", b"f"]
+
+
+def _has(topic: Watched, mark: str) -> bool:
+    return mark.encode() in topic.values
+
+
+def _has_tables(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection:
+        return bool(connection.execute("select 1 from sqlite_master where name = 'oncelog_outbox_streams'").fetchone())
+
+
+def _left(path: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("select value, event_id from oncelog_outbox order by id").fetchall()

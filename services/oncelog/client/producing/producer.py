@@ -18,6 +18,7 @@ from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.routing import Routing
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
@@ -405,3 +406,8 @@ class AsyncProducer:
 
 def _of(column: Sequence[ItemT] | None, indexes: list[int]) -> list[ItemT] | None:
     return None if column is None else [column[index] for index in indexes]
+
+
+def topic_id_of(producer: AsyncProducer) -> TopicId:
+    """For Oncelog's own modules: the id of the topic or partition in which the producer is open."""
+    return producer._parts[0].driver.topic_partition.topic_id  # noqa: SLF001

@@ -1,0 +1,386 @@
+"""The relay of an outbox: from committed rows to messages, each once.
+
+    Connected -> claim -> for each stream with numbered rows: open, compare, send
+                   |
+                   +----> look at rows -> open and compare their streams -> number -> send -> confirm
+    Disconnected: everything that is known is void; each new connection begins at the claim
+
+    crash after      what the next relay finds
+    claim, open,     nothing has happened
+    compare, look
+    number           numbers are committed: it sends these rows
+    send             the log has messages above `confirmed`: the comparison finds them by number and event id
+    confirm          the rows are settled
+
+Rules
+- The claim is a lease: it decides who tries, never what is right. What is right is decided by the database, where each
+  write names the claim, and by the log, where opening a producer fences the former one.
+- What is numbered was committed before the look, in the order of the ids among what one look sees, so a row that is
+  committed late is not passed over (hazard row-committed-behind-a-higher-number).
+- Each connection to the database begins at the claim, and no stream gives numbers before it was compared: a restored
+  database is never met half way (hazard numbers-given-twice-after-a-restore). `streams` has the comparison.
+- Rows are confirmed by stream and number under the claim, never by their id (hazard row-id-given-anew).
+- Nothing is concluded from an answer of the log that a number was stored before: the stream is opened and compared
+  again (hazard duplicate-of-another-row).
+- A topic that cannot be used now is tried again later; other topics go on. What contradicts the log ends the relay.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from oncelog.core.errors import EffectsError, InvariantViolated, OncelogError
+from oncelog.core.outbox.events import (
+    Assigned,
+    ClaimOutbox,
+    ClaimRefused,
+    ClaimRenewed,
+    CloseStreams,
+    Connected,
+    CreateStream,
+    Disconnected,
+    FindPartitions,
+    LogRead,
+    LookAtRows,
+    NumberRows,
+    OpenStream,
+    OutboxClaimed,
+    PartitionsFound,
+    PruneRows,
+    ReadLog,
+    Refused,
+    RelayEffect,
+    RelayEvent,
+    RenewClaim,
+    RowsConfirmed,
+    RowsNumbered,
+    RowsPruned,
+    RowsSeen,
+    RowsSent,
+    StartTimer,
+    Stop,
+    StreamCreated,
+    StreamFailed,
+    StreamOpened,
+    TimerFired,
+    TimerKind,
+    TopicFailed,
+)
+from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row
+from oncelog.core.outbox.sending import SEND_ROWS_MAX, StreamStage, StreamState
+from oncelog.core.outbox.streams import check_end, check_found
+from oncelog.core.sdk.producer.routing import partition_of
+
+LOOK_ROWS_MAX = 1_000
+#: Topics that a look leaves out; with more, it waits until one of them goes on.
+EXCEPT_TOPICS_MAX = 500
+PRUNE_ROWS_MAX = 1_000
+#: Long enough for a slow database, short enough for a pause in which a machine has failed.
+LEASE_MS = 15_000
+CLAIM_MS = 1_000
+PRUNE_MS = 60_000
+RETRY_MS = 2_000
+#: So many renewals after which the numbers of partitions are looked up again.
+_PARTITIONS_RENEWALS = 12
+
+
+class OutboxRelay:
+    """poll_ms_min, poll_ms_max: how long an idle relay waits before it looks at the rows again. keeps: rows stay in
+    the table after they were stored, for a while. lease_ms: a relay that does not renew its claim for so long may be
+    replaced."""
+
+    def __init__(
+        self,
+        *,
+        poll_ms_min: int = 50,
+        poll_ms_max: int = 1_000,
+        keeps: bool = False,
+        lease_ms: int = LEASE_MS,
+        send_rows_max: int = SEND_ROWS_MAX,
+    ) -> None:
+        self.send_rows_max = send_rows_max
+        self.renew_ms = lease_ms // 3
+        self.poll_ms_min = poll_ms_min
+        self.poll_ms_max = poll_ms_max
+        self.keeps = keeps
+        #: of the connection; empty: there is none
+        self.claim = ""
+        #: whether the claim was granted
+        self.active = False
+        self.stopped = False
+        #: {topic or partition: its stream}
+        self.streams: dict[str, StreamState] = {}
+        #: {topic: its number of partitions}; -1: asked
+        self._partitions: dict[str, int] = {}
+        #: topics as the rows have them, which the next look leaves out: they can take no row now
+        self._held: dict[str, None] = {}
+        #: {topic or partition: why it cannot be used now}; all are tried again at the same time
+        self.troubles: dict[str, str] = {}
+        self._looking = False
+        #: a topic that the look under way leaves out can take rows again
+        self._look_again = False
+        #: rows of the NumberRows under way, of each stream
+        self._numbering: dict[str, list[NumberedRow]] = {}
+        self._poll_ms = poll_ms_min
+        self._renewals = 0
+        self._handlers: dict[type[RelayEvent], Callable[..., list[RelayEffect]]] = {
+            ClaimRefused: lambda _: [StartTimer(self.claim, TimerKind.CLAIM, CLAIM_MS)],
+            OutboxClaimed: self._claimed,
+            ClaimRenewed: self._renewed,
+            PartitionsFound: self._partitions_found,
+            StreamOpened: self._opened,
+            StreamFailed: self._stream_failed,
+            TopicFailed: self._topic_failed,
+            StreamCreated: self._created,
+            LogRead: self._log_read,
+            RowsSeen: self._rows_seen,
+            RowsNumbered: self._rows_numbered,
+            RowsSent: self._rows_sent,
+            RowsConfirmed: self._rows_confirmed,
+            RowsPruned: self._rows_pruned,
+            TimerFired: self._timer_fired,
+        }
+
+    def handle(self, event: RelayEvent) -> list[RelayEffect]:
+        if self.stopped:
+            return []
+        if isinstance(event, Connected):
+            return self._connected(event)
+        if not self.claim or event.claim != self.claim:
+            return []
+        if isinstance(event, Disconnected):
+            return self._forget()
+        try:
+            return self._handlers[type(event)](event)
+        except EffectsError as error:
+            self.stopped = True
+            return [CloseStreams(), Stop(error)]
+
+    # --- connection and claim -----------------------------------------------------------------------------------------
+
+    def _connected(self, event: Connected) -> list[RelayEffect]:
+        effects = self._forget()
+        self.claim = event.claim
+        return [*effects, ClaimOutbox(self.claim)]
+
+    def _forget(self) -> list[RelayEffect]:
+        known, self.claim, self.active = self.claim, "", False
+        self.streams.clear()
+        self._partitions.clear()
+        self._held.clear()
+        self.troubles.clear()
+        self._numbering.clear()
+        self._looking = False
+        return [CloseStreams()] if known else []
+
+    def _claimed(self, event: OutboxClaimed) -> list[RelayEffect]:
+        self.active, self._poll_ms = True, self.poll_ms_min
+        effects: list[RelayEffect] = [StartTimer(self.claim, TimerKind.RENEW, self.renew_ms)]
+        if self.keeps:
+            effects.append(PruneRows(self.claim, PRUNE_ROWS_MAX))
+        for stream in event.streams:
+            state = StreamState(
+                stream.topic, stream, event.numbered.get(stream.number, ()), rows_max=self.send_rows_max
+            )
+            self.streams[stream.topic] = state
+            if state.numbered or stream.next_number > stream.confirmed + 1:
+                effects += self._open(state)
+        return [*effects, *self._look()]
+
+    def _renewed(self, _: ClaimRenewed) -> list[RelayEffect]:
+        self._renewals += 1
+        if self._renewals % _PARTITIONS_RENEWALS == 0:
+            self._partitions.clear()
+        fenced = [state for state in self.streams.values() if state.stage is StreamStage.FENCED]
+        return [effect for state in fenced for effect in self._open(state)]
+
+    def _timer_fired(self, event: TimerFired) -> list[RelayEffect]:
+        match event.kind:
+            case TimerKind.CLAIM:
+                return [ClaimOutbox(self.claim)]
+            case TimerKind.RENEW:
+                return [RenewClaim(self.claim), StartTimer(self.claim, TimerKind.RENEW, self.renew_ms)]
+            case TimerKind.PRUNE:
+                return [PruneRows(self.claim, PRUNE_ROWS_MAX)]
+            case TimerKind.POLL:
+                return self._look()
+            case TimerKind.RETRY:
+                self.troubles.clear()
+                failed = [state for state in self.streams.values() if state.stage is StreamStage.FAILED]
+                return [*(effect for state in failed for effect in self._open(state)), *self._release()]
+
+    def _rows_pruned(self, event: RowsPruned) -> list[RelayEffect]:
+        if event.count >= PRUNE_ROWS_MAX:
+            return [PruneRows(self.claim, PRUNE_ROWS_MAX)]
+        return [StartTimer(self.claim, TimerKind.PRUNE, PRUNE_MS)]
+
+    # --- open and compare ---------------------------------------------------------------------------------------------
+
+    def _open(self, state: StreamState) -> list[RelayEffect]:
+        state.close(StreamStage.OPENING)
+        return [OpenStream(self.claim, state.topic)]
+
+    def _opened(self, event: StreamOpened) -> list[RelayEffect]:
+        state = self.streams[event.topic]
+        if state.stage is not StreamStage.OPENING:
+            return []
+        state.opened_at, state.value_bytes_max = event.last, event.value_bytes_max
+        if state.stream is None:
+            return [CreateStream(self.claim, event.topic, event.topic_id)]
+        return self._compare(state, event.topic_id)
+
+    def _created(self, event: StreamCreated) -> list[RelayEffect]:
+        state = self.streams[event.stream.topic]
+        state.stream = event.stream
+        if state.stage is not StreamStage.OPENING:
+            return []
+        return self._compare(state, event.stream.topic_id)
+
+    def _compare(self, state: StreamState, topic_id: str) -> list[RelayEffect]:
+        """Raises what contradicts the log."""
+        stream = state.stream
+        assert stream is not None
+        unconfirmed = [row for row in state.numbered if row.number > stream.confirmed]
+        check_end(stream, unconfirmed, topic_id, state.opened_at, stored=state.stored)
+        if state.opened_at == stream.confirmed:
+            return self._go_on(state, stream.confirmed, "")
+        state.stage = StreamStage.READING
+        return [ReadLog(self.claim, state.topic, stream.confirmed_message, state.opened_at)]
+
+    def _log_read(self, event: LogRead) -> list[RelayEffect]:
+        state = self.streams[event.topic]
+        if state.stage is not StreamStage.READING:
+            return []
+        stream, last = state.stream, state.opened_at
+        assert stream is not None
+        check_found(stream, tuple(state.numbered), event.found, last)
+        message_id = next((each.message_id for each in event.found if each.number == last), "")
+        return self._go_on(state, last, message_id)
+
+    def _go_on(self, state: StreamState, stored: int, message_id: str) -> list[RelayEffect]:
+        state.ready(stored, message_id)
+        return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]
+
+    def _stream_failed(self, event: StreamFailed) -> list[RelayEffect]:
+        state = self.streams[event.topic]
+        if state.stage in (StreamStage.FAILED, StreamStage.FENCED):
+            return []
+        if event.fenced:
+            state.close(StreamStage.FENCED)
+            return [RenewClaim(self.claim)]
+        state.close(StreamStage.FAILED)
+        self._partitions.pop(event.topic, None)  # it may have got partitions
+        return self._retry(event.topic, event.error)
+
+    def _topic_failed(self, event: TopicFailed) -> list[RelayEffect]:
+        self._partitions.pop(event.topic, None)
+        return self._retry(event.topic, event.error)
+
+    def _retry(self, topic: str, error: OncelogError) -> list[RelayEffect]:
+        """Everything that has failed is tried again at once."""
+        known = bool(self.troubles)
+        self.troubles[topic] = str(error)
+        return [] if known else [StartTimer(self.claim, TimerKind.RETRY, RETRY_MS)]
+
+    # --- look and number ----------------------------------------------------------------------------------------------
+
+    def _release(self) -> list[RelayEffect]:
+        """Topics that could take no rows may be able to, now."""
+        self._held.clear()
+        self._look_again = True
+        return self._look()
+
+    def _look(self) -> list[RelayEffect]:
+        if self._looking or not self.active or len(self._held) > EXCEPT_TOPICS_MAX:
+            return []
+        self._looking, self._look_again = True, False
+        return [LookAtRows(self.claim, LOOK_ROWS_MAX, tuple(self._held))]
+
+    def _rows_seen(self, event: RowsSeen) -> list[RelayEffect]:
+        effects: list[RelayEffect] = []
+        assigned: list[Assigned] = []
+        refused: list[Refused] = []
+        for row in event.rows:
+            place = self._place_of(row, effects)
+            if place is None:
+                self._held[row.topic] = None
+            elif isinstance(place, str):
+                refused.append(Refused(row.id, place))
+            else:
+                state, size_bytes = place
+                assert state.stream is not None
+                rows = self._numbering.setdefault(state.topic, [])
+                number = (rows[-1].number if rows else state.stream.next_number - 1) + 1
+                rows.append(NumberedRow(number, row.event_id, size_bytes))
+                assigned.append(Assigned(row.id, state.stream.number, number))
+        if assigned or refused:
+            return [*effects, NumberRows(self.claim, tuple(assigned), tuple(refused))]
+        self._looking = False
+        if event.rows or self._look_again:
+            return [*effects, *self._look()]  # without the topics that are held
+        effects.append(StartTimer(self.claim, TimerKind.POLL, self._poll_ms))
+        self._poll_ms = min(2 * self._poll_ms, self.poll_ms_max)
+        return effects
+
+    def _place_of(self, row: RowHead, effects: list[RelayEffect]) -> tuple[StreamState, int] | str | None:
+        """The stream of the row, and its bytes; or why it can never be sent. None: it waits, like all later rows of its
+        topic that this look has seen."""
+        checked = check_row(row)
+        if isinstance(checked, str):
+            return checked
+        if row.topic in self._held:
+            return None
+        topic = checked.topic
+        if topic.partition is None:
+            count = self._partitions.get(str(topic))
+            if count is None:
+                if str(topic) not in self.troubles:
+                    self._partitions[str(topic)] = -1
+                    effects.append(FindPartitions(self.claim, str(topic)))
+                return None
+            if count < 0:
+                return None
+            if count:
+                topic = replace(topic, partition=partition_of(checked.hashed, count))
+        state = self.streams.get(str(topic))
+        if state is None:
+            state = self.streams[str(topic)] = StreamState(str(topic), None, rows_max=self.send_rows_max)
+        if state.stage is StreamStage.CLOSED:
+            effects += self._open(state)
+        if state.stage is not StreamStage.READY or state.full:
+            return None
+        if row.size_bytes > state.value_bytes_max:
+            return f"the value has {row.size_bytes} bytes, the limit of the topic is {state.value_bytes_max}"
+        return state, checked.size_bytes
+
+    def _rows_numbered(self, event: RowsNumbered) -> list[RelayEffect]:
+        numbering, self._numbering = self._numbering, {}
+        self._looking = False
+        effects: list[RelayEffect] = []
+        if event.written:
+            self._poll_ms = self.poll_ms_min
+            for topic, rows in numbering.items():
+                state = self.streams[topic]
+                state.number(rows)
+                effects += state.to_send(self.claim)
+        return [*effects, *self._look()]
+
+    def _partitions_found(self, event: PartitionsFound) -> list[RelayEffect]:
+        self._partitions[event.topic] = event.count
+        return self._release()
+
+    # --- send and confirm ---------------------------------------------------------------------------------------------
+
+    def _rows_sent(self, event: RowsSent) -> list[RelayEffect]:
+        state = self.streams[event.topic]
+        if state.stage is not StreamStage.READY:
+            return []
+        if event.foreign:
+            return self._open(state)
+        if not state.answered(event.last, event.message_id):
+            raise InvariantViolated(f"rows of {event.topic} up to {event.last} were answered out of order")
+        return [*state.to_confirm(self.claim), *state.to_send(self.claim)]
+
+    def _rows_confirmed(self, event: RowsConfirmed) -> list[RelayEffect]:
+        state = self.streams[event.topic]
+        state.confirmed()
+        return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]

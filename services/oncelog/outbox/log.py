@@ -1,0 +1,115 @@
+"""The log as the relay sees it: producers of its streams, and what these have stored."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.network.backoff import persist
+from oncelog.client.producing.producer import AsyncProducer, topic_id_of
+from oncelog.core.errors import InvalidArgument, ProducerFenced, TopicNotFound
+from oncelog.core.formats.message_id import EARLIEST, MessageId
+from oncelog.core.names import RELAY, parse_topic
+from oncelog.core.outbox.rows import EVENT_ID, sent_properties
+from oncelog.core.outbox.streams import LogMessage
+from oncelog.outbox.database import OutboxRow
+
+#: Batches of rows that are under way, over all streams.
+SENDS_MAX = 64
+READ_TIMEOUT_S = 60.0
+
+
+class Opened(NamedTuple):
+    topic_id: str
+    last: int
+    value_bytes_max: int
+
+
+class Sent(NamedTuple):
+    """message_id: of the last message. foreign: a number was stored before, and not by this producer."""
+
+    message_id: str
+    foreign: bool
+
+
+class RelayLog:
+    """outbox_id, table: whose rows these are; they make the names of the producers."""
+
+    def __init__(self, client: AsyncClient, outbox_id: str, table: str) -> None:
+        self.producer_name = f"{RELAY}{outbox_id}/{table}"
+        self._client = client
+        self._producers: dict[str, AsyncProducer] = {}
+        self._room = asyncio.Semaphore(SENDS_MAX)
+
+    async def partitions(self, topic: str) -> int:
+        """0: the topic has no partitions, or is missing."""
+        network, name = network_of(self._client), parse_topic(topic)
+        try:
+            return await persist(
+                lambda _: network.lookup.partitions(name), timeout_ms=30_000, what=f"the partitions of {topic}"
+            )
+        except TopicNotFound:
+            return 0
+
+    async def open(self, topic: str) -> Opened:
+        """topic: without partitions, or one partition. Fences every other producer of the stream."""
+        await self.close(topic)
+        producer = await self._client.create_producer(
+            topic, producer_name=self.producer_name, sequence_mode="contiguous", on_content_differs="accept"
+        )
+        self._producers[topic] = producer
+        if not producer.deduplication:
+            await self.close(topic)
+            raise InvalidArgument(
+                f"deduplication is off for {topic}, and its topic owner is of an older version, which would store rows "
+                "twice: upgrade the cluster, or switch deduplication on",
+                field="topic",
+            )
+        return Opened(topic_id_of(producer), producer.last_sequence_id, producer.message_bytes_max)
+
+    async def send(self, topic: str, rows: Sequence[OutboxRow]) -> Sent:
+        producer = self._producers.get(topic)
+        if producer is None:
+            raise ProducerFenced(f"the producer of {topic} is closed")
+        async with self._room:
+            result = await producer.send_many(
+                [row.value for row in rows],
+                sequence_ids=range(rows[0].number, rows[-1].number + 1),
+                keys=[row.key for row in rows],
+                event_times_ms=[row.event_time_ms for row in rows],
+                properties=[sent_properties(row.properties, row.event_id) for row in rows],
+            )
+        message_id = result.message_ids[-1]
+        foreign = message_id is None or result.duplicates > sum(map(len, result.resent_ranges))
+        return Sent("" if message_id is None else str(message_id), foreign)
+
+    async def stored(self, topic: str, after: str, last: int) -> AsyncIterator[Sequence[LogMessage]]:
+        """The messages of the stream behind message `after` (empty: from the first one that is kept) up to number
+        `last`, or to the end of the topic."""
+        end = await self._client.last_message_id(topic)
+        if end is None:
+            return
+        start = MessageId.parse(after) if after else EARLIEST
+        async with await self._client.create_reader(topic, start=start) as reader:
+            while (batch := await reader.batch_up_to(end, timeout=READ_TIMEOUT_S)) is not None:
+                if batch.producer_name != self.producer_name:
+                    continue
+                properties, ids = batch.properties, batch.sequence_ids
+                yield [
+                    LogMessage(
+                        ids[i], "" if properties is None else properties[i].get(EVENT_ID, ""), str(batch.message_id(i))
+                    )
+                    for i in range(len(batch))
+                    if ids[i] <= last
+                ]
+                if ids[-1] >= last:
+                    return
+
+    async def close(self, topic: str) -> None:
+        producer = self._producers.pop(topic, None)
+        if producer is not None:
+            await producer.close(flush=False)
+
+    async def close_all(self) -> None:
+        for topic in list(self._producers):
+            await self.close(topic)

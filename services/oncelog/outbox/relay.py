@@ -1,0 +1,256 @@
+"""`oncelog relay`: performs what `core.outbox.relay` decides.
+
+Each connection to the database is a session with a claim of its own. Every effect is a task of the session; when the
+session ends, its tasks are cancelled and its producers are closed, and what they had under way is compared later.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncelog.client.client import AsyncClient
+from oncelog.core.errors import EffectsError, InvalidArgument, OncelogError, ProducerFenced, StoreUnavailable
+from oncelog.core.outbox.events import (
+    ClaimOutbox,
+    ClaimRefused,
+    ClaimRenewed,
+    CloseStreams,
+    ConfirmRows,
+    Connected,
+    CreateStream,
+    Disconnected,
+    FindPartitions,
+    LogRead,
+    LookAtRows,
+    NumberRows,
+    OpenStream,
+    OutboxClaimed,
+    PartitionsFound,
+    PruneRows,
+    ReadLog,
+    RelayEffect,
+    RelayEvent,
+    RenewClaim,
+    RowsConfirmed,
+    RowsNumbered,
+    RowsPruned,
+    RowsSeen,
+    RowsSent,
+    SendRows,
+    StartTimer,
+    Stop,
+    StreamCreated,
+    StreamFailed,
+    StreamOpened,
+    TimerFired,
+    TimerKind,
+    TopicFailed,
+)
+from oncelog.core.outbox.relay import OutboxRelay
+from oncelog.core.outbox.streams import LogMessage
+from oncelog.outbox.database import Backlog, ClaimLost, OutboxDatabase
+from oncelog.outbox.log import RelayLog
+from oncelog.runtime.backoff import Backoff
+from oncelog.runtime.exception_groups import leaves_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RelayCounts:
+    """Since the start of the process. backlog: of the last renewal."""
+
+    sent: int = 0
+    refused: int = 0
+    claims: int = 0
+    stored_before: int = 0
+    backlog: Backlog = field(default_factory=lambda: Backlog(0, 0.0, 0))
+
+
+class _SessionEnded(Exception):
+    """The connection is of no use any more."""
+
+
+class RelayProcess:
+    """One relay. Standby relays are the same; they wait for the claim."""
+
+    def __init__(self, client: AsyncClient, database: OutboxDatabase, core: OutboxRelay) -> None:
+        self.core = core
+        self.counts = RelayCounts()
+        self.trouble = ""
+        self._client = client
+        self._database = database
+        self._log: RelayLog | None = None
+        self._events: asyncio.Queue[RelayEvent] = asyncio.Queue()
+        self._timers: dict[TimerKind, asyncio.TimerHandle] = {}
+        self._performers: dict[type[Any], Callable[[Any], Awaitable[RelayEvent]]] = {
+            ClaimOutbox: self._claim,
+            RenewClaim: self._renew,
+            FindPartitions: self._find_partitions,
+            OpenStream: self._open,
+            CreateStream: self._create_stream,
+            ReadLog: self._read_log,
+            LookAtRows: self._look,
+            NumberRows: self._number,
+            SendRows: self._send,
+            ConfirmRows: self._confirm,
+            PruneRows: self._prune,
+        }
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises what contradicts the log, and what makes the database useless."""
+        backoff = Backoff(forget_after_s=10)
+        try:
+            while True:
+                try:
+                    await self._session()
+                except (_SessionEnded, StoreUnavailable) as error:
+                    self.trouble = str(error)
+                    logger.warning("the relay begins again at the claim: %s", self.trouble)
+                await backoff.pause()
+        finally:
+            await self._database.close()
+
+    async def _session(self) -> None:
+        """One connection. Raises _SessionEnded, StoreUnavailable, and what ends the relay."""
+        claim = uuid.uuid4().hex
+        try:
+            await self._database.connect()
+            self._log = RelayLog(self._client, self._database.outbox_id, self._database.tables.name)
+            self._events = asyncio.Queue()
+            self._events.put_nowait(Connected(claim))
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    event = await self._events.get()
+                    for effect in self.core.handle(event):
+                        self._begin(tasks, effect)
+        except BaseExceptionGroup as errors:
+            raise min(leaves_of(errors), key=lambda error: isinstance(error, _SessionEnded)) from None
+        finally:
+            await asyncio.shield(self._end(claim))
+
+    async def _end(self, claim: str) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.core.handle(Disconnected(claim))
+        if self._log is not None:
+            await self._log.close_all()
+        try:
+            await self._database.release(claim)
+        except StoreUnavailable:
+            pass  # the lease runs out
+        await self._database.disconnect()
+
+    def _begin(self, tasks: asyncio.TaskGroup, effect: RelayEffect) -> None:
+        """Raises the error that ends the relay."""
+        match effect:
+            case StartTimer():
+                self._start_timer(effect)
+            case Stop():
+                raise effect.error
+            case CloseStreams():
+                pass  # the end of the session closes them
+            case _:
+                tasks.create_task(self._perform(effect))
+
+    async def _perform(self, effect: RelayEffect) -> None:
+        try:
+            event = await self._performers[type(effect)](effect)
+        except ClaimLost:
+            raise _SessionEnded("another relay has the claim") from None
+        self._events.put_nowait(event)
+
+    def _start_timer(self, effect: StartTimer) -> None:
+        former = self._timers.pop(effect.kind, None)
+        if former is not None:
+            former.cancel()
+        fired = TimerFired(effect.claim, effect.kind)
+        loop = asyncio.get_running_loop()
+        self._timers[effect.kind] = loop.call_later(effect.after_ms / 1000, self._events.put_nowait, fired)
+
+    # --- database -----------------------------------------------------------------------------------------------------
+
+    async def _claim(self, effect: ClaimOutbox) -> RelayEvent:
+        found = await self._database.claim(effect.claim)
+        if found is None:
+            return ClaimRefused(effect.claim)
+        self.counts.claims += 1
+        self.trouble = ""
+        logger.info("claimed the outbox %s in %s", self._database.tables.name, self._database.place)
+        return OutboxClaimed(effect.claim, *found)
+
+    async def _renew(self, effect: RenewClaim) -> RelayEvent:
+        self.counts.backlog = await self._database.renew(effect.claim)
+        return ClaimRenewed(effect.claim)
+
+    async def _create_stream(self, effect: CreateStream) -> RelayEvent:
+        stream = await self._database.create_stream(effect.claim, effect.topic, effect.topic_id)
+        return StreamCreated(effect.claim, stream)
+
+    async def _look(self, effect: LookAtRows) -> RelayEvent:
+        return RowsSeen(effect.claim, await self._database.look(effect.count, effect.except_topics))
+
+    async def _number(self, effect: NumberRows) -> RelayEvent:
+        written = await self._database.number(effect.claim, effect.assigned, effect.refused)
+        if written:
+            self.counts.refused += len(effect.refused)
+            for refused in effect.refused:
+                logger.error("row %d of the outbox can never be sent: %s", refused.row, refused.reason)
+        return RowsNumbered(effect.claim, written)
+
+    async def _confirm(self, effect: ConfirmRows) -> RelayEvent:
+        await self._database.confirm(effect.claim, effect.stream, effect.up_to, effect.message_id)
+        return RowsConfirmed(effect.claim, effect.topic)
+
+    async def _prune(self, effect: PruneRows) -> RelayEvent:
+        return RowsPruned(effect.claim, await self._database.prune(effect.claim, effect.count))
+
+    # --- log ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _open_log(self) -> RelayLog:
+        assert self._log is not None
+        return self._log
+
+    async def _find_partitions(self, effect: FindPartitions) -> RelayEvent:
+        try:
+            return PartitionsFound(effect.claim, effect.topic, await self._open_log.partitions(effect.topic))
+        except OncelogError as error:
+            logger.warning("topic %s cannot be looked up now: %s", effect.topic, error)
+            return TopicFailed(effect.claim, effect.topic, error)
+
+    async def _open(self, effect: OpenStream) -> RelayEvent:
+        try:
+            return StreamOpened(effect.claim, effect.topic, *await self._open_log.open(effect.topic))
+        except OncelogError as error:
+            return self._failed(effect.claim, effect.topic, error)
+
+    async def _read_log(self, effect: ReadLog) -> RelayEvent:
+        found: list[LogMessage] = []
+        try:
+            async for messages in self._open_log.stored(effect.topic, effect.after, effect.last):
+                found += messages
+        except OncelogError as error:
+            return self._failed(effect.claim, effect.topic, error)
+        self.counts.stored_before += len(found)
+        return LogRead(effect.claim, effect.topic, tuple(found))
+
+    async def _send(self, effect: SendRows) -> RelayEvent:
+        rows = await self._database.load(effect.stream, effect.first, effect.last)
+        try:
+            sent = await self._open_log.send(effect.topic, rows)
+        except OncelogError as error:
+            return self._failed(effect.claim, effect.topic, error)
+        self.counts.sent += len(rows)
+        return RowsSent(effect.claim, effect.topic, effect.last, sent.message_id, sent.foreign)
+
+    def _failed(self, claim: str, topic: str, error: OncelogError) -> RelayEvent:
+        if isinstance(error, EffectsError | InvalidArgument):
+            logger.error("topic %s cannot be used: %s", topic, error)
+        else:
+            logger.warning("topic %s cannot be used now: %s", topic, error)
+        return StreamFailed(claim, topic, error, fenced=isinstance(error, ProducerFenced))

@@ -1,0 +1,41 @@
+"""The hazards of an outbox and its relay: a part of `hazards`."""
+
+from tests.tidy.hazard import Hazard
+
+OUTBOX_HAZARDS = {
+    "row-committed-behind-a-higher-number": Hazard(
+        "Row 1 of an outbox is inserted, row 2 is inserted and committed, and a relay sends row 2. Row 1 is committed. "
+        "The relay goes on behind row 2, and never sends row 1.",
+        "A relay gives numbers of its own to rows that are committed.",
+    ),
+    "numbers-given-twice-after-a-restore": Hazard(
+        "The database of an outbox is restored. The relay gives numbers to new rows that the log has already; their "
+        "messages count as duplicates, and the rows are deleted.",
+        "With each connection to the database, a stream is compared with the log before it gives numbers.",
+    ),
+    "log-read-before-the-producer-is-opened": Hazard(
+        "A relay reads what the log has, and opens its producer. What the former relay had under way was stored "
+        "between the two.",
+        "The producer is opened first, which fences the former one.",
+    ),
+    "row-id-given-anew": Hazard(
+        "A row is stored, and the database is restored before the relay deletes it by its id. Another row has the id "
+        "since, and is deleted unsent.",
+        "Rows are deleted by stream and number, under the claim.",
+    ),
+    "restored-row-sent-again": Hazard(
+        "After a restore the counter of numbers is raised behind the log's. Rows that were sent in the lost time have "
+        "no number in the database, and are sent again.",
+        "What the log has is recognized by event id, whatever number the row has.",
+    ),
+    "duplicate-of-another-row": Hazard(
+        "Two databases of one outbox, as after a split brain, give the same number to different rows. One row is "
+        "stored, the other one counts as a duplicate and is deleted.",
+        "A number counts as stored only if the message under it has the event id of the row.",
+    ),
+    "row-too-large-for-the-log": Hazard(
+        "A row is larger than a message may be, or its topic has an invalid name. Its number can never be stored, and "
+        "all rows behind it wait.",
+        "Such a row gets a reason instead of a number.",
+    ),
+}
