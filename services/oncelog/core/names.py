@@ -177,3 +177,15 @@ def _split(text: str, *, field: str) -> list[str]:
 def _shown(text: str) -> str:
     """The name for an error message: escaped and shortened."""
     return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
+
+
+def dead_letter_topic(topic: TopicName, subscription: str, named: str) -> TopicName:
+    """The dead-letter topic of a subscription to `topic`. named: by its consumers; empty: they name none. A consumer
+    who names it must be allowed to produce to it.
+
+    The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument.
+    """
+    name = parse_topic(named or f"{topic.namespace_name}/{topic.local}-{subscription}-DLQ")
+    if name == topic:
+        raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
+    return name

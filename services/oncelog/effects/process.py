@@ -13,12 +13,14 @@ from oncelog.client.consuming.subscribing import first_indexes
 from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.start_position import Place
 from oncelog.client.values.arguments import choice, integer
+from oncelog.client.values.corruption import OnCorrupt
 from oncelog.client.values.messages import Message
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST
-from oncelog.core.names import TopicName, check_part, parse_topic
-from oncelog.effects.consumer import EffectsConsumer
-from oncelog.effects.source import EffectsSource, SourceStatus
+from oncelog.core.names import TopicName, check_part, dead_letter_topic, parse_topic
+from oncelog.effects.consumer import EffectsConsumer, Subscribing
+from oncelog.effects.source import EffectsSource, Limits
+from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import EffectsStore, StoreInCluster
 from oncelog.effects.topic_store import Outputs
 from oncelog.runtime.credentials import Token
@@ -26,9 +28,15 @@ from oncelog.runtime.exception_groups import leaves_of
 
 ConnectionT = TypeVar("ConnectionT")
 BATCH_MAX = 10_000
+BATCH_BYTES = 4 << 20
+BATCH_BYTES_MAX = 1 << 30
+ATTEMPTS_MAX = 1_000_000
+CONCURRENCY_MAX = 1_000
 _LOCAL_URL = "oncelog://127.0.0.1:6650"
 OrderedTypeName = Literal["exclusive", "failover"]
+OnCorruptName = Literal["raise", "skip"]
 _TYPES: dict[str, OrderedTypeName] = {"exclusive": "exclusive", "failover": "failover"}
+_ON_CORRUPT = {each.value: each for each in OnCorrupt}
 
 
 class Process(Generic[ConnectionT]):
@@ -50,6 +58,11 @@ class Process(Generic[ConnectionT]):
         type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
         start: Place = EARLIEST,
         batch: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        concurrency: int = 1,
+        max_attempts: int | None = None,
+        dead_letter_topic: str | None = None,
+        on_corrupt: OnCorruptName = "raise",
     ) -> None:
         """See `process`."""
         self.function = function
@@ -58,14 +71,24 @@ class Process(Generic[ConnectionT]):
         self.subscription = check_part(subscription, field="subscription")
         self.effect = check_part(subscription if effect is None else effect, field="effect")
         self.statuses: dict[str, SourceStatus] = {}
-        self._type = choice("type", _TYPES, type)
+        self._how = Subscribing(
+            self.subscription, self.effect, choice("type", _TYPES, type),
+            _checked_dead_letters(self.topic, self.subscription, dead_letter_topic, max_attempts),
+            choice("on_corrupt", _ON_CORRUPT, on_corrupt),
+        )  # fmt: skip
         self._start = start
-        self._batch = 1 if batch is None else integer("batch", batch, 1, BATCH_MAX)
-        self._takes_batches = batch is not None
-        self._effects = effects
+        default = 1
         if isinstance(effects, StoreInCluster):
             effects.check_source(self.topic, self.effect)
-            self._batch = effects.batch if batch is None else self._batch
+            default = effects.batch
+        self._limits = Limits(
+            default if batch is None else integer("batch", batch, 1, BATCH_MAX),
+            integer("batch_bytes", batch_bytes, 1, BATCH_BYTES_MAX),
+            None if max_attempts is None else integer("max_attempts", max_attempts, 1, ATTEMPTS_MAX),
+            asyncio.Semaphore(integer("concurrency", concurrency, 1, CONCURRENCY_MAX)),
+        )
+        self._takes_batches = batch is not None
+        self._effects = effects
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -114,15 +137,14 @@ class Process(Generic[ConnectionT]):
     def _source(
         self, client: AsyncClient, store: EffectsStore[ConnectionT], topic: TopicName, first_index: int
     ) -> EffectsSource[ConnectionT]:
-        async def attach(store_id: str) -> EffectsConsumer:
+        async def attach(store_id: str, dead_letters: bool) -> EffectsConsumer:
             return await EffectsConsumer.attach(
-                client, topic, first_index, subscription=self.subscription, type_=self._type, store_id=store_id,
-                effect=self.effect,
-            )  # fmt: skip
+                client, topic, first_index, self._how, store_id, dead_letters=dead_letters
+            )
 
         source = EffectsSource(
-            client, attach, store, self._call, topic=str(topic), subscription=self.subscription,
-            effect=self.effect, batch=self._batch,
+            client, attach, store, self._call, self._limits, topic=str(topic), subscription=self.subscription,
+            effect=self.effect,
         )  # fmt: skip
         self.statuses[str(topic)] = source.status
         return source
@@ -131,6 +153,15 @@ class Process(Generic[ConnectionT]):
         if isinstance(connection, Outputs):
             return connection.of(self.function, messages)
         return self.function(messages if self._takes_batches else messages[0], connection)
+
+
+def _checked_dead_letters(topic: TopicName, subscription: str, named: str | None, max_attempts: int | None) -> str:
+    """The full name, or empty. Raises InvalidArgument."""
+    if named is None:
+        return ""
+    if max_attempts is None:
+        raise InvalidArgument("dead_letter_topic needs max_attempts: 1 or more", field="dead_letter_topic")
+    return str(dead_letter_topic(topic, subscription, named))
 
 
 def process(
@@ -142,6 +173,11 @@ def process(
     type: OrderedTypeName = "failover",  # noqa: A002  # the name that users know from subscribe
     start: Place = EARLIEST,
     batch: int | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    concurrency: int = 1,
+    max_attempts: int | None = None,
+    dead_letter_topic: str | None = None,
+    on_corrupt: OnCorruptName = "raise",
 ) -> Callable[[Callable[..., Awaitable[None] | None]], Process[ConnectionT]]:
     """Make a function whose writes to one store happen once for each message.
 
@@ -164,6 +200,13 @@ def process(
         start: where the subscription begins if it is created now.
         batch: messages in one transaction, 1 to 10,000. After an error they run one by one. With TopicEffects: messages
             whose outputs are under way at once, 1,000 if it is not given.
+        batch_bytes: bytes of the values in one transaction; a larger message is alone.
+        concurrency: how many partitions run the function at the same time.
+        max_attempts: after so many runs of the function that raised, a message is given up: it goes to the dead-letter
+            topic and has no effect. So does a message in whose work so many processes ended, and one more. None: it is
+            tried for ever, and nothing behind it in its partition is processed.
+        dead_letter_topic: None: a name derived from topic and subscription. Only with max_attempts.
+        on_corrupt: "raise": a message that cannot be read ends the process with an error. "skip": it has no effect.
 
     Raises InvalidName, InvalidArgument.
     """
@@ -171,7 +214,8 @@ def process(
     def made(function: Callable[..., Awaitable[None] | None]) -> Process[ConnectionT]:
         return Process(
             function, topic, subscription=subscription, effects=effects, effect=effect, type=type, start=start,
-            batch=batch,
+            batch=batch, batch_bytes=batch_bytes, concurrency=concurrency, max_attempts=max_attempts,
+            dead_letter_topic=dead_letter_topic, on_corrupt=on_corrupt,
         )  # fmt: skip
 
     return made
@@ -206,7 +250,13 @@ async def _run_until_signal(processes: Sequence[Process[Any]], url: str, token: 
     def end() -> None:
         nonlocal ended_by_signal
         ended_by_signal = True
+        forget()  # a second signal ends the process at once
         task.cancel()
+
+    def forget() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):
+                loop.remove_signal_handler(number)
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -218,6 +268,4 @@ async def _run_until_signal(processes: Sequence[Process[Any]], url: str, token: 
         if not ended_by_signal:
             raise
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):
-                loop.remove_signal_handler(number)
+        forget()

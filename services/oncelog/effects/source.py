@@ -4,37 +4,27 @@
         anything unknown, or a timer -> claim again
         the store went back behind what this consumer has applied -> attach again
 
-`core.effects.ordered` has the rules and decides; here they are carried out in their order.
+`core.effects.ordered` and `core.effects.giving_up` have the rules and decide; here, and in `claiming` for what comes
+before the first batch, they are carried out in their order.
 """
 
 import asyncio
 import logging
-import uuid
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
-from oncelog.core.delivery.store_binding.events import SubscriptionEffects
-from oncelog.core.effects.errors import StoreDiverged
-from oncelog.core.effects.ordered import (
-    Outranked,
-    Received,
-    Source,
-    Step,
-    StoredPosition,
-    claimed,
-    lost,
-    next_step,
-    outranked_by,
-    passes_gap,
-    went_back,
-)
-from oncelog.core.errors import OncelogError, StoreUnavailable
-from oncelog.core.formats.message_id import Index
-from oncelog.core.ids import SeekEpoch
+from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up
+from oncelog.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
+from oncelog.core.errors import EffectsError, OncelogError
+from oncelog.effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
 from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.function_run import FunctionFailedError, is_retriable, noted, to_its_end
+from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import ClaimLost, EffectsStore, SourceNames
 
 logger = logging.getLogger(__name__)
@@ -42,6 +32,8 @@ logger = logging.getLogger(__name__)
 ConnectionT = TypeVar("ConnectionT")
 #: Called with the messages of one transaction.
 Function = Callable[[Sequence[Message], ConnectionT], Awaitable[None] | None]
+#: Opens a consumer for this store id; with a dead-letter topic, or without.
+Attach = Callable[[str, bool], Awaitable[EffectsConsumer]]
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 60.0
 #: The position in the store is the truth, so acknowledgements may be late; each costs an entry of the ack log.
@@ -50,32 +42,18 @@ ACK_MESSAGES = 10_000
 #: An idle consumer compares again: an acknowledgement that was under way at the first time may have landed since
 #: (hazard verified-before-a-late-ack).
 VERIFY_EVERY_S = 30.0
+#: How often the end of the topic is asked for, for reports.
+LAG_EVERY_S = 10.0
 
 
-@dataclass(slots=True)
-class SourceStatus:
-    """position: -1 before the first claim. trouble: why nothing takes effect now; empty: nothing is known."""
+class Limits(NamedTuple):
+    """messages, bytes: of one transaction; a message that is larger is alone. attempts: before a message is given up;
+    None: it is not. turns: shared by the sources that do not work at the same time."""
 
-    topic: str
-    active: bool = False
-    position: int = -1
-    applied: int = 0
-    filtered: int = 0
-    rewound: int = 0
-    claims: int = 0
-    trouble: str = ""
-
-
-class _ClaimAgain(Exception):
-    """What is known of log and store is void."""
-
-
-class _AttachAgain(Exception):
-    """What this consumer has received is of no use: the owner is to deliver everything that is not acknowledged."""
-
-
-class _FunctionFailedError(Exception):
-    """The application's function raised."""
+    messages: int
+    bytes: int
+    attempts: int | None
+    turns: AbstractAsyncContextManager[None]
 
 
 class EffectsSource(Generic[ConnectionT]):
@@ -84,33 +62,37 @@ class EffectsSource(Generic[ConnectionT]):
     def __init__(
         self,
         client: AsyncClient,
-        attach: Callable[[str], Awaitable[EffectsConsumer]],
+        attach: Attach,
         store: EffectsStore[ConnectionT],
         function: Function[ConnectionT],
+        limits: Limits,
         *,
         topic: str,
         subscription: str,
         effect: str,
-        batch: int,
     ) -> None:
-        """attach: opens a consumer for this store id."""
-        self.status = SourceStatus(topic)
-        self._client = client
+        self.status = SourceStatus(topic, effect)
         self._attach = attach
         self._store = store
         self._function = function
-        self._batch = batch
+        self._limits = limits
         self._effect = effect
-        self._names = SourceNames(topic, subscription, network_of(client).lookup.cluster_id)
+        self._topic = topic
+        names = SourceNames(topic, subscription, network_of(client).lookup.cluster_id)
+        self._claiming = Claiming(client, store, effect, names)
         self._consumer: EffectsConsumer | None = None
-        #: of the newest claim, and of what was applied since; None: nothing was claimed by this attachment
-        self._stored: StoredPosition | None = None
-        #: that the newest claim knows
-        self._seek_epoch = SeekEpoch(0)
+        #: whether the consumer needs a dead-letter topic
+        self._dead_letters = limits.attempts is not None
+        #: the newest claim, with what was applied since; None: nothing was claimed by this attachment
+        self._claim: Claim | None = None
         #: received and not applied
         self._waiting: list[Message] = []
-        #: the last message that is in the store and not acknowledged, how many there are, and since when
-        self._unacked: Message | None = None
+        self._care = Care(limits.messages, limits.attempts)
+        #: the message whose function has failed, and how often; why it is given up
+        self._failed: tuple[int, int] = (-1, 0)
+        self._reason = ""
+        #: below which everything is in the store and not all is acknowledged, of how many messages, and since when
+        self._unacked: int | None = None
         self._unacked_count = 0
         self._acked_at = 0.0
 
@@ -119,6 +101,11 @@ class EffectsSource(Generic[ConnectionT]):
         assert self._consumer is not None
         return self._consumer
 
+    @property
+    def _claimed(self) -> Claim:
+        assert self._claim is not None
+        return self._claim
+
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -126,39 +113,62 @@ class EffectsSource(Generic[ConnectionT]):
         pause_s = PAUSE_S_MIN
         try:
             while True:
-                applied = self.status.applied
+                position = self.status.position
                 try:
                     await self._begin()
                     await self._work()
-                except (_ClaimAgain, ClaimLost):
-                    continue
-                except _AttachAgain:
+                except (ClaimAgain, ClaimLost) as error:
+                    if isinstance(error, Rewound):
+                        self.status.rewound += error.messages
+                        self._forget()
+                except AttachAgain:
                     await self._detach()
-                except (OncelogError, _FunctionFailedError) as error:
-                    failed = error.__cause__ if isinstance(error, _FunctionFailedError) else error
+                except (OncelogError, FunctionFailedError) as error:
+                    failed = error.__cause__ if isinstance(error, FunctionFailedError) else error
+                    self._refused(error)
                     if isinstance(error, OncelogError) and not error.retriable:
                         raise
-                    pause_s = PAUSE_S_MIN if self.status.applied > applied else min(2 * pause_s, PAUSE_S_MAX)
+                    pause_s = PAUSE_S_MIN if self.status.position > position else min(2 * pause_s, PAUSE_S_MAX)
                     self._report(failed, pause_s)
                     await asyncio.sleep(pause_s)
         finally:
             await self._detach()
 
+    def _refused(self, error: Exception) -> None:
+        if isinstance(error, OncelogError):
+            refusals, name = self.status.refusals, type(error).__name__
+            refusals[name] = refusals.get(name, 0) + 1
+
     def _report(self, error: BaseException | None, pause_s: float) -> None:
         self.status.trouble = f"{type(error).__name__}: {error}"
         logger.warning(
             "%s of %s stands at index %d and is tried again in %.1f s: %s",
-            self._effect, self._names.topic, self.status.position, pause_s, self.status.trouble,
+            self._effect, self._topic, self.status.position, pause_s, self.status.trouble,
         )  # fmt: skip
 
     async def _begin(self) -> None:
         store_id = await self._store.store_id()
         if self._consumer is None or self._consumer.failure is not None:
-            self._consumer, self._stored = await self._attach(store_id), None
+            self._consumer, self._claim = await self._attach(store_id, self._dead_letters), None
+            self._care.attached()
         self.status.active = False
         await self._attached.until_active()
         self.status.active = True
-        await self._claim(store_id)
+        await self._claim_store(store_id)
+
+    async def _claim_store(self, store_id: str) -> None:
+        consumer, before = self._attached, self._claim
+        self._acknowledge(consumer)
+        await consumer.all_settled()
+        claim = await self._claiming.claim(consumer, store_id)
+        stored = claim.stored
+        self.status.claims += 1
+        self.status.position = stored.position
+        if went_back(None if before is None else before.stored, stored):
+            raise AttachAgain
+        self._claim = claim
+        if stored.pending_dead is not None:
+            await self._settle(stored.pending_dead)
 
     async def _detach(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -170,108 +180,63 @@ class EffectsSource(Generic[ConnectionT]):
         self._forget()
 
     def _forget(self) -> None:
-        self._stored = None
+        self._claim = None
         self._waiting.clear()
 
-    # --- claim and compare --------------------------------------------------------------------------------------------
-
-    async def _claim(self, store_id: str) -> None:
-        consumer, before = self._attached, self._stored
-        self._acknowledge(consumer)
-        await consumer.all_settled()
-        effects = await consumer.driver.ask_effects(0)
-        nonce = uuid.uuid4().hex
-        source = Source(
-            self._effect, consumer.driver.topic_partition.topic_id, consumer.driver.topic_partition.partition
-        )
-        try:
-            stored = await self._store.claim(
-                source, self._names, lambda found: claimed(found, effects, store_id, nonce)
-            )
-        except Outranked as error:
-            raise outranked_by(error.stored, await consumer.driver.ask_effects(0)) from None
-        self.status.claims += 1
-        self.status.position = stored.position
-        if not effects.store_id:
-            await consumer.driver.bind_effects(effects.seek_epoch, effects.generation)
-        await self._compare(consumer, stored, effects)
-        if went_back(before, stored):
-            raise _AttachAgain
-        self._source, self._stored, self._seek_epoch = source, stored, effects.seek_epoch
-
-    async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
-        if not effects.complete:
-            # The claim keeps every other consumer from applying: what the log has now is in the store, or lost.
-            effects = await consumer.driver.ask_effects(stored.position)
-        missing = lost(stored, effects)
-        if missing:
-            count = sum(last - first + 1 for first, last in missing)
-            logger.warning(
-                "%s: the store has lost the effects of %d messages of %s from index %d on; they are delivered again",
-                self._effect, count, self._names.topic, missing[0].first,
-            )  # fmt: skip
-            await consumer.driver.rewind(effects.seek_epoch, effects.generation, missing)
-            self.status.rewound += count
-            self._forget()
-            raise _ClaimAgain
-        if stored.last_message and stored.position > effects.first_index:
-            await self._check_last(stored)
-
-    async def _check_last(self, stored: StoredPosition) -> None:
-        """The message below the position is the one whose effect is in the store."""
-        async with await self._client.create_reader(self._names.topic, start=Index(stored.position - 1)) as reader:
-            message = await anext(reader)
-        if message.index == stored.position - 1 and str(message.message_id) != stored.last_message:
-            raise StoreDiverged(
-                f"the store has the effect of message {stored.last_message} below index {stored.position}, and "
-                f"{self._names.topic} has message {message.message_id} there: the log or the store was restored from a "
-                "backup of another time. Restore both to one time; or say below which index the store has the effects "
-                "of the log's messages, with `oncelog effects adopt --position`"
-            )
-
-    # --- applying -----------------------------------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        verify_at = loop.time() + VERIFY_EVERY_S
+        verify_at, lag_at = loop.time() + VERIFY_EVERY_S, loop.time()
         while True:
             await self._receive(verify_at)
-            if self._waiting:
-                await self._apply(_consecutive(self._waiting[: self._batch]))
+            if await self._pass_unread():
+                pass
+            elif self._waiting:
+                await self._handle(self._next_batch())
             elif loop.time() >= verify_at:
-                raise _ClaimAgain
+                raise ClaimAgain
             if self._unacked is None:
                 self._acked_at = loop.time()
             elif loop.time() - self._acked_at >= ACK_EVERY_S or self._unacked_count >= ACK_MESSAGES:
                 self._acked_at = loop.time()
                 self._acknowledge(self._attached)
+            if loop.time() >= lag_at:
+                lag_at = loop.time() + LAG_EVERY_S
+                position = self._claimed.stored.position
+                self.status.next_index = (await self._attached.driver.ask_effects(position)).next_index
 
     async def _receive(self, until: float) -> None:
-        """Wait for messages. Raises _ClaimAgain under another grant, or after a seek."""
-        if not self._waiting:
+        """Wait for messages. Raises ClaimAgain under another grant, or after a seek."""
+        if not self._waiting and not self._attached.unread:
             if self._unacked is not None:
                 until = min(until, self._acked_at + ACK_EVERY_S)
+            count = self._care.taken_at_once(self._claimed.stored.position)
             try:
                 async with asyncio.timeout_at(until):
-                    self._waiting = list(await self._attached.receive_batch(self._batch))
+                    self._waiting = list(await self._attached.receive_batch(count))
             except TimeoutError:
                 pass
-        stored = self._stored
-        assert stored is not None
-        match next_step(self._first(), stored, self._seek_epoch, self._attached.driver.generation):
+            for message in self._waiting[-1:]:
+                self._care.received(message.delivery_count, self._claimed.stored.position)
+                self.status.next_index = max(self.status.next_index, message.index + 1)
+        stored, seek_epoch = self._claimed.stored, self._claimed.seek_epoch
+        match next_step(self._first(), stored, seek_epoch, self._attached.driver.generation):
             case Step.DROP:
                 self._waiting = [each for each in self._waiting if not self._is_void(each)]
-                raise _ClaimAgain
+                raise ClaimAgain
             case Step.CLAIM:
-                raise _ClaimAgain
+                raise ClaimAgain
             case Step.ACKNOWLEDGE:
                 known = [message for message in self._waiting if message.index < stored.position]
                 self.status.filtered += len(known)
-                self._unacked, self._waiting = known[-1], self._waiting[len(known) :]
-                if self._waiting and self._waiting[0].index > stored.position:
+                self._waiting = self._waiting[len(known) :]
+                self._unack(known[-1].index + 1, len(known))
+                if self._waiting and self._waiting[0].index > stored.position and not self._unread_before_waiting():
                     await self._check_gap(self._waiting[0].index)
             case Step.CHECK_GAP:
-                await self._check_gap(self._waiting[0].index)
+                if not self._unread_before_waiting():
+                    await self._check_gap(self._waiting[0].index)
             case Step.APPLY:
                 pass
 
@@ -284,7 +249,11 @@ class EffectsSource(Generic[ConnectionT]):
     def _is_void(self, message: Message) -> bool:
         delivery = message.delivery
         is_void = self._attached.driver.is_void(delivery.seek_epoch, delivery.generation)
-        return is_void or delivery.seek_epoch < self._seek_epoch
+        return is_void or delivery.seek_epoch < self._claimed.seek_epoch
+
+    def _unread_before_waiting(self) -> bool:
+        unread = self._attached.unread
+        return bool(unread) and (not self._waiting or unread[0].first < self._waiting[0].index)
 
     async def _check_gap(self, index: int) -> None:
         """Of the messages between the position and the next one (hazard gap-passed-over)."""
@@ -292,41 +261,139 @@ class EffectsSource(Generic[ConnectionT]):
         self._acknowledge(consumer)
         await consumer.all_settled()
         if not passes_gap(index, await consumer.driver.ask_effects(index)):
-            raise _AttachAgain
+            raise AttachAgain
 
-    async def _apply(self, messages: Sequence[Message]) -> None:
-        """Raises ClaimLost, StoreUnavailable; _FunctionFailedError, after the messages were tried one by one."""
-        assert self._stored is not None
-        last = messages[-1]
-        following = replace(self._stored, position=last.index + 1, last_message=str(last.message_id))
+    def _next_batch(self) -> Sequence[Message]:
+        """Consecutive messages within the limits; at least one."""
+        waiting, limits = self._waiting, self._limits
+        size = len(waiting[0].value)
+        for number in range(1, min(len(waiting), limits.messages)):
+            size += len(waiting[number].value)
+            if size > limits.bytes or waiting[number].index != waiting[number - 1].index + 1:
+                return waiting[:number]
+        return waiting[: limits.messages]
+
+    # --- applying -----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, messages: Sequence[Message]) -> None:
+        """Apply, or give up. Raises ClaimLost, the errors of the store; FunctionFailedError, after the messages were
+        tried one by one."""
+        first, limit = messages[0], self._limits.attempts
+        # A store without a position does not tell what took effect in a process that ended from what killed it.
+        delivery_count = 1 if self._claimed.stored.keeps is Keeps.NOTHING else first.delivery_count
+        if gives_up(delivery_count, self._failures(first), limit):
+            count = attempts(delivery_count, self._failures(first))
+            await self._give_up(first, f"its function began {count} times in processes that ended")
+            return
+        if self._care.is_needed(self._claimed.stored.position):
+            # Answered behind the report that the message was begun: the process may be killed by it.
+            await self._attached.driver.ask_effects(first.index)
+        failed: list[Exception] = []
         try:
-            await self._store.apply(
-                self._source, self._stored, following, lambda connection: self._function(messages, connection)
-            )
-        except (StoreUnavailable, ClaimLost, OncelogError):
-            raise
+            await self._apply(messages, failed)
         except Exception as error:
+            if error not in failed or isinstance(error, EffectsError) or is_retriable(error):
+                raise
             if len(messages) > 1:
                 for message in messages:
-                    await self._apply([message])
+                    await self._handle([message])
                 return
-            error.add_note(f"while message {last.message_id} of {self._names.topic} (index {last.index}) took effect")
-            raise _FunctionFailedError from error
-        self._stored, self.status.position, self.status.trouble = following, following.position, ""
-        self.status.applied += len(messages)
-        self._waiting = self._waiting[len(messages) :]
-        self._unacked, self._unacked_count = last, self._unacked_count + len(messages)
+            self._failed = first.index, self._failures(first) + 1
+            self.status.stuck = first.index
+            error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
+            if gives_up(delivery_count, self._failures(first), limit):
+                await self._give_up(first, f"{type(error).__name__}: {error}")
+                return
+            raise FunctionFailedError from error
+
+    def _failures(self, message: Message) -> int:
+        index, count = self._failed
+        return count if index == message.index else 0
+
+    async def _apply(self, messages: Sequence[Message], failed: list[Exception]) -> None:
+        """failed: gets what the function raises."""
+        claim, last, status = self._claimed, messages[-1], self.status
+        following = replace(claim.stored, position=last.index + 1, last_message=str(last.message_id))
+
+        def run(connection: ConnectionT) -> Awaitable[None] | None:
+            status.attempts += 1
+            status.began_at = time.time()
+            return noted(lambda: self._function(messages, connection), failed)
+
+        async with self._limits.turns:
+            began = time.monotonic()
+            try:
+                cancelled = await to_its_end(self._store.apply(claim.source, claim.stored, following, run))
+            finally:
+                status.began_at = 0.0
+        status.transactions += 1
+        status.transaction_s += time.monotonic() - began
+        status.applied += len(messages)
+        status.applied_at = time.time()
+        self._passed(following, len(messages), last)
+        self._unack(last.index + 1, len(messages))
+        if cancelled is not None:
+            raise cancelled
+
+    def _passed(self, following: StoredPosition, count: int, last: Message | None) -> None:
+        """The store has this row. count: of the waiting messages, those below its position."""
+        self._claim = self._claimed._replace(stored=following)
+        self._waiting = self._waiting[count:]
+        status = self.status
+        status.position, status.trouble, status.stuck = following.position, "", None
+        if last is not None:
+            status.applied_publish_ms = last.publish_time_ms
+
+    # --- giving up ----------------------------------------------------------------------------------------------------
+
+    async def _give_up(self, message: Message, reason: str) -> None:
+        """The store decides first (hazard dead-letter-beside-the-store)."""
+        claim = self._claimed
+        logger.error(
+            "%s gives up message %s of %s (index %d): %s",
+            self._effect, message.message_id, self._topic, message.index, reason,
+        )  # fmt: skip
+        following = given_up(claim.stored, message.index, str(message.message_id))
+        self._reason = reason
+        await self._store.apply(claim.source, claim.stored, following, None)
+        self._passed(following, 1, message)
+        self.status.dead_letters += 1
+        await self._settle(message.index)
+
+    async def _settle(self, index: int) -> None:
+        """Have the dead letter made that the store owes."""
+        self._dead_letters = True
+        reason = self._reason or "the process that gave it up has ended"
+        self.status.trouble = f"message {index} was given up, and waits until its dead letter is stored"
+        self._claim = await self._claiming.settle(self._attached, self._claimed, reason)
+        self._reason = self.status.trouble = ""
+        self._unack(index + 1, 1)
+
+    async def _pass_unread(self) -> bool:
+        """Messages that cannot be read: the position passes them in the store, and then they are acknowledged. An
+        acknowledgement alone would count as an effect that the store has lost (hazard corrupt-message-rewound)."""
+        if not self._unread_before_waiting():
+            return False
+        claim, (first, last) = self._claimed, self._attached.unread[0]
+        if last >= claim.stored.position:
+            if first > claim.stored.position:
+                await self._check_gap(first)
+            following = replace(claim.stored, position=last + 1, last_message="")
+            await self._store.apply(claim.source, claim.stored, following, None)
+            self.status.skipped += last - max(first, claim.stored.position) + 1
+            self._passed(following, 0, None)
+        del self._attached.unread[0]
+        self._unack(last + 1, 1)
+        return True
+
+    # --- acknowledging ------------------------------------------------------------------------------------------------
+
+    def _unack(self, below: int, count: int) -> None:
+        """Everything below this index is in the store."""
+        self._unacked, self._unacked_count = below, self._unacked_count + count
 
     def _acknowledge(self, consumer: EffectsConsumer) -> None:
         """Not waited for: what is not acknowledged is delivered again and filtered."""
-        if self._unacked is not None:
-            consumer.ack_below(self._unacked)
-            self._unacked, self._unacked_count = None, 0
-
-
-def _consecutive(messages: Sequence[Message]) -> Sequence[Message]:
-    """Those before the first gap; at least one."""
-    for number in range(1, len(messages)):
-        if messages[number].index != messages[number - 1].index + 1:
-            return messages[:number]
-    return messages
+        if self._unacked is not None and self._claim is not None:
+            consumer.ack_below(self._claim.seek_epoch, self._claim.generation, self._unacked)
+        self._unacked, self._unacked_count = None, 0

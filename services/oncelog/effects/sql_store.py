@@ -3,7 +3,7 @@
 import asyncio
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from inspect import isawaitable
@@ -164,7 +164,7 @@ class SqlEffects(Generic[ConnectionT]):
             try:
                 self._begun(step)(connection)
                 with _functions_errors(), guarded(connection):
-                    run(connection)
+                    _check_not_async(run(connection))
                 self._check(connection, source, following)
                 connection.commit()
             except BaseException:
@@ -337,6 +337,14 @@ def _abandon(connection: Connection) -> None:
             dbapi.rollback()
     except Exception:  # noqa: BLE001  # of the driver: the connection is of no use, so the server rolls back
         connection.invalidate()
+
+
+def _check_not_async(result: object) -> None:
+    """Nobody would run the coroutine, and the position would pass a message without an effect."""
+    if isawaitable(result):
+        if isinstance(result, Coroutine):
+            result.close()
+        raise EffectMisuse("the function is async, and the engine is not: use create_async_engine, or a plain function")
 
 
 @contextmanager

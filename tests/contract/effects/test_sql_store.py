@@ -115,6 +115,20 @@ async def test_statements_that_end_a_transaction(statement: str, ends: bool) -> 
     assert ends_transaction(statement) is ends
 
 
+@pytest.mark.hazard("half-an-effect")
+async def test_async_function_of_a_synchronous_engine_is_refused(on_sqlite: Database) -> None:
+    """Its coroutine would never run, and the position would pass the message."""
+    effects = on_sqlite.effects()
+    await claimed(effects)
+
+    async def insert(connection: Any) -> None:
+        raise AssertionError("never runs")
+
+    with pytest.raises(EffectMisuse, match="create_async_engine"):
+        await effects.apply(SOURCE, at(0), at(1), insert)
+    assert await stored(effects) == at(0)
+
+
 @pytest.mark.hazard("swallowed-error-committed")
 async def test_function_that_swallows_an_error_of_the_database_commits_nothing(database: Database) -> None:
     """PostgreSQL answers such a COMMIT with ROLLBACK, and drivers raise nothing; SQLite undoes the statement alone."""

@@ -2,18 +2,12 @@
 
 import pytest
 
-from oncelog.core.acks.changes import SubscriptionType
-from oncelog.core.delivery.dead_letters import dead_letter_topic
-from oncelog.core.delivery.events import ConsumerOpening
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.names import parse_topic
+from oncelog.core.names import dead_letter_topic, parse_topic
 
 
 def topic_of(topic: str, dead_letters: str = "") -> str:
-    opening = ConsumerOpening(
-        1, "billing", SubscriptionType.SHARED, "c", bytes(16), 0, max_deliveries=2, dead_letter_topic=dead_letters
-    )
-    return str(dead_letter_topic(parse_topic(topic), opening))
+    return str(dead_letter_topic(parse_topic(topic), "billing", dead_letters))
 
 
 def test_default_is_in_the_namespace_of_the_topic() -> None:

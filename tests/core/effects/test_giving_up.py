@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.effects.giving_up import given_up, gives_up, settled, taken_at_once
+from oncelog.core.effects.giving_up import Care, given_up, gives_up, settled
 from oncelog.core.effects.ordered import Rank, StoredPosition, claimed
 from oncelog.core.ids import SeekEpoch
 from tests.core.effects.test_ordered import LOG, ROW, STORE
@@ -23,20 +23,33 @@ def test_without_a_limit_nothing_is_given_up() -> None:
 
 
 @pytest.mark.hazard("given-up-beside-a-poison")
+@pytest.mark.parametrize("learned", [True, False], ids=["in time", "too late"])
 @pytest.mark.parametrize("attempts_max", [1, 2, 5])
-def test_only_the_message_that_kills_its_process_is_given_up(attempts_max: int) -> None:
-    """As the log counts: what a process has received and not acknowledged was begun, whether it ran or not."""
-    counts, ran = [1] * 100, 0
-    for _ in range(attempts_max + 1):
-        taken = [0]
-        if taken_at_once(counts[0], 50, attempts_max) > 1:
-            taken = list(range(50))
-        assert not gives_up(counts[0], 0, attempts_max)
-        ran += 1
-        for index in taken:
-            counts[index] += 1
-    given_up_messages = [index for index, count in enumerate(counts) if gives_up(count, 0, attempts_max)]
-    assert (given_up_messages, ran) == ([0], attempts_max + 1)
+def test_only_the_message_that_kills_its_process_is_given_up(attempts_max: int, *, learned: bool) -> None:
+    """As the log counts: what a process has received and not acknowledged was begun, whether it ran or not. Of a
+    process that was killed before the log has learned what it began, the lowest message counts. Nothing is
+    acknowledged."""
+    killer, counts, position, processes = 30, [1] * 100, 0, 0
+    while position < len(counts):
+        processes += 1
+        assert processes <= attempts_max + 3, "it kills processes for ever"
+        care, begun, killed, received = Care(50, attempts_max), [], False, 0
+        while position < len(counts) and not killed:
+            taken = list(range(received, min(received + care.taken_at_once(position), len(counts))))
+            care.received(counts[taken[-1]], position)
+            alone = care.is_needed(position)
+            received = taken[-1] + 1
+            begun += taken if learned or alone else []
+            for index in [each for each in taken if each >= position]:
+                if gives_up(counts[index], 0, attempts_max):
+                    assert index == killer
+                elif killer in taken[taken.index(index) :] and (index == killer or not alone):
+                    killed = True
+                    break
+                position = index + 1
+        for index in begun or [0]:
+            counts[index] += killed
+    assert processes >= attempts_max + 2
 
 
 @pytest.mark.hazard("dead-letter-beside-the-store")

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ class ConsumedMessages:
         self.driver = driver
         self.acks = acks
         self._on_corrupt = on_corrupt
+        #: called with messages that cannot be read, where they are skipped; None: they are acknowledged
+        self.pass_over: Callable[[IndexRange], None] | None = None
         #: handed out by the core, and not returned to the application yet
         self._runs: deque[MessageRange] = deque()
         #: the entry that was decoded last: its messages often come in several runs
@@ -171,10 +174,13 @@ class ConsumedMessages:
         self._skip(skipped, skip.seek_epoch, skip.messages)
 
     def _skip(self, skipped: Skipped, seek_epoch: SeekEpoch, messages: IndexRange) -> None:
-        logger.warning("%s: skipped and acknowledged %s", self.driver.topic, skipped)
+        logger.warning("%s: skipped %s", self.driver.topic, skipped)
         self.skipped.append(skipped)
         self.skipped_total += skipped.entry_count
-        self.acks.add(seek_epoch, [messages])
+        if self.pass_over is not None:
+            self.pass_over(messages)
+        else:
+            self.acks.add(seek_epoch, [messages])
 
     # --- acknowledging ------------------------------------------------------------------------------------------------
 

@@ -35,9 +35,8 @@ from oncelog.core.delivery.events import (
     ResolveDeadLetterTopic,
 )
 from oncelog.core.delivery.store_binding.events import DeadLetterRequested
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import OncelogError
 from oncelog.core.ids import TopicId
-from oncelog.core.names import TopicName, parse_topic
 
 #: When the id of a dead-letter topic is asked for again that could not be resolved.
 RESOLVE_AGAIN_MS = 5_000
@@ -59,18 +58,6 @@ class PublishedToken:
     topic_id: TopicId
     sequence: int
     indexes: tuple[int, ...]
-
-
-def dead_letter_topic(topic: TopicName, opening: ConsumerOpening) -> TopicName:
-    """The dead-letter topic of a subscription to `topic`. A consumer who names it must be allowed to produce to it.
-
-    The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument.
-    """
-    default = f"{topic.namespace_name}/{topic.local}-{opening.subscription}-DLQ"
-    name = parse_topic(opening.dead_letter_topic or default)
-    if name == topic:
-        raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
-    return name
 
 
 class DeadLetters:

@@ -13,12 +13,14 @@ Rules
 - The owner gives nothing up by itself: a consumer that is only slow would have applied what becomes a dead letter.
 - The log counts how often a message was begun, so the process that comes after a killed one knows, and gives up before
   the function runs again. A process that takes several messages at once begins all of them, though only one can be the
-  one that kills it. So after an interruption messages are taken one by one, and the first delivery does not count
-  (hazard given-up-beside-a-poison).
+  one that kills it; and it may be killed before the log has learned what it began. So after an interruption the
+  messages that may have been in its transaction are taken one by one, the log learns of each before the function runs,
+  and the first delivery does not count (hazard given-up-beside-a-poison).
+- The lowest message of a consumer that was lost counts in any case, so the next process knows of the interruption.
 - A redo begins anew: what was owed before it, is not.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from oncelog.core.effects.ordered import StoredPosition
 
@@ -37,9 +39,34 @@ def gives_up(delivery_count: int, failed_here: int, attempts_max: int | None) ->
     return attempts_max is not None and attempts(delivery_count, failed_here) >= attempts_max
 
 
-def taken_at_once(delivery_count: int, batch: int, attempts_max: int | None) -> int:
-    """How many messages may be received together after one with this delivery_count; 0: none was received yet."""
-    return batch if attempts_max is None or delivery_count == 1 else 1
+@dataclass(slots=True)
+class Care:
+    """Whether messages are taken one by one, by one attachment of a consumer. batch: messages of one transaction.
+    attempts_max None: nothing is given up, so nothing is counted."""
+
+    batch: int
+    attempts_max: int | None
+    #: the delivery_count of the message that was received last; 0: none was
+    _last_count: int = 0
+    #: the index below which an interrupted transaction may have been
+    _until: int = 0
+
+    def attached(self) -> None:
+        self._last_count = self._until = 0
+
+    def received(self, delivery_count: int, position: int) -> None:
+        """position: of the store."""
+        if not self._last_count and delivery_count > 1:
+            self._until = position + self.batch
+        self._last_count = delivery_count
+
+    def is_needed(self, position: int) -> bool:
+        """Whether the next message is taken alone, and runs when the log knows that it was begun."""
+        return self.attempts_max is not None and (self._last_count != 1 or position < self._until)
+
+    def taken_at_once(self, position: int) -> int:
+        """How many messages may be received together."""
+        return 1 if self.is_needed(position) else self.batch
 
 
 def given_up(stored: StoredPosition, index: int, message_id: str) -> StoredPosition:

@@ -18,7 +18,6 @@ from functools import partial
 from typing import cast
 
 from oncelog.core.access import Right
-from oncelog.core.delivery.dead_letters import dead_letter_topic
 from oncelog.core.delivery.events import (
     AckRequested,
     AnswerAck,
@@ -45,7 +44,7 @@ from oncelog.core.delivery.store_binding.events import (
 )
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, TooManyRequests
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
-from oncelog.core.names import check_part, parse_topic
+from oncelog.core.names import check_part, dead_letter_topic, parse_topic
 from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
 from oncelog.rpc.consumer_codec import (
     EVENTS_MAX,
@@ -292,7 +291,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
             check_part(opening.effect, field="effect")
             await until_effects_are_known(runner)
         if opening.max_deliveries or opening.dead_letter_topic:
-            letters = dead_letter_topic(parse_topic(runner.name), opening)
+            named = opening.dead_letter_topic
+            letters = dead_letter_topic(parse_topic(runner.name), opening.subscription, named)
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
             opening = replace(opening, dead_letter_topic=str(letters))
         runner.consumers.expect(call, self)
