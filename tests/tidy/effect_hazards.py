@@ -154,4 +154,14 @@ EFFECT_HAZARDS = {
         "if it had the others.",
         "The store's id is made of the ids of the output topics.",
     ),
+    "restored-target": Hazard(
+        "The target of a mirror is restored to an older state. Its copies behind that are acknowledged at the source, "
+        "and missing.",
+        "The highest sequence id in the target is the position. What the source knows as consumed above it is rewound.",
+    ),
+    "restored-source": Hazard(
+        "The source of a mirror is restored to an older state and goes on. Other messages get indexes that were "
+        "copied, and count as copied.",
+        "Before it copies, a mirror compares its newest copy with the source: the place and the checksum of the batch.",
+    ),
 }

@@ -49,6 +49,10 @@ COMMANDS = {
         "Print the messages of a subscription, and acknowledge them.",
         _of("oncelog.cli.consume.command", "consume"),
     ),
+    "mirror": LazyCommand(
+        "Copy topics into another cluster.",
+        _of("oncelog.cli.mirror.command", "mirror"),
+    ),
     "check": LazyCommand(
         "Check a cluster: publish one message twice, read it back once.",
         _of("oncelog.cli.check.command", "check"),

@@ -108,19 +108,9 @@ class TopicStore(ClosingStore["Outputs"]):
 
     async def store_id(self) -> str:
         """Looked up each time: a topic may be deleted and created again."""
-        ids = await asyncio.gather(*map(self._topic_id, self._settings.outputs))
+        ids = await asyncio.gather(*(topic_id_of(self._client, output) for output in self._settings.outputs))
         text = "\n".join([str(self._settings.fanout_max), *sorted(ids)])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    async def _topic_id(self, topic: TopicName) -> str:
-        """Of a partitioned topic its first partition's: that one is never deleted or added alone."""
-        lookup = network_of(self._client).lookup
-        try:
-            return (await persist(lambda _: lookup.find(topic), timeout_ms=None, what=f"the output {topic}")).topic_id
-        except InvalidArgument as error:
-            if not partitions_in(error):
-                raise
-        return await self._topic_id(replace(topic, partition=0))
 
     async def claim(
         self, source: Source, names: SourceNames, decide: Callable[[StoredPosition | None], StoredPosition]
@@ -131,7 +121,10 @@ class TopicStore(ClosingStore["Outputs"]):
         outputs = self._outputs.get(source)
         if outputs is None or outputs.name != name or outputs.failure is not None:
             await self._end(source)
-            self._outputs[source] = await Outputs.opened(self._client, self._settings, name)
+            try:
+                self._outputs[source] = await Outputs.opened(self._client, self._settings, name)
+            except ProducerFenced as error:
+                raise ClaimLost from error
         return decided
 
     async def apply(
@@ -298,3 +291,17 @@ async def _made_async(made: Made) -> Iterable[Output]:
     if isinstance(made, AsyncIterable):
         return [output async for output in made]
     return (await made or ()) if isawaitable(made) else ()
+
+
+async def topic_id_of(client: AsyncClient, topic: TopicName) -> str:
+    """Of a partitioned topic its first partition's: that one is never deleted or added alone. Creates a missing topic.
+
+    Raises what a look-up raises, but for retriable errors.
+    """
+    lookup = network_of(client).lookup
+    try:
+        return (await persist(lambda _: lookup.find(topic), timeout_ms=None, what=f"the topic {topic}")).topic_id
+    except InvalidArgument as error:
+        if not partitions_in(error):
+            raise
+    return await topic_id_of(client, replace(topic, partition=0))

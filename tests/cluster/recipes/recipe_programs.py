@@ -41,13 +41,7 @@ class Programs:
         return self.start_command(name, self.command(name, *arguments))
 
     def start_command(self, name: str, command: list[str]) -> "Running":
-        log = self.directory / f"{name}.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                command, cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True,
-            )  # fmt: skip
-        return Running(process, log)
+        return started(self.directory / f"{name}.log", command, self.environment, self.directory)
 
     async def killed_often(self, start: Callable[[], "Running"], progress: Callable[[], int], total: int) -> None:
         """Start the program, kill -9 it at a random moment of its work, and again; it never comes to its end.
@@ -65,6 +59,16 @@ class Programs:
 
 def _is_reached(progress: Callable[[], int], wanted: int) -> bool:
     return progress() >= wanted
+
+
+def started(log: Path, command: list[str], environment: dict[str, str], directory: Path) -> "Running":
+    """Run a command in this directory; what it writes is appended to the log."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+    return Running(process, log)
 
 
 class Running:

@@ -411,3 +411,9 @@ def _of(column: Sequence[ItemT] | None, indexes: list[int]) -> list[ItemT] | Non
 def topic_id_of(producer: AsyncProducer) -> TopicId:
     """For Oncelog's own modules: the id of the topic or partition in which the producer is open."""
     return producer._parts[0].driver.topic_partition.topic_id  # noqa: SLF001
+
+
+def sender_of(producer: AsyncProducer) -> Sender:
+    """Of a topic without partitions, or one partition; for Oncelog's own modules that pack batches themselves."""
+    (part,) = producer._parts  # noqa: SLF001
+    return part

@@ -8,7 +8,7 @@ messages never gather across passes, because the deadline of a message starts wi
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -228,6 +228,25 @@ class Sender:
             except OncelogError as error:
                 pending.error = error
         return await pending.result(self.driver, unsent=len(values) - start)
+
+    async def send_payloads(self, payloads: Iterable[tuple[bytes, Sequence[int]]]) -> BatchResult:
+        """Publish batches whose columns are packed already, each with its ascending sequence ids, and wait until all
+        are stored. Raises as `send_many`."""
+        if self.core.error is not None:
+            raise self.core.error.of_send(stored=False)
+        pending = PendingList()
+        async with self.lock:
+            self._number_by(explicit=True)
+            self._pack_gathered()
+            for payload, ids in payloads:
+                if not self.has_room(len(payload)):
+                    try:
+                        await self.room(len(payload))
+                    except OncelogError as error:
+                        pending.error = error
+                        return await pending.result(self.driver, unsent=len(ids))
+                self._send_batch(pending.batch(len(ids)), payload, len(ids), pack_sequence_ids(ids))
+        return await pending.result(self.driver, unsent=0)
 
     def _pump(self) -> None:
         """Pack the gathered messages, if the session can take them now."""

@@ -14,7 +14,15 @@ from oncelog.client.values.results import TopicPartition
 from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
-from oncelog.core.formats.columns import Columns, Values, decode_columns
+from oncelog.core.formats.columns import (
+    Columns,
+    Values,
+    decode_columns,
+    encode_event_times,
+    encode_keys,
+    encode_properties,
+    encode_values,
+)
 from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.formats.message_id import MessageId
@@ -191,15 +199,44 @@ class MessageBatch:
 
     def after(self, count: int) -> "MessageBatch":
         """This batch without its first `count` messages."""
+        return self.part(count, self.count)
+
+    def part(self, start: int, stop: int) -> "MessageBatch":
+        """Messages `start` to `stop` - 1 of this batch, at least one."""
+        end = self.first_batch_index + stop
         return MessageBatch(
             self._stored,
             self._topic,
             self.producer_name,
-            first_batch_index=self.first_batch_index + count,
-            end_batch_index=self._end_batch_index,
+            first_batch_index=self.first_batch_index + start,
+            end_batch_index=self._end_batch_index if stop == self.count else end,
             columns=self._columns,
             delivery=self.delivery,
         )
+
+    @property
+    def checksum(self) -> int:
+        """CRC32C of the whole batch, as its producer sent it."""
+        return self._stored.batch.checksum
+
+    @property
+    def generation(self) -> int:
+        """Of the producer's instance."""
+        return self._stored.batch.generation
+
+    def payload(self) -> bytes:
+        """The columns of these messages, uncompressed: as they are stored, if these are all messages of the entry."""
+        stored = self._stored
+        if self._whole:
+            return bytes(expand_payload(stored.batch, payload_of(stored.batch, stored.body)))
+        parts = [encode_values(list(self.values))]
+        if self.keys is not None:
+            parts.append(encode_keys(self.keys))
+        if self.event_times_ms is not None:
+            parts.append(encode_event_times(self.event_times_ms))
+        if self.properties is not None:
+            parts.append(encode_properties(self.properties))
+        return b"".join(parts)
 
     def copy_values(self) -> tuple[bytes, list[int]]:
         """Copy all values at once: slicing bytes costs half of copying slices of a memoryview."""
@@ -285,6 +322,11 @@ class Message:
         return _NO_PROPERTIES if properties is None else properties[self._index]
 
     @property
+    def batch_checksum(self) -> int:
+        """CRC32C of the batch that the message is stored in, as its producer sent it."""
+        return self._batch.checksum
+
+    @property
     def origin(self) -> Origin | None:
         return self._batch.origin_of(self._index)
 
@@ -335,6 +377,18 @@ class Message:
         value = self.value
         shown = value if len(value) <= 60 else value[:60] + b"..."
         return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"
+
+
+def runs_of(messages: Sequence[Message]) -> list[MessageBatch]:
+    """The same messages in columns: one batch for each run of consecutive messages of one entry."""
+    runs: list[tuple[MessageBatch, int, int]] = []
+    for message in messages:
+        batch, index = message._batch, message._index  # noqa: SLF001  # of this module
+        if runs and runs[-1][0] is batch and runs[-1][2] == index:
+            runs[-1] = (batch, runs[-1][1], index + 1)
+        else:
+            runs.append((batch, index, index + 1))
+    return [batch if stop - start == batch.count else batch.part(start, stop) for batch, start, stop in runs]
 
 
 class ConsumerBatch(Sequence[Message]):

@@ -7,7 +7,10 @@ __all__ = [
     "EffectMisuse",
     "EffectsFenced",
     "NotDeterministic",
+    "PartitionsDiffer",
     "RedoLost",
+    "SourceDiverged",
+    "SourceTrimmed",
     "StoreAhead",
     "StoreBusy",
     "StoreDiverged",
@@ -66,3 +69,15 @@ class EffectMisuse(EffectsError):
 
 class NotDeterministic(EffectsError):
     """Other outputs of a message are stored than the function gives now (hazard outputs-of-another-code)."""
+
+
+class SourceDiverged(EffectsError):
+    """A mirror's source has another message at an index than the one that was copied (hazard restored-source)."""
+
+
+class SourceTrimmed(EffectsError):
+    """The source of a mirror has deleted messages that were not copied; details: next_index, first_index."""
+
+
+class PartitionsDiffer(EffectsError):
+    """A mirror's source and target have different numbers of partitions; details: source, target."""

@@ -1,0 +1,1 @@
+"""`oncelog mirror`: copy topics into another cluster."""

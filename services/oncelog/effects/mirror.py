@@ -1,0 +1,263 @@
+"""A mirror: every chosen topic of one cluster is copied into the topic of the same name of another one.
+
+    look for topics -> prepare: the target has as many partitions, or is created with them -> copy, as a Process
+        a final error: the topic waits and is tried again, the others go on; a single topic ends the mirror
+
+Its subscription at the source is `mirror-CLUSTER`, with the target's cluster id, of type failover: of several mirrors,
+one copies each partition. So the backlog of the subscription is the lag, and retention waits for it.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import quote
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.lookup import PartitionCounts
+from oncelog.client.network.problems import error_of_problem
+from oncelog.core.effects.errors import PartitionsDiffer
+from oncelog.core.errors import Fatal, InvalidArgument, OncelogError, TopicNotFound
+from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog.effects.mirror_store import Copies, MirrorEffects, copy
+from oncelog.effects.process import Process, run_processes
+from oncelog.effects.source import SourceStatus
+from oncelog.rpc.metadata_codec import REST
+from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
+
+logger = logging.getLogger(__name__)
+
+#: How often topics are looked for, and how long one with a final error waits.
+LOOK_EVERY_S = 30.0
+TRY_AGAIN_S = 60.0
+#: How often it is asked where the topics of the source end.
+LAG_EVERY_S = 10.0
+_REST_TIMEOUT_MS = 30_000
+_CONFLICT = 409
+#: How the names of dead-letter topics end, unless an application has chosen another name.
+DEAD_LETTERS_END = "-DLQ"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which topics are mirrored: those that are named, or those of a namespace whose local names match."""
+
+    topics: tuple[TopicName, ...] = ()
+    namespace: NamespaceName | None = None
+    pattern: re.Pattern[str] | None = None
+
+    def takes(self, topic: TopicName) -> bool:
+        """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic."""
+        if topic.local.endswith(DEAD_LETTERS_END):
+            return False
+        return self.pattern is None or self.pattern.fullmatch(topic.local) is not None
+
+
+@dataclass(slots=True)
+class MirroredTopic:
+    """process: None: it was not prepared yet. trouble: why nothing is copied now; empty: nothing is known. ends:
+    {partition: where the source ends}."""
+
+    name: TopicName
+    effects: MirrorEffects
+    process: Process[Copies] | None = None
+    trouble: str = ""
+    ends: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def statuses(self) -> dict[str, SourceStatus]:
+        return {} if self.process is None else self.process.statuses
+
+    @property
+    def lag(self) -> int:
+        """Messages of the source, in the partitions that this mirror copies, that are not copied yet."""
+        statuses = self.statuses
+        at = {each: statuses[each].position for each in self.ends if each in statuses and statuses[each].active}
+        return sum(max(0, self.ends[each] - position) for each, position in at.items() if position >= 0)
+
+
+class Mirror:
+    """From one cluster to another one."""
+
+    def __init__(
+        self,
+        source: AsyncClient,
+        target: AsyncClient,
+        choice: Choice,
+        *,
+        allow_gap: bool = False,
+        compression: Literal["zlib"] | None = None,
+    ) -> None:
+        """allow_gap: go on behind messages that the source has deleted before they were copied."""
+        #: {name: topic}
+        self.topics: dict[str, MirroredTopic] = {}
+        self._source = source
+        self._target = target
+        self._choice = choice
+        self._allow_gap = allow_gap
+        self._compression = compression
+
+    async def run(self) -> None:
+        """For ever. Raises the final error of the only topic."""
+        single = self._choice.namespace is None and len(self._choice.topics) == 1
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_ends())
+            while True:
+                try:
+                    found = await self._found()
+                except OncelogError as error:
+                    if not error.retriable:
+                        raise
+                    logger.warning("the topics of the source could not be listed; will retry: %s", error.message)
+                    found = []
+                for name in found:
+                    if str(name) not in self.topics:
+                        self.topics[str(name)] = topic = self._made(name)
+                        group.create_task(self._keep(topic, single=single))
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def run_once(self) -> None:
+        """Copy what the topics have now. Raises the first final error."""
+        names = await self._found()
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                self.topics[str(name)] = topic = self._made(name)
+                group.create_task(self._copy_once(topic))
+
+    async def _copy_once(self, topic: MirroredTopic) -> None:
+        topic.process = await self._prepare(topic)
+        await self._learn_ends(topic)
+        copying = asyncio.ensure_future(run_processes(self._source, [topic.process]))
+        done = asyncio.ensure_future(_until_copied(topic))
+        try:
+            await asyncio.wait([copying, done], return_when=asyncio.FIRST_COMPLETED)
+            if copying.done():
+                copying.result()
+        finally:
+            done.cancel()
+            copying.cancel()  # what was copied is acknowledged
+            await asyncio.wait([copying, done])
+
+    async def _keep(self, topic: MirroredTopic, *, single: bool) -> None:
+        while True:
+            try:
+                topic.process = await self._prepare(topic)
+                topic.trouble = ""
+                await run_processes(self._source, [topic.process])
+            except OncelogError as error:
+                if single and not error.retriable:
+                    raise
+                topic.trouble = f"{type(error).__name__}: {error.message}"
+                logger.error("%s is not mirrored; will retry in %.0f s: %s", topic.name, TRY_AGAIN_S, topic.trouble)
+            await asyncio.sleep(TRY_AGAIN_S)
+
+    def _made(self, name: TopicName) -> MirroredTopic:
+        effects = MirrorEffects(self._target, name, allow_gap=self._allow_gap, compression=self._compression)
+        return MirroredTopic(name, effects)
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    async def _found(self) -> list[TopicName]:
+        if self._choice.namespace is None:
+            return list(self._choice.topics)
+        listed = await rest(self._source, "GET", f"/admin/v2/persistent/{self._choice.namespace}")
+        names = {replace(parse_topic(name), partition=None) for name in listed}
+        return sorted((name for name in names if self._choice.takes(name)), key=str)
+
+    async def _prepare(self, topic: MirroredTopic) -> Process[Copies]:
+        """Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
+        base = replace(topic.name, partition=None)
+        counts = await _partitions(self._source, base)
+        try:
+            there = await _partitions(self._target, base)
+        except TopicNotFound:
+            await _create(self._target, base, counts.now)
+            there = await _partitions(self._target, base)
+        cluster_id = network_of(self._target).lookup.cluster_id
+        if cluster_id == network_of(self._source).lookup.cluster_id:
+            message = f"both URLs are of cluster {cluster_id}: a topic cannot be a copy of itself"
+            raise InvalidArgument(message, field="to")
+        if counts.now != there.now:
+            raise PartitionsDiffer(
+                f"{base} has {counts.now} partitions at the source and {there.now} at the target, so a key would be in "
+                "different ones: give the smaller one more partitions (oncelog admin topics update-partitioned-topic)",
+                source=counts.now,
+                target=there.now,
+            )
+        subscription, effects = subscription_of(cluster_id), topic.effects
+        return Process(copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    async def _follow_ends(self) -> None:
+        while True:
+            for topic in list(self.topics.values()):
+                try:
+                    await self._learn_ends(topic)
+                except OncelogError as error:
+                    logger.info("the end of %s is not known; will retry: %s", topic.name, error.message)
+            await asyncio.sleep(LAG_EVERY_S)
+
+    async def _learn_ends(self, topic: MirroredTopic) -> None:
+        counts = PartitionCounts(0) if topic.name.partition is not None else await _partitions(self._source, topic.name)
+        parts = [replace(topic.name, partition=number) for number in range(counts.now)] or [topic.name]
+        for part in parts:
+            topic.ends[str(part)] = await end_of(self._source, str(part))
+
+
+async def _until_copied(topic: MirroredTopic) -> None:
+    positions, moved = topic.effects.positions, topic.effects.moved
+    while any(positions.get(each, -1) < end for each, end in topic.ends.items()):
+        moved.clear()
+        await moved.wait()
+
+
+def subscription_of(cluster_id: str) -> str:
+    """Of the mirror into that cluster, at the source."""
+    return f"mirror-{cluster_id}"
+
+
+async def end_of(client: AsyncClient, topic: str) -> int:
+    """The index behind the last message that is stored; 0: there is none. topic: one log."""
+    last = await client.last_message_id(topic)
+    if last is None:
+        return 0
+    async with await client.create_reader(topic, start=last, inclusive=True) as reader:
+        batch = await reader.batch_up_to(last, timeout=None)
+    return 0 if batch is None else batch.first_index + batch.count
+
+
+async def _partitions(client: AsyncClient, topic: TopicName) -> PartitionCounts:
+    lookup = network_of(client).lookup
+    return await persist(lambda _: lookup.partition_counts(topic), timeout_ms=None, what=f"the partitions of {topic}")
+
+
+async def _create(client: AsyncClient, topic: TopicName, partitions: int) -> None:
+    path = f"/admin/v2/persistent/{topic.tenant}/{topic.namespace}/{quote(topic.local_full, safe='')}"
+    if partitions:
+        await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True)
+    else:
+        await rest(client, "PUT", path, may_exist=True)
+
+
+async def rest(client: AsyncClient, method: str, path: str, body: Any = None, *, may_exist: bool = False) -> Any:
+    """Call REST of the client's cluster, over its gRPC port. Raises the error of the answer."""
+    request = RestRequest(
+        method=method,
+        target=path,
+        headers=[RestHeader(name="content-type", value="application/json")],
+        body=b"" if body is None else json.dumps(body).encode(),
+    )
+    lookup = network_of(client).lookup
+    answer = await persist(
+        lambda _: lookup.ask(REST, request, timeout_ms=_REST_TIMEOUT_MS), timeout_ms=None, what=f"{method} {path}"
+    )
+    if answer.status == _CONFLICT and may_exist:
+        return None
+    if answer.status >= 300:
+        unknown = Fatal(f"{method} {path} was answered with {answer.status}")
+        raise error_of_problem(answer.status, answer.body) or unknown
+    return json.loads(answer.body) if answer.body else None

@@ -1,0 +1,256 @@
+"""`oncelog mirror` between two real clusters: killed, in both directions, and what it refuses."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import oncelog
+from oncelog.client.client import network_of
+from oncelog.client.producing.producer import sender_of
+from oncelog.core.effects.errors import PartitionsDiffer, SourceDiverged, SourceTrimmed
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.formats.columns import encode_origin, encode_values
+from oncelog.core.formats.origin import pack_origin
+from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.mirror import Choice, Mirror, rest, subscription_of
+from oncelog.effects.mirror_store import MirrorEffects
+from oncelog.testing import LocalCluster
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.commands import command, environment
+from tests.cluster.recipes.recipe_programs import Running, running, started
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[LocalCluster]:
+    """The other cluster."""
+    with LocalCluster() as other:
+        yield other
+
+
+@pytest_asyncio.fixture
+async def source(there: LocalCluster) -> AsyncIterator[oncelog.AsyncClient]:
+    async with await oncelog.connect(there.url, operation_timeout=DEADLINE_S) as client:
+        yield client
+
+
+async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
+    """All that the topic has now."""
+    messages: list[oncelog.Message] = []
+    async with await client.create_reader(topic) as reader:
+        while await reader.has_message_available():
+            messages.append(await reader.read_next())
+    return messages
+
+
+def of_partition(messages: list[oncelog.Message], partition: int) -> list[oncelog.Message]:
+    return [message for message in messages if message.partition == partition]
+
+
+def content(message: oncelog.Message) -> tuple[object, ...]:
+    return (message.value, message.key, dict(message.properties), message.event_time_ms)
+
+
+def assert_copies(copies: list[oncelog.Message], originals: list[oncelog.Message], cluster_id: str) -> None:
+    """Message by message."""
+    assert list(map(content, copies)) == list(map(content, originals))
+    for copy, original in zip(copies, originals, strict=True):
+        origin = copy.origin
+        assert origin is not None
+        assert (origin.cluster_id, origin.index, origin.message_id) == (cluster_id, original.index, original.message_id)
+        assert (origin.producer_name, origin.sequence_id) == (original.producer_name, original.sequence_id)
+        assert origin.checksum == original.batch_checksum
+        assert origin.publish_time_ms == original.publish_time_ms
+        assert copy.sequence_id == original.index
+
+
+async def publish(client: oncelog.AsyncClient, topic: str, name: str, first: int, count: int) -> None:
+    """Batches of several sizes, ids with holes, and every column."""
+    producer = await client.create_producer(topic, producer_name=name, compression="zlib" if first % 2 else None)
+    numbers = range(first, first + count)
+    ids = [3 * number for number in numbers]
+    for at in range(0, count, 7):
+        part = slice(at, at + 7)
+        await producer.send_many(
+            [b"%s %d" % (name.encode(), number) for number in numbers[part]],
+            sequence_ids=ids[part],
+            keys=[None if number % 3 else f"key-{number}" for number in numbers[part]],
+            properties=[{"n": str(number)} if number % 2 else None for number in numbers[part]],
+            event_times_ms=[number if number % 5 else None for number in numbers[part]],
+        )
+    await producer.close()
+
+
+def start(path: Path, *words: str) -> Running:
+    return started(path / "mirror.log", command("mirror", *words), environment(), path)
+
+
+async def test_killed_mirrors_in_both_directions(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """Each topic has the messages of both, once, the copies in the order of their source, with their origin."""
+    await rest(source, "PUT", "/admin/v2/persistent/public/default/lines/partitions", 2)
+    await publish(source, "lines", "importer", 0, 120)
+    forth = ["--from", there.url, "--to", cluster.url, "--topic", "lines"]
+    back = ["--from", cluster.url, "--to", there.url, "--topic", "lines"]
+
+    async def has(found: oncelog.AsyncClient, count: int) -> bool:
+        return len(await read_all(found, "lines")) >= count
+
+    async with running(start(tmp_path, *forth, "--compress")) as first:
+        await until(lambda: _copied_some(client), DEADLINE_S, waiting_for="a copy")
+        first.kill()
+    await publish(client, "lines", "local", 0, 60)
+    async with running(start(tmp_path, *forth)) as second, running(start(tmp_path, *back)) as third:
+        await publish(source, "lines", "importer", 120, 60)
+        await until(lambda: has(client, 130), DEADLINE_S, every_s=0.1)
+        second.kill()
+        third.kill()
+    async with running(start(tmp_path, *forth)), running(start(tmp_path, *back)):
+        await cluster.kill(await cluster.owner_of("lines-partition-0"))
+        await publish(source, "lines", "importer", 180, 60)
+        await publish(client, "lines", "local", 60, 60)
+        await until(lambda: has(client, 360), DEADLINE_S, every_s=0.2)
+        await until(lambda: has(source, 360), DEADLINE_S, every_s=0.2)
+    ended = await asyncio.gather(
+        *(asyncio.to_thread(lambda words: start(tmp_path, *words, "--once").process.wait(), w) for w in (forth, back))
+    )
+    assert ended == [0, 0]
+    here, at_source = await read_all(client, "lines"), await read_all(source, "lines")
+    assert (len(here), len(at_source)) == (360, 360)
+    ids = [network_of(each).lookup.cluster_id for each in (source, client)]
+    for number in range(2):
+        for copies, originals, cluster_id in ((here, at_source, ids[0]), (at_source, here, ids[1])):
+            own = [message for message in of_partition(originals, number) if message.origin is None]
+            assert_copies([m for m in of_partition(copies, number) if m.origin is not None], own, cluster_id)
+
+
+async def _copied_some(client: oncelog.AsyncClient) -> bool:
+    try:
+        return any([await client.last_message_id(f"lines-partition-{number}") for number in range(2)])
+    except OncelogError:
+        return False  # it does not exist yet
+
+
+def mirror(source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, **settings: Any) -> Mirror:
+    return Mirror(source, target, Choice((parse_topic(topic),)), **settings)
+
+
+async def once(source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, **settings: Any) -> Mirror:
+    found = mirror(source, target, topic, **settings)
+    try:
+        await asyncio.wait_for(found.run_once(), DEADLINE_S)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return found
+
+
+@pytest.mark.hazard("restored-target")
+async def test_what_the_target_lacks_is_copied_again(client: oncelog.AsyncClient, source: oncelog.AsyncClient) -> None:
+    """Although it is acknowledged at the source: the position is what the target has."""
+    producer = await source.create_producer("backups")
+    await producer.send_many([b"%d" % number for number in range(10)])
+    await once(source, client, "backups")
+    await producer.send_many([b"%d" % number for number in range(10, 20)])
+    name = subscription_of(network_of(client).lookup.cluster_id)
+    effects = MirrorEffects(client, parse_topic("backups"), allow_gap=False, compression=None)
+    consumer = await EffectsConsumer.attach(
+        source, parse_topic("backups"), 0, subscription=name, type_="failover", effect=name,
+        store_id=await effects.opened(source).store_id(),
+    )  # fmt: skip
+    await consumer.until_active()
+    for message in itertools.islice([await consumer.receive() for _ in range(10)], 9, 10):
+        await consumer.ack_below(message)  # as if the target had had them, and was restored
+    await consumer.close()
+    found = await once(source, client, "backups")
+    [topic] = found.topics.values()
+    assert sum(status.rewound for status in topic.statuses.values()) == 10
+    assert_copies(
+        await read_all(client, "backups"), await read_all(source, "backups"), network_of(source).lookup.cluster_id
+    )
+
+
+@pytest.mark.hazard("restored-source")
+async def test_source_with_another_message_at_the_index_is_refused(
+    client: oncelog.AsyncClient, source: oncelog.AsyncClient
+) -> None:
+    """The newest copy has the checksum of another batch, as after a restore of the source that has gone on since. Or it
+    is no copy at all."""
+    producer = await source.create_producer("restored")
+    await producer.send_many([b"%d" % number for number in range(5)])
+    await once(source, client, "restored")
+    newest = (await read_all(client, "restored"))[-1]
+    assert newest.origin is not None
+    await producer.send(b"another timeline")
+    other = await client.create_producer("restored", producer_name=newest.producer_name)
+    original = (await read_all(source, "restored"))[-1]
+    run = oncelog_origin(newest, index=original.index, message_id=original.message_id)
+    await sender_of(other).send_payloads([(encode_values([b"lost timeline"]) + encode_origin(run), [original.index])])
+    with pytest.raises(SourceDiverged, match="it was restored to an older state"):
+        await once(source, client, "restored")
+    await producer.send_many([b"more", b"and more"])
+    foreign = await client.create_producer("restored", producer_name=newest.producer_name)
+    await foreign.send(b"no copy", sequence_id=original.index + 1)
+    with pytest.raises(SourceDiverged, match="is not the copy of index 6"):
+        await once(source, client, "restored")
+
+
+def oncelog_origin(copy: oncelog.Message, *, index: int, message_id: oncelog.MessageId) -> bytes:
+    """The record of another message of the same topic, with the checksum of this one's."""
+    batch = copy._batch.origin
+    assert batch is not None
+    place = {"position": message_id.position, "batch_index": message_id.batch_index, "first_index": index}
+    return pack_origin(replace(batch, **place, sequence_ids=[index]))  # type: ignore[arg-type]
+
+
+async def test_what_was_skipped_before_it_was_copied_is_told(
+    client: oncelog.AsyncClient, source: oncelog.AsyncClient
+) -> None:
+    """And passed, if gaps are allowed."""
+    producer = await source.create_producer("skipped")
+    await producer.send_many([b"0", b"1"])
+    await once(source, client, "skipped")
+    await producer.send(b"2")
+    name = subscription_of(network_of(client).lookup.cluster_id)
+    path = f"/admin/v2/persistent/public/default/skipped/subscription/{name}/skip_all"
+    await rest(source, "POST", path)
+    await producer.send(b"3")
+    with pytest.raises(SourceTrimmed, match="messages 2 to 2 of the source were deleted or skipped"):
+        await once(source, client, "skipped")
+    await once(source, client, "skipped", allow_gap=True)
+    assert [message.value for message in await read_all(client, "skipped")] == [b"0", b"1", b"3"]
+
+
+async def test_chosen_topics_and_those_that_cannot_be(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """By pattern, without dead-letter topics; one that cannot be copied stops no other one, and the health check says
+    so. A cluster is no copy of itself."""
+    for topic in ("chosen-a", "chosen-b", "other-a", "chosen-a-sub-DLQ"):
+        await (await source.create_producer(topic)).send(b"x")
+    await cluster.change("PUT", "/admin/v2/persistent/public/default/chosen-b/partitions", json=2)
+    words = ["--from", there.url, "--to", cluster.url, "--pattern", "chosen-.*", "--health-port", "0"]
+    async with running(start(tmp_path, *words)) as process:
+        await process.reaches(lambda: "PartitionsDiffer" in process.log.read_text(), "the topic that cannot be copied")
+
+        async def copied() -> bool:
+            listed = await rest(client, "GET", "/admin/v2/persistent/public/default")
+            return "public/default/chosen-a" in listed and len(await read_all(client, "chosen-a")) == 1
+
+        await until(copied, DEADLINE_S, every_s=0.1)
+    listed = await rest(client, "GET", "/admin/v2/persistent/public/default")
+    assert not [name for name in listed if name.endswith(("other-a", "DLQ"))]
+    with pytest.raises(PartitionsDiffer, match="0 partitions at the source and 2 at the target"):
+        await once(source, client, "chosen-b")
+    with pytest.raises(InvalidArgument, match="cannot be a copy of itself"):
+        await once(client, client, "chosen-a")
+    assert not Choice(namespace=parse_namespace("public/default")).takes(parse_topic("orders-billing-DLQ"))
