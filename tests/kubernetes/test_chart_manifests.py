@@ -140,6 +140,11 @@ def test_immutable_fields_depend_on_no_value_except_volumes(name: str) -> None:
     frozen = immutable("pipeline")
     # A copy: what helm rendered is shared by all tests.
     for workload, seen in deepcopy(immutable(name)).items():
+        if "-mirror-" in workload:  # as many as there are values; each is known by its name alone
+            labels = {"app.kubernetes.io/name": "oncelog", "app.kubernetes.io/instance": "oncelog"}
+            mirror = {"app.kubernetes.io/component": workload.removeprefix("Deployment oncelog-")}
+            assert seen["selector"] == {"matchLabels": labels | mirror}
+            continue
         for claim in seen.get("volumeClaimTemplates", []):
             claim["spec"] = frozen[workload]["volumeClaimTemplates"][0]["spec"]
             claim["metadata"].pop("annotations", None)
@@ -305,6 +310,8 @@ def test_mounts_and_volumes_match(name: str) -> None:
         values["zookeeper"]["auth"]["existingSecret"],
         values["pipeline"]["existingSecret"],
     }
+    for mirror in values["mirrors"]:
+        given |= {mirror.get("tokenSecret"), mirror["source"].get("tokenSecret"), mirror["source"].get("caSecret")}
     for manifest in workloads(name):
         pod = manifest["spec"]["template"]["spec"]
         volumes = {volume["name"] for volume in pod["volumes"]}

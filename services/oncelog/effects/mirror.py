@@ -24,7 +24,7 @@ from oncelog.core.errors import Fatal, InvalidArgument, OncelogError, TopicNotFo
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
 from oncelog.effects.mirror_store import Copies, MirrorEffects, copy
 from oncelog.effects.process import Process, run_processes
-from oncelog.effects.source import SourceStatus
+from oncelog.effects.status import SourceStatus
 from oncelog.rpc.metadata_codec import REST
 from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
 

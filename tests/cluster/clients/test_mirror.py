@@ -1,7 +1,6 @@
 """`oncelog mirror` between two real clusters: killed, in both directions, and what it refuses."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,13 @@ import pytest_asyncio
 import oncelog
 from oncelog.client.client import network_of
 from oncelog.client.producing.producer import sender_of
+from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.effects.errors import PartitionsDiffer, SourceDiverged, SourceTrimmed
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.consumer import EffectsConsumer, Subscribing
 from oncelog.effects.mirror import Choice, Mirror, rest, subscription_of
 from oncelog.effects.mirror_store import MirrorEffects
 from oncelog.testing import LocalCluster
@@ -163,13 +163,12 @@ async def test_what_the_target_lacks_is_copied_again(client: oncelog.AsyncClient
     await producer.send_many([b"%d" % number for number in range(10, 20)])
     name = subscription_of(network_of(client).lookup.cluster_id)
     effects = MirrorEffects(client, parse_topic("backups"), allow_gap=False, compression=None)
-    consumer = await EffectsConsumer.attach(
-        source, parse_topic("backups"), 0, subscription=name, type_="failover", effect=name,
-        store_id=await effects.opened(source).store_id(),
-    )  # fmt: skip
+    how = Subscribing(name, name, "failover", "", OnCorrupt.RAISE)
+    store_id = await effects.opened(source).store_id()
+    consumer = await EffectsConsumer.attach(source, parse_topic("backups"), 0, how, store_id, dead_letters=False)
     await consumer.until_active()
-    for message in itertools.islice([await consumer.receive() for _ in range(10)], 9, 10):
-        await consumer.ack_below(message)  # as if the target had had them, and was restored
+    first = (await consumer.receive()).delivery
+    await consumer.ack_below(first.seek_epoch, first.generation, 20)  # as if the target had had them, and was restored
     await consumer.close()
     found = await once(source, client, "backups")
     [topic] = found.topics.values()
