@@ -32,10 +32,10 @@ def redo(api: AdminApi, topic: str, subscription: str, place: dict[str, object],
     require_stopped(sides)
 
     def loss() -> str:
-        ends = ", ".join(f"{side.effects.next_index:,} messages of {side.topic}" for side in sides)
+        held = ", ".join(f"{side.topic} has messages {_messages(side)}" for side in sides)
         return (
-            f"let the messages of subscription {subscription} take effect again from {where} on, up to {ends}; what "
-            "they wrote to your own tables before stays there, unless you have emptied them"
+            f"let the messages of subscription {subscription} take effect again, from {where} on ({held}); what they "
+            "wrote before stays in your own tables, unless you have emptied them"
         )
 
     confirm(yes, loss, typed=subscription)
@@ -238,6 +238,11 @@ def detach(admin: "SqlAdmin", *, yes: bool) -> str:
 def short(store_id: str) -> str:
     """What a user types."""
     return store_id[:8]
+
+
+def _messages(side: LogSide) -> str:
+    first, following = side.effects.first_index, side.effects.next_index
+    return f"{first} to {following - 1}" if following > first else "none"
 
 
 def _row_of(view: "StoreView", side: LogSide) -> "SourceRow | None":
