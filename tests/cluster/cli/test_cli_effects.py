@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
+from oncelog.cli.effects.app import effects
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.effects.sql_admin import SqlAdmin
 from oncelog.effects.sql_store import SqlEffects
@@ -269,3 +271,17 @@ def test_tables_of_an_administrator(shop: Shop) -> None:
     statements = json.loads(shop.run("ddl", "--dialect", "sqlite", "-o", "json", database=False))
     assert [statement.split()[2] for statement in statements] == ["oncelog_effects", "oncelog_effects_meta"]
     assert "use one of postgresql, sqlite" in shop.run("ddl", "--dialect", "mysql", database=False, code=1)
+
+
+def test_commands_and_options_that_messages_name_exist() -> None:
+    """An error that names a command that is not there helps nobody."""
+    services = Path(__file__).resolve().parents[3] / "services"
+    sources = " ".join(path.read_text() for path in sorted(services.rglob("*.py")))
+    sources = re.sub(r'"\s+f?"', "", sources)  # parts of one string
+    named = set(re.findall(r"`oncelog effects ([a-z]+)(?: (--[a-z-]+))?", sources))
+    commands = {command.name: command for command in effects.registered_commands}
+    assert {name for name, _ in named} >= {"adopt", "redo", "rebind", "detach", "migrate", "ddl", "forget"}
+    for name, option in sorted(named):
+        shown = CliRunner().invoke(app, ["effects", name, "--help"], env={"COLUMNS": "200"}).stdout
+        assert name in commands, name
+        assert option in shown, (name, option)
