@@ -6,6 +6,7 @@ its rule.
 
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
+from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
 
 HAZARDS = {
@@ -477,6 +478,7 @@ HAZARDS = {
         "older owners refuse.",
     ),
     **EFFECT_HAZARDS,
+    **HTTP_HAZARDS,
     **OUTBOX_HAZARDS,
 }
 

@@ -34,6 +34,7 @@
     │   │   └── ClientForked      the client belongs to the parent process
     │   ├── ConsumerFenced        another consumer is active since; final for a cumulative acknowledgement
     │   ├── SubscriptionGone      the subscription was deleted; final for this consumer
+    │   ├── SessionGone           a session of HTTP consume has ended: open another one
     │   ├── SubscriptionTypeMismatch  the subscription has another type while it has consumers
     │   ├── EffectsError          log and store of effects contradict each other (`core.effects.errors`)
     │   │   └── StoreMismatch     the subscription's effects belong to another store, or to none
@@ -112,6 +113,7 @@ __all__ = [
     "SequenceIdRequired",
     "ServiceUnavailable",
     "SessionEnded",
+    "SessionGone",
     "StaleSeekEpoch",
     "StaleSequence",
     "StorageDirectoryRefused",
@@ -351,6 +353,11 @@ class ConsumerFenced(Fatal):
 class SubscriptionGone(Fatal):
     """The subscription was deleted; one of the same name is another one (hazard recreated-subscription). Final for this
     consumer."""
+
+
+class SessionGone(Fatal):
+    """A session of HTTP consume has ended, or its metadata service has. What it has not acknowledged is delivered
+    again; details: reason, the code of what ended it, if that is known."""
 
 
 class SubscriptionTypeMismatch(Fatal):

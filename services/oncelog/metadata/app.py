@@ -4,6 +4,8 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
+from oncelog.metadata.http_consume import routes as consume_routes
+from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish import routes as publish_routes
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.publish_body import values_of
@@ -47,6 +49,7 @@ _TAGS = [
     {"name": "cluster", "description": "The cluster, its topic owners and its storage nodes."},
     {"name": "storage", "description": "Storage nodes, ledgers, and their repair. For superusers."},
     {"name": "publish", "description": "Publish messages over HTTP, each stored once."},
+    {"name": "consume", "description": "Consume messages over HTTP: each is delivered until it is acknowledged."},
 ]
 
 
@@ -54,6 +57,7 @@ def new_app(
     coordination: Coordination,
     security: Security = OPEN,
     publisher: HttpPublishService | None = None,
+    consumer: HttpConsumeService | None = None,
     *,
     bodies_bytes_max: int = ALL_BYTES_MAX,
 ) -> FastAPI:
@@ -76,6 +80,7 @@ def new_app(
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))
+    app.include_router(consume_routes.routes(consumer))
     add_docs(app)
     problems.install(app)
     publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max

@@ -2,6 +2,7 @@
 
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.gateway.owner_gateway import Gateway
+from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
@@ -109,4 +110,14 @@ def observe_publishing(telemetry: Telemetry, publisher: HttpPublishService) -> N
         "metadata_idempotency_keys",
         "Requests with an idempotency key that were replayed, settled for another process, or refused",
         lambda: [Reading(counts[what], {"outcome": what}) for what in ("replayed", "settled", "refused")],
+    )
+
+
+def observe_consuming(telemetry: Telemetry, consumer: HttpConsumeService) -> None:
+    counts = consumer.counts
+    telemetry.observe_level("metadata_http_sessions", "Open sessions of HTTP consume", lambda: consumer.session_count)
+    telemetry.observe_count(
+        "metadata_http_consumed_messages",
+        "Messages that HTTP consume has given out, acknowledged, or returned",
+        lambda: [Reading(counts[what], {"outcome": what}) for what in ("given", "acknowledged", "returned")],
     )

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
+from oncelog.client.client import AsyncClient
+from oncelog.core.http_consume.delivery_id import home_of
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
 from oncelog.metadata.coordination.balancer import Balancer
@@ -14,6 +16,8 @@ from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.dead_letters import DeadLetterService
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
+from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
+from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.http_publish.http_publish_service import Reaching, new_publisher, own_client
 from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
@@ -103,7 +107,11 @@ class MetadataService:
             stack.push_async_callback(publisher.close)
             start(publisher.run())
             metrics.observe_publishing(self.telemetry, publisher)
-            app = new_app(coordination, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
+            host, _, advertised_port = settings.grpc_address(port).rpartition(":")
+            replicas = Replicas(coordination.registry, home_of(host, int(advertised_port)), security.peers)
+            consumer = self._consumer(client, coordination, replicas, start)
+            stack.push_async_callback(consumer.close)
+            app = new_app(coordination, security, publisher, consumer, bodies_bytes_max=settings.rest_bodies_bytes_max)
             RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server
             limits = ConnectionLimits(
                 connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
@@ -111,7 +119,6 @@ class MetadataService:
             rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate, limits=limits)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
-            host, _, advertised_port = settings.grpc_address(port).rpartition(":")
             me = LiveMetadata(host, {"grpc": int(advertised_port), "http": rest_port, "health": health_port})
             registration = coordination.registry.register_metadata(me)
             if not await until_answered(settings, shutdown, "this service's registration", registration.establish):
@@ -126,8 +133,18 @@ class MetadataService:
             keeping.cancel()
             await asyncio.wait([keeping])
             await registration.leave()
+            await consumer.close()  # so that long polls are answered, and need not be cut off
             rest.stop()
             await serving_rest
+
+    def _consumer(
+        self, client: AsyncClient, coordination: Coordination, replicas: Replicas, start: Start
+    ) -> HttpConsumeService:
+        sessions_max = self.settings.consume_sessions_max
+        consumer = HttpConsumeService(client, coordination.lookup, replicas, sessions_max=sessions_max)
+        metrics.observe_consuming(self.telemetry, consumer)
+        start(consumer.run())
+        return consumer
 
     def _waits(self, reason: str) -> None:
         self._unready = reason

@@ -231,6 +231,8 @@ class MetadataSettings(ProcessSettings):
     publish_timeout_ms: int = 30_000
     #: producers kept open, and topics with idempotency keys at once
     publish_producers_max: int = 1_000
+    #: HTTP consume: sessions kept open
+    consume_sessions_max: int = 200
     #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys
     redis_url: str = ""
     #: paths of files with the URL (instead of redis_url) and the password; read again at each connection

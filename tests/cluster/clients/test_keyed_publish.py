@@ -1,9 +1,11 @@
-"""Keys over real processes, from the SDK and over HTTP: processes share keys, and metadata services and Redis die."""
+"""What several metadata services do together, as real processes: keys of the SDK and of HTTP publish, and sessions of
+HTTP consume, while metadata services, an owner and Redis die."""
 
 import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -215,3 +217,87 @@ async def test_keys_survive_a_killed_publishing_process(keyed_cluster: Cluster) 
     places = dict(stored)
     for key, messages in final.items():
         assert [each["message_id"] for each in messages] == [places[f"{key} a"], places[f"{key} b"]]
+
+
+# --- HTTP consume -----------------------------------------------------------------------------------------------------
+
+SESSIONS = "/topics/persistent/public/default/consumed/subscription/billing/session"
+CONSUMED = 120
+
+
+@dataclass
+class SessionClient:
+    """A program that consumes over HTTP, as its author would write it: it repeats what has failed, and opens another
+    session when its own is gone."""
+
+    http: httpx.AsyncClient
+    addresses: list[str]
+    path: str = ""
+    sessions: int = 0
+    received: Counter[str] = field(default_factory=Counter)
+    acked: set[str] = field(default_factory=set)
+    acked_again: list[str] = field(default_factory=list)
+
+    async def ask(self, method: str, part: str, **body: Any) -> httpx.Response | None:
+        """None: not answered, or to be repeated. Each request goes to the next address."""
+        self.addresses.append(self.addresses.pop(0))
+        try:
+            answer = await self.http.request(method, f"http://{self.addresses[0]}{part}", json=body or None)
+        except httpx.TransportError:
+            return None
+        if answer.status_code == 410:
+            self.path = ""
+        elif answer.status_code not in (429, 503, 504):
+            assert answer.status_code == 200, answer.text
+            return answer
+        return None
+
+    async def step(self) -> None:
+        if not self.path:
+            opened = await self.ask("POST", SESSIONS, ack_timeout=5, start="earliest", window=20)
+            if opened is not None:
+                self.path = f"{SESSIONS}/{opened.json()['session']}"
+                self.sessions += 1
+            return
+        answer = await self.ask("GET", f"{self.path}/messages?max=5&wait=1")
+        messages = {} if answer is None else {one["id"]: one["value"] for one in answer.json()["messages"]}
+        self.received.update(messages.values())
+        self.acked_again += [value for value in messages.values() if value in self.acked]
+        if messages:
+            settled = await self.ask("POST", f"{self.path}/acks", ids=list(messages))
+            rows = [] if settled is None else settled.json()["ids"]
+            self.acked |= {messages[row["id"]] for row in rows if row["durable"] is True}
+
+
+async def test_http_consume_survives_a_killed_replica_and_a_killed_owner(keyed_cluster: Cluster) -> None:
+    """Through both replicas in turn. Nothing that was acknowledged comes again, and nothing is lost."""
+    cluster = keyed_cluster
+    await cluster.healed()
+    topic = "public/default/consumed"
+    async with await oncelog.connect(cluster.url) as client, await client.create_producer("consumed") as producer:
+        await producer.send_many([b"%d" % number for number in range(CONSUMED)])
+    addresses = [cluster.serving(f"metadata-{number}", "http") for number in (1, 2)]
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        program = SessionClient(http, addresses)
+
+        async def consumed(count: int) -> None:
+            async with asyncio.timeout(60):
+                while len(program.acked) < count:
+                    await program.step()
+
+        await consumed(20)
+        # The one that keeps the session: the first request went to the second address.
+        await cluster.kill("metadata-2")
+        await consumed(60)
+        assert program.sessions > 1
+        await cluster.kill(await cluster.owner_of(topic))
+        await consumed(CONSUMED)
+    assert program.acked == {str(number) for number in range(CONSUMED)} == set(program.received)
+    assert program.acked_again == []
+
+    async def done() -> bool:
+        found = (await cluster.stats(topic)).get("subscriptions", {}).get("billing", {})
+        return int(found.get("msg_backlog", -1)) == 0
+
+    await until(done, 40, every_s=0.2, waiting_for="an empty backlog")
+    await cluster.healed()

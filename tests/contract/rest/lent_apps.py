@@ -10,6 +10,7 @@ from typing import Any, cast
 from fastapi import FastAPI
 
 from oncelog.metadata.app import new_app
+from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.replica import Coordination
 from oncelog.runtime.security import OPEN, Security
@@ -29,13 +30,17 @@ class _LentApp:
 
     def __init__(self, publisher: HttpPublishService | None) -> None:
         self.limits = publisher and publisher.limits
-        self._coordination, self._security, self._publisher = given = _Given(), _Given(), _Given()
-        self._publisher.of = publisher
-        coordination, security, publishes = cast("tuple[Coordination, Security, HttpPublishService]", given)
-        self.app = new_app(coordination, security, publishes if publisher else None)
+        self._given = given = [_Given() for _ in range(4)]
+        given[2].of = publisher
+        coordination, security, publishes, consumes = cast(
+            "tuple[Coordination, Security, HttpPublishService, HttpConsumeService]", given
+        )
+        self.app = new_app(coordination, security, publishes if publisher else None, consumes)
 
-    def give(self, coordination: object, security: object, publisher: object) -> None:
-        self._coordination.of, self._security.of, self._publisher.of = coordination, security, publisher
+    def give(self, *borrowed: object) -> None:
+        """In the order of `new_app`."""
+        for given, of in zip(self._given, borrowed, strict=True):
+            given.of = of
 
 
 _free: list[_LentApp] = []
@@ -43,7 +48,10 @@ _free: list[_LentApp] = []
 
 @contextmanager
 def lent_app(
-    coordination: Coordination, security: Security = OPEN, publisher: HttpPublishService | None = None
+    coordination: Coordination,
+    security: Security = OPEN,
+    publisher: HttpPublishService | None = None,
+    consumer: HttpConsumeService | None = None,
 ) -> Iterator[FastAPI]:
     """What `new_app` returns, inside the block. No two borrowers have the same one at a time."""
     limits = publisher and publisher.limits
@@ -52,9 +60,9 @@ def lent_app(
         lent = _LentApp(publisher)
     else:
         _free.remove(lent)
-    lent.give(coordination, security, publisher)
+    lent.give(coordination, security, publisher, consumer)
     try:
         yield lent.app
     finally:
-        lent.give(None, None, None)
+        lent.give(None, None, None, None)
         _free.append(lent)

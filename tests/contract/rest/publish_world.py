@@ -51,6 +51,8 @@ class FakeLookup:
         return Located(topic.topic_id, 0)
 
     async def find(self, name: TopicName) -> NameRecord:
+        if counts := self._partitions.get(str(name)):
+            return NameRecord(TopicId(uuid5(NAMESPACE_URL, str(name)).hex), counts[-1])
         topic = self._cluster.topics.get(str(name))
         if topic is None:
             raise TopicNotFound

@@ -12,7 +12,7 @@ from oncelog.metadata.replica import Coordination
 from tests.contract.rest.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest.rest_story import PAGE, page
 
-NAMES = dict.fromkeys(["CLUSTER", "LEDGER", "NODE", "TAG", "NEXT"], "x") | {
+NAMES = dict.fromkeys(["CLUSTER", "LEDGER", "NODE", "TAG", "NEXT", "SESSION", "ESPRESSO", "TEAS"], "x") | {
     "REST": "http://rest",
     "HEALTH": "http://health",
 }

@@ -4,20 +4,20 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from oncelog.client.consuming.consumed_messages import ConsumedMessages, ReceivedPosition
-from oncelog.client.values.messages import ConsumerBatch, ConsumerDelivery, Message, MessageBatch
+from oncelog.client.values.messages import ConsumerBatch, ConsumerDelivery, Message, MessageBatch, Receipt
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.sdk.consumer.index_set import IndexSet
 
 #: What can be acknowledged.
-Received = Message | MessageBatch | ConsumerBatch | MessageId
+Received = Message | MessageBatch | ConsumerBatch | MessageId | Receipt
 #: {partition, -1 for a topic without partitions: its messages}
 Partitions = Mapping[int, ConsumedMessages]
 
 
 #: What `isinstance` takes for it.
-ONE = (Message, MessageBatch, ConsumerBatch, MessageId)
+ONE = (Message, MessageBatch, ConsumerBatch, MessageId, Receipt)
 
 
 class Group(NamedTuple):
@@ -34,7 +34,7 @@ def grouped(partitions: Partitions, messages: Received | Iterable[Received]) -> 
     indexes = IndexSet()
     for each in several(messages):
         match each:
-            case Message():
+            case Message() | Receipt():
                 if each.delivery is not delivery:  # it is the same for the messages of one batch
                     delivery = each.delivery
                     indexes = _indexes_of(groups, source_of(partitions, delivery.source), delivery.seek_epoch)
@@ -117,7 +117,7 @@ def _add_batch(groups: dict[Group, IndexSet], partitions: Partitions, batch: Mes
 
 
 def _place_of(partitions: Partitions, message: object) -> tuple[ConsumedMessages, ReceivedPosition]:
-    if isinstance(message, Message):
+    if isinstance(message, Message | Receipt):
         delivery = message.delivery
         return source_of(partitions, delivery.source), ReceivedPosition(
             message.index, delivery.seek_epoch, delivery.generation, message.delivery_count

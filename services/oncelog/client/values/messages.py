@@ -6,6 +6,7 @@ decoded and values copied on access.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar, overload
@@ -42,6 +43,22 @@ class ConsumerDelivery(NamedTuple):
     seek_epoch: SeekEpoch
     generation: Generation
     delivery_counts: Mapping[int, int]
+
+    def count_of(self, index: int) -> int:
+        return self.delivery_counts.get(index, 1) if self.delivery_counts else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One delivery of one message, without its content: a program that keeps no message acknowledges it with this.
+    index: of the message in its topic."""
+
+    delivery: ConsumerDelivery
+    index: int
+
+    @property
+    def delivery_count(self) -> int:
+        return self.delivery.count_of(self.index)
 
 
 #: Of messages that no consumer got, but a reader.
@@ -343,9 +360,12 @@ class Message:
         return self._batch.delivery
 
     @property
+    def receipt(self) -> Receipt:
+        return Receipt(self._batch.delivery, self.index)
+
+    @property
     def delivery_count(self) -> int:
-        counts = self._batch.delivery.delivery_counts
-        return counts.get(self.index, 1) if counts else 1
+        return self._batch.delivery.count_of(self.index)
 
     @property
     def generation(self) -> int:

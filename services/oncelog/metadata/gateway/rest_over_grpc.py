@@ -2,6 +2,9 @@
 
 The call is served by the same application as the REST port, with the same authentication, body limits and error bodies.
 The token is that of the gRPC call.
+
+Requests that take messages of a session wait for them, so they do not count among the requests at once: a session has
+one of them at a time, and the number of sessions is bounded.
 """
 
 import asyncio
@@ -20,6 +23,8 @@ from oncelog.wire import metadata_pb2 as pb
 logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
+#: Requests that wait for messages; far above the sessions of a replica.
+WAITING_AT_ONCE_MAX = 1_000
 TARGET_CHARACTERS_MAX = 8_192
 HEADERS_MAX = 64
 HEADER_CHARACTERS_MAX = 8_192
@@ -27,6 +32,7 @@ REQUEST_S = 30.0
 
 _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD"})
 _TARGET = re.compile(r"/[!-~]*", re.ASCII)
+_WAITS = re.compile(r"/topics/[^?]*/session/[^/?]*/messages(\?.*)?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,256}", re.ASCII)
 _VALUE = re.compile(r"[\t -~]*", re.ASCII)
 #: Headers of the connection, and headers that gRPC carries itself.
@@ -58,13 +64,15 @@ class RestOverGrpc:
         self._receiving = 0
         #: requests in progress; as over HTTP, they continue after their client has disconnected
         self._answering: set[asyncio.Task[pb.RestAnswer]] = set()
+        #: of these, those that wait for messages
+        self._waiting: set[asyncio.Task[pb.RestAnswer]] = set()
 
     def serve(self, server: Server) -> None:
         """Register the method."""
         server.client_stream(REST_SERVED, self._serve)
 
     async def _serve(self, stream: RestStream) -> None:
-        if self._receiving + len(self._answering) >= self._at_once_max:
+        if self._receiving + len(self._answering) - len(self._waiting) >= self._at_once_max:
             message = f"{self._at_once_max} REST requests are in progress on the gRPC port, the maximum: retry shortly"
             raise TooManyRequests(message, limit=self._at_once_max)
         self._receiving += 1
@@ -73,10 +81,19 @@ class RestOverGrpc:
             scope = _scope(request, stream.header(AUTHORIZATION), stream.peer)
         finally:
             self._receiving -= 1
-        answering = asyncio.create_task(self._answer(scope, request.body))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
-        await stream.write(await asyncio.shield(answering))
+        gone = asyncio.Event()
+        waits = request.method == "GET" and _WAITS.fullmatch(request.target) is not None
+        if waits and len(self._waiting) >= WAITING_AT_ONCE_MAX:
+            message = f"{WAITING_AT_ONCE_MAX} requests wait for messages on the gRPC port, the maximum: retry shortly"
+            raise TooManyRequests(message, limit=WAITING_AT_ONCE_MAX)
+        answering = asyncio.create_task(self._answer(scope, request.body, gone))
+        for tasks in (self._answering, self._waiting) if waits else (self._answering,):
+            tasks.add(answering)
+            answering.add_done_callback(tasks.discard)
+        try:
+            await stream.write(await asyncio.shield(answering))
+        finally:
+            gone.set()
 
     async def _request(self, stream: RestStream) -> pb.RestRequest:
         try:
@@ -85,15 +102,17 @@ class RestOverGrpc:
         except (TimeoutError, StopAsyncIteration) as error:
             raise InvalidArgument(f"no request message within {self._request_s:g} s", field="request") from error
 
-    async def _answer(self, scope: Scope, body: bytes) -> pb.RestAnswer:
+    async def _answer(self, scope: Scope, body: bytes, gone: asyncio.Event) -> pb.RestAnswer:
+        """gone: the client has ended the call."""
         answer = pb.RestAnswer()
         pieces: list[bytes] = []
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
-            if not waiting:
-                await asyncio.Event().wait()  # a disconnect is not reported to the application
-            return waiting.pop()
+            if waiting:
+                return waiting.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":

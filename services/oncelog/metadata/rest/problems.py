@@ -23,8 +23,9 @@ from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-#: path prefix of publish requests
+#: Path prefix of publish and consume requests; those of consume go on behind the topic.
 PUBLISH_PREFIX = "/topics/"
+CONSUME_PART = "/subscription/"
 RETRY_AFTER_S = 1
 _DETAIL_CHARACTERS_MAX = 1_000
 _NOT_JSON = InvalidArgument("the body is not valid JSON", field="body")
@@ -54,6 +55,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.ConsumerClosed: (409, "Consumer closed"),
     errors.ConsumerFenced: (409, "Consumer fenced"),
     errors.SubscriptionGone: (410, "Subscription gone"),
+    errors.SessionGone: (410, "Session gone"),
     errors.SubscriptionTypeMismatch: (409, "Subscription type mismatch"),
     errors.EffectsError: (409, "Effects contradict the log"),
     errors.StaleSeekEpoch: (409, "Subscription sought"),
@@ -167,7 +169,7 @@ async def _oncelog_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, InvariantViolated):
         asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
         return await _bug(request, error)
-    return problem(error, publishing=_publishes(request))
+    return problem(error, publishing=publishes(request.url.path))
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -175,18 +177,19 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "json_invalid":
-        return problem(_NOT_JSON, publishing=_publishes(request))
+        return problem(_NOT_JSON, publishing=publishes(request.url.path))
     content_type = request.headers.get("content-type", "")
     if where[0] == "body" and "json" not in content_type and await request.body():
         error = InvalidArgument("the body must be JSON with Content-Type: application/json", field="body")
-        return problem(error, publishing=_publishes(request))
+        return problem(error, publishing=publishes(request.url.path))
     # The field's name without "body" or "query" before it, unless there is nothing else, as for an element of a list.
     field = ".".join(where if where[1:] and where[1].isdecimal() else where[1:]) or where[0]
-    return problem(InvalidArgument(f"{field}: {_reason(first)}", field=field), publishing=_publishes(request))
+    return problem(InvalidArgument(f"{field}: {_reason(first)}", field=field), publishing=publishes(request.url.path))
 
 
-def _publishes(request: Request) -> bool:
-    return request.url.path.startswith(PUBLISH_PREFIX)
+def publishes(path: str) -> bool:
+    """Whether the problem of a request to this path has the field `stored`."""
+    return path.startswith(PUBLISH_PREFIX) and CONSUME_PART not in path
 
 
 def _reason(error: Mapping[str, Any]) -> str:

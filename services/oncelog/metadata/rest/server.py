@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.metadata.rest.connections import ConnectionLimits, Connections, Listener
-from oncelog.metadata.rest.problems import PUBLISH_PREFIX, problem
+from oncelog.metadata.rest.problems import problem, publishes
 from oncelog.runtime.security import ServerCertificate
 
 LIMITS = ConnectionLimits(connections_max=1_000, per_peer_max=500)
@@ -63,7 +63,7 @@ class _StopAnswers:
                 error = DeadlineExceeded(
                     "this metadata service is stopping and did not finish the request: its outcome is unknown"
                 )
-            await problem(error, publishing=scope["path"].startswith(PUBLISH_PREFIX))(scope, receive, send)
+            await problem(error, publishing=publishes(scope["path"]))(scope, receive, send)
 
 
 class RestServer:

@@ -1,6 +1,7 @@
 """Request and response bodies of the routes for subscriptions."""
 
 import base64
+import re
 from typing import Annotated, Any
 
 from crc32c import crc32c
@@ -20,6 +21,8 @@ from oncelog.wire.consumer_pb2 import SubscriptionProperty
 from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage
 
 Properties = dict[StrictStr, StrictStr]
+#: Each of them takes six bytes of JSON, and no text needs them.
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _Subscription = Annotated[str, Path(description="Subscription: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
 
 
@@ -92,14 +95,14 @@ class NewSubscription(BaseModel):
     properties: Properties = Field(default_factory=dict)
 
 
-class PeekedMessage(BaseModel):
-    """One message of a backlog."""
+class StoredMessage(BaseModel):
+    """One message as it is stored. The fields that HTTP publish has, too, have the same meaning there."""
 
     index: int = Field(description="Number of the message in the topic")
     message_id: str
-    value: str | None = Field(description="null: not UTF-8, see value_base64")
+    value: str | None = Field(description="null: no text in UTF-8, see value_base64")
     value_base64: str | None
-    key: str | None = Field(description="null: none, or not UTF-8, see key_base64")
+    key: str | None = Field(description="null: none, or no text in UTF-8, see key_base64")
     key_base64: str | None
     producer_name: str | None
     sequence_id: int
@@ -120,31 +123,37 @@ def wire_properties(given: Properties) -> list[SubscriptionProperty]:
     return [SubscriptionProperty(name=name, value=value) for name, value in given.items()]
 
 
-def peeked_message(topic: TopicName, answer: pb.PeekMessageAnswer) -> PeekedMessage:
+def peeked_message(topic: TopicName, answer: pb.PeekMessageAnswer) -> StoredMessage:
     """Raises CorruptEntry."""
     partition = NO_PARTITION if topic.partition is None else topic.partition
     stored = open_entry(answer.entry, crc32c)
     name = answer.producer_name or None
     batch = MessageBatch(stored, TopicPartition(TopicId(""), partition), name, first_batch_index=0)
     at = answer.message_index - batch.first_index
-    message, times_ms = Message(batch, at), batch.event_times_ms
-    value, key = _text("value", bytes(message.value)), _text("key", message.key)
-    return PeekedMessage.model_validate({
+    return StoredMessage.model_validate(message_fields(Message(batch, at)))
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """The fields of StoredMessage."""
+    return {
         "index": message.index,
         "message_id": str(message.message_id),
-        "producer_name": name,
+        "producer_name": message.producer_name,
         "sequence_id": message.sequence_id,
-        "publish_time_ms": batch.publish_time_ms,
-        "event_time_ms": None if times_ms is None else times_ms[at],
+        "publish_time_ms": message.publish_time_ms,
+        "event_time_ms": message.event_time_ms,
         "properties": dict(message.properties),
-        **value,
-        **key,
-    })  # fmt: skip
+        **_text("value", bytes(message.value)),
+        **_text("key", message.key),
+    }
 
 
 def _text(name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {name: None, f"{name}_base64": None}
     try:
-        return {name: None if data is None else data.decode(), f"{name}_base64": None}
+        if _CONTROL.search(data) is None:
+            return {name: data.decode(), f"{name}_base64": None}
     except UnicodeDecodeError:
-        assert data is not None, "nothing decodes"
-        return {name: None, f"{name}_base64": base64.b64encode(data).decode()}
+        pass
+    return {name: None, f"{name}_base64": base64.b64encode(data).decode()}

@@ -23,9 +23,9 @@ from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.subscription_values import (
     EffectsStore,
     NewSubscription,
-    PeekedMessage,
     Properties,
     SeekPlace,
+    StoredMessage,
     SubscriptionPath,
     peeked_message,
     wire_properties,
@@ -192,7 +192,7 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
         f"{_ONE}/position/{{number}}", summary="Peek at a message of the backlog", operation_id="peek_message",
         dependencies=_ALLOWED,
     )  # fmt: skip
-    async def peek_message(topic: TopicPath, subscription: SubscriptionPath, number: Number) -> PeekedMessage:
+    async def peek_message(topic: TopicPath, subscription: SubscriptionPath, number: Number) -> StoredMessage:
         """Nothing is delivered or acknowledged. `not_found` behind the end of the backlog."""
         await _Partitions(coordination, topic).require_one("a message of a backlog")
         return peeked_message(topic, await coordination.subscriptions.peek(topic, subscription, number))

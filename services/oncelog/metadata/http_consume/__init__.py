@@ -1,0 +1,1 @@
+"""Consuming over HTTP: sessions that one replica keeps, and every replica reaches (`core.http_consume`)."""
