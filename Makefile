@@ -107,12 +107,13 @@ how-long:
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
 	$(SWEEP) 2000 --first $(FIRST)
 	$(SWEEP) 300 --first $$(($(FIRST) + 1000000))
-	$(SWEEP) 100 --first $$(($(FIRST) + 2000000))
-	$(SWEEP) 2000 --first $(FIRST) --consuming
+	$(SWEEP) 500 --first $$(($(FIRST) + 2000000))
+	$(SWEEP) 300 --first $$(($(FIRST) + 3000000))
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
 	$(SWEEP) $(SEEDS) --first $(FIRST)
-	$(SWEEP) $(SEEDS) --first $(FIRST) --consuming
+	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 2000000))
+	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 3000000))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo

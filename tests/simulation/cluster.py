@@ -49,6 +49,8 @@ CURSOR_TICKS = 400
 ACK_SEEDS = 1_000_000
 #: The runs from this seed on have consumers instead.
 CONSUMER_SEEDS = 2_000_000
+#: In the runs from this seed on, messages of consumers take effect in a store.
+EFFECT_SEEDS = 3_000_000
 #: Between two ticks of an idle topic.
 IDLE_TICKS = 400
 
@@ -171,7 +173,8 @@ def _with_consumers(world: World, rng: random.Random) -> Shape:
     settings = replace(settings, ledger_entries_max=rng.choice((2, 4, 20)), snapshot=snapshot)
     return Shape(
         owners=rng.choice((2, 3)), metadata=1, readers=0, questioners=0, inputs=inputs, pace=(40, 300),
-        settings=settings, consumers=draw_consumer_shape(world.seed),
+        settings=settings,
+        consumers=replace(draw_consumer_shape(world.seed), effects=world.seed >= EFFECT_SEEDS),
     )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """One sweep for all tests of a session: every outcome is kept, so that coverage costs no second run."""
 
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS
+from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS
 from tests.simulation.run import Outcome, run
 
 #: In these occurs what few runs reach: a frozen repair, a marked directory of the past, an answer of a lower epoch.
@@ -14,6 +15,8 @@ SEEDS = (*range(100), *range(104, 300, 5), *RARE)
 ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 50)
 #: of the runs with consumers
 CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
+#: of the runs with effects in a store
+EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
 CHUNK = 35
 
 
@@ -29,10 +32,10 @@ def kept_seeds() -> list[int]:
 
 
 @cache
-def counts(*, consumers: bool = False) -> dict[str, int]:
-    """{what happened in the sweep: how often}. consumers: in the runs with consumers, or in the others."""
+def counts(runs: tuple[range | tuple[int, ...], ...] = (SEEDS, ACK_RUNS)) -> dict[str, int]:
+    """{what happened in these runs: how often}"""
     total: dict[str, int] = {}
-    for seed in CONSUMER_RUNS if consumers else (*SEEDS, *ACK_RUNS):
+    for seed in chain(*runs):
         for what, times in outcome_of(seed).counts.items():
             total[what] = total.get(what, 0) + times
     return total

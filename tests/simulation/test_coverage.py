@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.sweep import counts
+from tests.simulation.sweep import CONSUMER_RUNS, EFFECT_RUNS, counts
 
 FAULTS = (
     "message delayed", "message dropped", "message duplicated", "message cut off", "message held by a clog",
@@ -58,6 +58,10 @@ CONSUMERS = (
     "report EndConsumer", "ack refused: stale_seek_epoch", "ack refused: subscription_gone",
     "consumer failed: subscription_gone", "consumer failed: consumer_busy", "stream waits for room", "room returned",
 )  # fmt: skip
+EFFECTS = (
+    "store crashes", "store forgets", "store aborts", "commit not answered", "effects claimed", "effects rewound",
+    "effects again: deadline_exceeded", "effect applied", "effect filtered", "gap checked", "redo wanted",
+)  # fmt: skip
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -80,4 +84,10 @@ def test_sweep_reaches_each_condition(what: str) -> None:
 @pytest.mark.parametrize("what", CONSUMERS)
 def test_sweep_of_consumers_reaches_each_condition(what: str) -> None:
     """The same in the runs with consumers."""
-    assert counts(consumers=True).get(what, 0) >= 3
+    assert counts((CONSUMER_RUNS,)).get(what, 0) >= 3
+
+
+@pytest.mark.parametrize("what", EFFECTS)
+def test_sweep_of_effects_reaches_each_condition(what: str) -> None:
+    """The same in the runs whose messages take effect in a store."""
+    assert counts((EFFECT_RUNS,)).get(what, 0) >= 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.sweep import ACK_RUNS, CHUNK, CONSUMER_RUNS, SEEDS, kept_seeds, outcome_of
+from tests.simulation.sweep import ACK_RUNS, CHUNK, CONSUMER_RUNS, EFFECT_RUNS, SEEDS, kept_seeds, outcome_of
 
 RUNS = (*SEEDS, *ACK_RUNS)
 
@@ -44,6 +44,14 @@ def test_no_seed_with_consumers_violates_an_invariant(seed: int) -> None:
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
     assert outcome.counts["message received"] >= 10
+
+
+@pytest.mark.parametrize("seed", EFFECT_RUNS)
+def test_no_seed_with_effects_violates_an_invariant(seed: int) -> None:
+    """The store crashes, forgets and answers late, and has every effect once in the end that the ack log calls for."""
+    outcome = outcome_of(seed)
+    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.counts["effect applied"] >= 10
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

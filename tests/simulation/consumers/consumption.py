@@ -14,8 +14,11 @@ from oncelog.core.sdk.consumer.events import ConsumerSettings
 from oncelog.core.topic.serving import Serving
 from oncelog.verify.violation import Violation
 from tests.oracles.consumption import ConsumptionHistory, Place
+from tests.oracles.effects_fold import EffectsFold
 from tests.simulation.consumers.client import WORK_TICKS, ConsumerClient, ConsumerParts, Habits
 from tests.simulation.consumers.durable_acks import DurableAcks
+from tests.simulation.consumers.effects_client import EffectsClient
+from tests.simulation.consumers.effects_store import EFFECT, STORE_ID, SimulatedStore
 from tests.simulation.consumers.messages import DeadLetterTopic, StoredMessages
 from tests.simulation.consumers.owner_end import OwnerGate
 from tests.simulation.consumers.stalls import Stalls
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.servers.topic_shell import TopicShell
 
+_ORDERED = [SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER]
 #: steps between two looks for what stands still
 LOOK_EVERY = 10
 HOUR_MS = 3_600_000
@@ -37,12 +41,14 @@ SLOW_CHECKS_EVERY, CHECK_TICKS_MAX = 8, 700
 class ConsumerShape:
     """What limits the consumers of a run. ack_state_bytes_max: the hard limit; None: of the product. stream_bytes_max:
     of what waits until they read it; None: they read at once. skews: by how much the clock of each owner is ahead;
-    empty: all clocks show the true time."""
+    empty: all clocks show the true time. effects: messages take effect in a store, to which the subscription is
+    bound."""
 
     policies: TopicPolicies = field(default_factory=TopicPolicies)
     ack_state_bytes_max: int | None = None
     stream_bytes_max: int | None = None
     skews: tuple[int, ...] = ()
+    effects: bool = False
 
     @property
     def expires(self) -> bool:
@@ -88,19 +94,26 @@ class TopicConsumption:
         self._stalls = Stalls()
         self._healed = False
         self.clients: list[ConsumerClient] = []
+        #: {subscription: its store of effects}
+        self.stores: dict[str, SimulatedStore] = {}
         for number in range(self._rng.choice((1, 1, 2))):
-            self._add_subscription(f"s{number}")
+            self._add_subscription(f"s{number}", effects=shape.effects)
         cluster.store.observers.append(lambda path, *_: self._record_changed(path))
 
-    def _add_subscription(self, name: str) -> None:
+    def _add_subscription(self, name: str, *, effects: bool) -> None:
         rng, cluster = self._rng, self._cluster
-        kind = rng.choice(list(SubscriptionType))
+        kind = rng.choice(_ORDERED if effects else list(SubscriptionType))
         habits = Habits(
             nack=rng.choice((0.0, 0.1, 0.3, 0.5)), forget=rng.choice((0.0, 0.05)), cumulative=rng.choice((0.0, 0.4)),
             seek=rng.choice((0.0, 0.01, 0.04)),
             take_ticks=rng.choice((WORK_TICKS, WORK_TICKS, (300, 900))),
         )  # fmt: skip
         window, deliveries, timeout = rng.choice((1, 4, 20)), rng.choice((0, 2, 2, 3)), rng.choice((0, 800))
+        store_id, effect = (STORE_ID, EFFECT) if effects else ("", "")
+        if effects:
+            deliveries, timeout = 0, 0
+            self.acks.effects[name] = EffectsFold()
+            self.stores[name] = SimulatedStore(cluster.world, f"{cluster.world.seed}/store/{name}")
         self.acks.max_deliveries[name] = deliveries
         gates = {owner.name: OwnerGate(owner, self._topic_id) for owner in cluster.owners.values()}
         parts = ConsumerParts(cluster.world, cluster.network, self.log, self.history, gates, self._route)
@@ -110,9 +123,13 @@ class TopicConsumption:
         for number in range(3):
             settings = ConsumerSettings(
                 name, kind, f"c{number}", first_index=0, receive_window=window, max_deliveries=deliveries,
-                ack_timeout_ms=timeout, dead_letter_topic="a/b/dead",
+                ack_timeout_ms=timeout, dead_letter_topic="a/b/dead", store_id=store_id, effect=effect,
             )  # fmt: skip
-            self.clients.append(ConsumerClient(parts, f"{name}c{number}", settings, habits))
+            title = f"{name}c{number}"
+            if effects:
+                self.clients.append(EffectsClient(parts, title, settings, habits, self.stores[name]))
+            else:
+                self.clients.append(ConsumerClient(parts, title, settings, habits))
 
     def _route(self) -> tuple[str, OwnerEpoch]:
         """Where a look-up leads: to the owner by the record, or to a former one."""
@@ -141,6 +158,8 @@ class TopicConsumption:
         self.check_ticks_max = min(self.check_ticks_max, 20)
         for client in self.clients:
             client.diligent = True
+        for store in self.stores.values():
+            store.heal()
 
     def _serving(self) -> Serving | None:
         """At the owner that the record names."""
@@ -170,7 +189,16 @@ class TopicConsumption:
             return False
         state, end = serving.acks.state, serving.log.table.state.next_index
         marks = {name: state.subscriptions[number].acks.mark_delete for name, number in state.names.items()}
-        return wanted <= marks.keys() and all(mark == end for mark in marks.values())
+        acknowledged = wanted <= marks.keys() and all(mark == end for mark in marks.values())
+        return acknowledged and not any(self._lacked_effects().values())
+
+    def _lacked_effects(self) -> dict[str, list[int]]:
+        """{subscription: the messages whose effects its store lacks}"""
+        end, found = self.log.next_index, {}
+        for name, store in self.stores.items():
+            content = store.content
+            found[name] = self.acks.effects[name].lacks(content.era, content.applied, end)
+        return found
 
     def check(self, fold: SubscriptionsState) -> None:
         """At the end. fold: of the whole ack log. Raises Violation."""
@@ -187,4 +215,5 @@ class TopicConsumption:
             for c in self.clients
             if c.life
         )
+        clients += f" effects lacked {self._lacked_effects()}" if self.stores else ""
         return f"{clients} | lack { ({name: lacks[:6] for name, lacks in self.acks.lacks().items()}) }"

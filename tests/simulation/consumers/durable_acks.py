@@ -11,6 +11,7 @@ from oncelog.core.acks.changes import (
     Evicted,
     EvictionReason,
     Redelivered,
+    Sought,
     SubscriptionCreated,
 )
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
@@ -20,6 +21,7 @@ from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.verify.violation import Violation
 from tests.oracles.ack_model import AckModel
 from tests.oracles.consumption import ConsumptionHistory, Place
+from tests.oracles.effects_fold import EffectsFold
 from tests.simulation.consumers.messages import StoredMessages, sound_entries
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class DurableAcks:
         #: {subscription: max_deliveries of its consumers}
         self.max_deliveries: dict[str, int] = {}
         self.model = AckModel()
+        #: {subscription: what must have taken effect in its store}
+        self.effects: dict[str, EffectsFold] = {}
         #: {number: every subscription that ever was}
         self._created: dict[int, SubscriptionCreated] = {}
         #: the ledger of the chain that is looked at, and its next entry
@@ -82,8 +86,9 @@ class DurableAcks:
 
     def _add(self, change: Change, epoch: OwnerEpoch) -> None:
         known = self.model.subscriptions.get(change.number)
-        before = set() if known is None else set(known.acked)
+        before, epoch_before = (set(), -1) if known is None else (set(known.acked), known.seek_epoch)
         self.model.apply(change)
+        self._expect(change, before, epoch_before)
         match change:
             case SubscriptionCreated():
                 if change.number in self._created:
@@ -102,6 +107,14 @@ class DurableAcks:
                 if known.dead_letters.get(change.index) is None:
                     raise Violation("dead letters", f"{change} has the number of another message")
                 self._history.dead_letter(self.place(change.number), change.index, self.max_deliveries[known.name])
+
+    def _expect(self, change: Change, acked_before: set[int], epoch_before: int) -> None:
+        """What the change means for the subscription's effects."""
+        known = self.model.subscriptions.get(change.number)
+        if known is None or known.name not in self.effects:
+            return
+        if not isinstance(change, Sought) or known.seek_epoch != epoch_before:
+            self.effects[known.name].apply(change, known.acked, acked_before, self._log.next_index)
 
     def lost(self, number: int) -> None:
         """The stream of a consumer of this subscription broke."""

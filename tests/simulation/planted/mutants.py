@@ -45,6 +45,7 @@ from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
 from tests.simulation.planted.consumer_mutants import CONSUMER_MUTANTS
+from tests.simulation.planted.effect_mutants import EFFECT_MUTANTS
 from tests.simulation.planted.page_mutants import PAGE_MUTANTS
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
 from tests.simulation.planted.planted_bug import Mutant
@@ -424,6 +425,6 @@ MUTANTS = (
         ((Ownership, "has_format", _always(value=True)),),
         core_test=test_batch_that_waits_for_the_format_is_not_lost_with_the_record,
     ),
-    *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS)),
+    *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *CONSUMER_MUTANTS,
 )  # fmt: skip
