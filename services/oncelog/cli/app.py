@@ -57,6 +57,10 @@ COMMANDS = {
         "Check a cluster: publish one message twice, read it back once.",
         _of("oncelog.cli.check.command", "check"),
     ),
+    "run": LazyCommand(
+        "Run functions whose effects happen once.",
+        _of("oncelog.cli.run.command", "run"),
+    ),
     "relay": LazyCommand(
         "Send the rows of an outbox table, each once.",
         _of("oncelog.cli.relay.app", "app"),

@@ -13,7 +13,8 @@ Stores: SqlEffects (extra `sql`: SQLAlchemy, and a driver for the database), Top
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from oncelog.effects.process import Process, process, run
+from oncelog.effects.process import Process, process
+from oncelog.effects.program import run
 from oncelog.effects.topic_store import Output, TopicEffects
 
 if TYPE_CHECKING:

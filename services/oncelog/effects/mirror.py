@@ -23,7 +23,7 @@ from oncelog.core.effects.errors import PartitionsDiffer
 from oncelog.core.errors import Fatal, InvalidArgument, OncelogError, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
 from oncelog.effects.mirror_store import Copies, MirrorEffects, copy
-from oncelog.effects.process import Process, run_processes
+from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
 from oncelog.effects.status import SourceStatus
 from oncelog.rpc.metadata_codec import REST
 from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
@@ -188,7 +188,10 @@ class Mirror:
                 target=there.now,
             )
         subscription, effects = subscription_of(cluster_id), topic.effects
-        return Process(copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch)
+        return Process(
+            copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch,
+            concurrency=CONCURRENCY_MAX,
+        )  # fmt: skip
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

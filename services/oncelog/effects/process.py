@@ -1,14 +1,11 @@
 """Functions whose effects happen once: the decorator `process`, and `run` for a program of them."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
-from oncelog.client.client import AsyncClient, connect, network_of
+from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.consuming.subscribing import first_indexes
 from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.start_position import Place
@@ -23,7 +20,6 @@ from oncelog.effects.source import EffectsSource, Limits
 from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import EffectsStore, StoreInCluster
 from oncelog.effects.topic_store import Outputs
-from oncelog.runtime.credentials import Token
 from oncelog.runtime.exception_groups import leaves_of
 
 ConnectionT = TypeVar("ConnectionT")
@@ -229,43 +225,3 @@ async def run_processes(client: AsyncClient, processes: Sequence[Process[Any]]) 
                 group.create_task(each.run(client))
     except BaseExceptionGroup as errors:
         raise next(leaves_of(errors)) from None
-
-
-def run(*processes: Process[Any], url: str | None = None, token: Token | None = None) -> None:
-    """Run processes in this program until SIGTERM or SIGINT: the transaction that is open ends, its messages are
-    acknowledged, and the connections are closed.
-
-    url: None: the environment variable ONCELOG_URL, or a cluster on this machine. Raises as `run_processes`.
-    """
-    if not processes or not all(isinstance(each, Process) for each in processes):
-        raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
-    address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
-    asyncio.run(_run_until_signal(processes, address, token))
-
-
-async def _run_until_signal(processes: Sequence[Process[Any]], url: str, token: Token | None) -> None:
-    task = cast("asyncio.Task[None]", asyncio.current_task())
-    ended_by_signal = False
-
-    def end() -> None:
-        nonlocal ended_by_signal
-        ended_by_signal = True
-        forget()  # a second signal ends the process at once
-        task.cancel()
-
-    def forget() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):
-                loop.remove_signal_handler(number)
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    try:
-        async with await connect(url, token=token) as client:
-            await run_processes(client, processes)
-    except asyncio.CancelledError:
-        if not ended_by_signal:
-            raise
-    finally:
-        forget()

@@ -1,31 +1,23 @@
-"""The health port of a relay: /livez, /readyz, /metrics, and /status as JSON."""
+"""What the health port of a relay tells."""
 
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oncelog.core.errors import Fatal
 from oncelog.outbox.relay import RelayProcess
-from oncelog.runtime.installation import install_command
+from oncelog.runtime import monitoring
+
+if TYPE_CHECKING:
+    from oncelog.runtime.health import Health
+    from oncelog.runtime.telemetry import Telemetry
 
 
-@asynccontextmanager
-async def monitored(process: RelayProcess, host: str, port: int | None) -> AsyncIterator[int | None]:
-    """port: None: nothing is served; 0: a free one. Raises InvalidArgument for an address that cannot be used."""
-    if port is None:
-        yield None
-        return
-    try:
-        from oncelog.runtime.health import Health
-        from oncelog.runtime.telemetry import Telemetry
-    except ModuleNotFoundError as error:
-        raise Fatal(
-            f"{error.name} is not installed, and --health-port needs it: {install_command('services')}"
-        ) from error
-    telemetry = Telemetry.from_environment("relay", f"{socket.gethostname()}")
-    health = Health(telemetry.metrics_text)
+def monitored(process: RelayProcess, host: str, port: int | None) -> AbstractAsyncContextManager[int | None]:
+    """See `runtime.monitoring`."""
+    return monitoring.monitored("relay", host, port, lambda health, telemetry: _describe(process, health, telemetry))
+
+
+def _describe(process: RelayProcess, health: "Health", telemetry: "Telemetry") -> None:
     counts = process.counts
 
     telemetry.observe_level("relay_active", "1: this relay has the claim", lambda: int(process.core.active))
@@ -46,8 +38,3 @@ async def monitored(process: RelayProcess, host: str, port: int | None) -> Async
         return {"active": process.core.active, "troubles": process.core.troubles, **asdict(counts)}
 
     health.serve_value("/status", status)
-    try:
-        yield await health.start(host=host, port=port)
-    finally:
-        await health.stop()
-        telemetry.shut_down()

@@ -1,13 +1,16 @@
 """Messages whose function fails, or kills its process: each becomes one dead letter, the others take effect once."""
 
 import asyncio
+import json
 import os
+import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
@@ -18,19 +21,21 @@ from oncelog.effects import Process, SqlEffects
 from oncelog.effects.process import run_processes
 from oncelog.effects.store import SourceNames
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.commands import command
 from tests.cluster.loads import read_all
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs
+from tests.cluster.processes.service_process import free_port
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running
 from tests.cluster.until import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("dead-letter-beside-the-store")]
 
 PARCELS = """
-import os, signal, sys
+import os, signal
 from sqlalchemy import create_engine, text
 import oncelog
 from oncelog.effects import SqlEffects
 
-engine = create_engine(sys.argv[1])
+engine = create_engine(os.environ["DATABASE"])
 with engine.begin() as connection:
     connection.execute(text("create table if not exists parcels (value text)"))
 
@@ -42,8 +47,6 @@ def book(messages, connection):
             os.kill(os.getpid(), signal.SIGKILL)
         if message.value == b"raises":
             raise ValueError("no parcel")
-
-oncelog.run(book)
 """
 
 
@@ -66,22 +69,37 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
     await producer.send_many([value.encode() for value in values])
     (programs.directory / "parcels.py").write_text(PARCELS)
     database = programs.directory / "parcels.db"
-    url = f"sqlite:///{database}"
-    kills = 0
-    last = programs.start("parcels.py", url)
+    programs.environment["DATABASE"] = f"sqlite:///{database}"
+    port = free_port()
+
+    def start() -> Running:
+        return programs.start_command("parcels", command("run", "parcels:book", "--health-port", str(port)))
+
+    kills, last = 0, start()
     while len(rows(database, "parcels")) < 28:
         ended = partial(lambda one: not one.runs() or len(rows(database, "parcels")) == 28, last)
         await until(ended, DEADLINE_S, every_s=0.01)
         if not last.runs():
             kills += 1
-            last = programs.start("parcels.py", url)
+            last = start()
     assert kills in (2, 3)
 
     async def letters() -> bool:
         return len(await read_all(client, "parcels-billing-DLQ")) == 2
 
     await until(letters, DEADLINE_S, every_s=0.1, waiting_for="both dead letters")
-    os.kill(last.process.pid, 15)
+
+    def told(path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
+            return bytes(answer.read()).decode()
+
+    (status,) = json.loads(await asyncio.to_thread(told, "/status"))
+    assert (status["effect"], status["active"], status["position"], status["stuck"]) == ("billing", True, 30, None)
+    assert status["dead_letters"] == 2
+    labels = 'effect="billing",partition="-1",topic="public/default/parcels"'
+    assert f"oncelog_effects_dead_letters_total{{{labels}}} 2.0" in await asyncio.to_thread(told, "/metrics")
+    assert json.loads(await asyncio.to_thread(told, "/readyz"))["status"] == "ok"
+    os.killpg(last.process.pid, signal.SIGTERM)
     await last.ends()
     assert rows(database, "parcels") == [value for value in values if value.isdigit()]
     found = [

@@ -1,0 +1,1 @@
+"""`oncelog run`: functions whose effects happen once, of a program of yours."""

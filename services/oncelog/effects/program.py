@@ -1,0 +1,78 @@
+"""A program of functions whose effects happen once: it runs until a signal."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from oncelog.client.client import AsyncClient, connect
+from oncelog.core.errors import InvalidArgument
+from oncelog.effects.monitoring import monitored
+from oncelog.effects.process import Process, run_processes
+from oncelog.runtime.credentials import Token
+
+_LOCAL_URL = "oncelog://127.0.0.1:6650"
+HEALTH_HOST = "127.0.0.1"
+
+
+def run(
+    *processes: Process[Any],
+    url: str | None = None,
+    token: Token | None = None,
+    health_port: int | None = None,
+    health_host: str = HEALTH_HOST,
+    stalled_after: float | None = None,
+) -> None:
+    """Run processes in this program until SIGTERM or SIGINT: the transactions that are open end, their messages are
+    acknowledged, and the connections are closed. A second signal ends the program at once.
+
+    Args:
+        url: None: the environment variable ONCELOG_URL, or a cluster on this machine.
+        health_port: of /livez, /readyz, /metrics and /status; 0: a free one; None: none. Needs the extra `services`.
+        health_host: the address on which it listens.
+        stalled_after: seconds that a function may run before /livez fails; None: it does not fail.
+
+    Raises as `run_processes`.
+    """
+    if not processes or not all(isinstance(each, Process) for each in processes):
+        raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
+    address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
+    connecting = connect(address, token=token)
+    asyncio.run(run_until_signal(processes, connecting, health_host, health_port, stalled_after))
+
+
+async def run_until_signal(
+    processes: Sequence[Process[Any]],
+    connecting: Awaitable[AsyncClient],
+    health_host: str = HEALTH_HOST,
+    health_port: int | None = None,
+    stalled_after: float | None = None,
+) -> None:
+    """Of the main thread's event loop. Raises as `run_processes`."""
+    task = cast("asyncio.Task[None]", asyncio.current_task())
+    ended_by_signal = False
+
+    def end() -> None:
+        nonlocal ended_by_signal
+        ended_by_signal = True
+        forget()
+        task.cancel()
+
+    def forget() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):
+                loop.remove_signal_handler(number)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    try:
+        async with await connecting as client, monitored(processes, health_host, health_port, stalled_after):
+            await run_processes(client, processes)
+    except asyncio.CancelledError:
+        if not ended_by_signal:
+            raise
+    finally:
+        forget()
