@@ -63,7 +63,7 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
 ) -> None:
     """And none of those that were in work beside it. It kills two or three processes: the first time it was one of
     many, and the log may not have learned that it was begun."""
-    producer = await client.create_producer("parcels")
+    producer = await client.create_producer("parcels", compression="zstd")
     values = [f"{number}" for number in range(30)]
     values[3], values[20] = "kills", "raises"
     await producer.send_many([value.encode() for value in values])

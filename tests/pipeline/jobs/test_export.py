@@ -29,7 +29,10 @@ SPILL = "spark.shuffle.spill.numElementsForceSpillThreshold"
 
 
 def publish(cluster: Cluster, topic: str, entries: int) -> None:
-    with oncelog.Client(cluster.url) as client, client.create_producer(topic, producer_name="source") as producer:
+    with (
+        oncelog.Client(cluster.url) as client,
+        client.create_producer(topic, producer_name="source", compression="zstd") as producer,
+    ):
         for _ in range(entries):
             producer.send_many([b"%d" % n for n in range(SIZE)], properties=[{"n": str(n)} for n in range(SIZE)])
 

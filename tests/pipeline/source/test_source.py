@@ -42,8 +42,11 @@ def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
 
 
 async def publish(url: str, topic: str, name: str, first: int, entries: int, size: int = SIZE) -> None:
-    """Entries of `size` messages each: ids from `first` on, values that say whose they are, and some of everything."""
-    async with await oncelog.connect(url) as client, await client.create_producer(topic, producer_name=name) as own:
+    """Entries of `size` messages each, compressed: ids from `first` on, values that say whose, and some of everything."""
+    async with (
+        await oncelog.connect(url) as client,
+        await client.create_producer(topic, producer_name=name, compression="lz4") as own,
+    ):
         for start in range(first, first + entries * size, size):
             ids = range(start, start + size)
             await own.send_many(
