@@ -42,7 +42,7 @@ def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
 
 
 async def publish(url: str, topic: str, name: str, first: int, entries: int, size: int = SIZE) -> None:
-    """Entries of `size` messages each, compressed: ids from `first` on, values that say whose, and some of everything."""
+    """Compressed entries of `size` messages each: ids from `first` on, values that say whose, some of everything."""
     async with (
         await oncelog.connect(url) as client,
         await client.create_producer(topic, producer_name=name, compression="lz4") as own,
