@@ -20,6 +20,7 @@ from oncelog.core.formats.entry import (
     encode_header,
     encode_opened,
 )
+from oncelog.core.formats.producers_aged import ProducersAged, Renewal, encode_aged
 from oncelog.core.ids import (
     NO_SEQUENCE,
     EntryId,
@@ -99,10 +100,12 @@ def grant(
     mode: SequenceMode = MONOTONIC,
     instance_id: bytes = b"",
     role: str = "",
+    lifetime_ms: int = 0,
 ) -> ProducerOpened:
     return ProducerOpened(
-        TOPIC, name, ProducerId(pid), Generation(generation), mode, NO_SEQUENCE, InstanceId(instance_id), role
-    )
+        TOPIC, name, ProducerId(pid), Generation(generation), mode, NO_SEQUENCE, InstanceId(instance_id), role,
+        lifetime_ms=lifetime_ms,
+    )  # fmt: skip
 
 
 class LogOf:
@@ -136,6 +139,10 @@ class LogOf:
     def granted(self, opened: ProducerOpened, *, now_ms: int = 0) -> EntryHeader:
         return self.add(EntryKind.PRODUCER_OPENED, encode_opened(opened), now_ms=now_ms)
 
+    def aged(self, passed_ms: int, renewed: Sequence[Renewal] = (), expired: Sequence[int] = ()) -> EntryHeader:
+        aged = ProducersAged(passed_ms, tuple(renewed), tuple(map(ProducerId, expired)))
+        return self.add(EntryKind.PRODUCERS_AGED, encode_aged(aged))
+
     def stored(
         self, ids: Sequence[int], *, pid: int = PID, generation: int = 1, skip_first: int = 0, now_ms: int = 0
     ) -> EntryHeader:
@@ -162,7 +169,7 @@ def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
         pid: ProducerState(
             p.name, p.producer_id, p.generation, p.mode, p.persisted,
             RecentBatches(without_deltas(r) for r in p.recent_batches),
-            p.recent_floor, p.last_activity_ms, p.instance_id, p.role,
+            p.recent_floor, p.last_activity_ms, p.instance_id, p.role, p.growths, p.lifetime_ms, p.active_at_ms,
         )
         for pid, p in sorted(state.producers.items())
     }  # fmt: skip

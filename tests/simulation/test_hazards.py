@@ -13,7 +13,7 @@ import pytest
 from oncelog.core.chain import next_ledger
 from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, OncelogError, StaleSequence
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.opening import Granted, ProducerOpening
+from oncelog.core.formats.opening import Granted, Leased, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import LedgerLink, decode_topic, encode_topic
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
@@ -55,6 +55,7 @@ class Visitor:
         one.until(one.world.now + 200)
 
     def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
+        assert not isinstance(answer.result, Leased)
         self.result = answer.result
 
     def answered(

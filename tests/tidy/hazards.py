@@ -90,7 +90,13 @@ HAZARDS = {
     ),
     "renewal-fences-itself": Hazard(
         "A producer renews the lease of its id and thereby fences itself.",
-        "Leases are not built. Entry kind 3 is reserved for them, and a reader refuses it. (No test of leases.)",
+        "Who proves the current generation renews, which grants nothing. Another one takes the id over, with the next "
+        "generation.",
+    ),
+    "minimum-lifetime-shortened": Hazard(
+        "The clock of an owner jumps, an owner sleeps for a day, or a new owner counts with another clock: a producer "
+        "expires before its time, and sends again what is stored.",
+        "The log counts time, by periods that an owner has waited for. A period is at most an eighth of each lifetime.",
     ),
     "endless-resend": Hazard(
         "A refused batch is resent and refused again, without end.",

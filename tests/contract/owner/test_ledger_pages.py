@@ -107,11 +107,11 @@ async def test_page_is_written_in_a_cluster_of_before_pages(backend: Backend) ->
 async def test_processes_that_do_not_read_pages_are_named(backend: Backend) -> None:
     """Until they are gone, no topic gets its first page."""
     session = await new_cluster(backend)
-    registry, pages = Registry(session), TopicStore(session).pages
+    registry, ledgers = Registry(session), LedgerStore(session)
     await registry.register_metadata(LiveMetadata("new", {})).establish()
-    assert await pages.unsupported_by() == []
+    assert await ledgers.older_than(PAGES_VERSION) == []
     await registry.register_metadata(LiveMetadata("old", {}, PAGES_VERSION - 1)).establish()
-    assert await pages.unsupported_by() == ["metadata service old"]
+    assert await ledgers.older_than(PAGES_VERSION) == ["metadata service old"]
 
 
 async def test_many_ledger_records_are_deleted_together(backend: Backend) -> None:

@@ -11,12 +11,13 @@ from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_to
 from oncelog.core.ids import LedgerId
 from oncelog.core.policies.retention_rules import RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.process_version import PAGES_VERSION
 from oncelog.core.records.records import PageKey, ReadRecord, TopicKey
 from oncelog.core.retention.paging import ASK_AGAIN_MS, PageSettings
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.effects import (
     AnswerTruncate,
-    CheckPageSupport,
+    CheckSupport,
     DeletePages,
     ReadLedgerEnds,
     TopicFailed,
@@ -186,11 +187,11 @@ def test_deposed_owner_writes_no_page() -> None:
 @pytest.mark.hazard("older-owner-and-ack-log", "oversized-ledger-list")
 def test_no_page_is_written_before_every_process_reads_pages() -> None:
     """The question is repeated once a minute; the list goes on growing in the record meanwhile."""
-    world = World(pages_supported=False)
+    world = World(process_version=PAGES_VERSION - 1)
     own = written(20, world=world)
     assert (world.record.pages, world.record.format, len(world.record.ledgers)) == ((), 1, 22)
-    assert len(own.owner.emitted(CheckPageSupport)) == 1
-    world.pages_supported = True
+    assert len(own.owner.emitted(CheckSupport)) == 1
+    world.process_version = PAGES_VERSION
     own.owner.tick(ASK_AGAIN_MS).run()
     passes(own)
     assert len(world.record.ledgers) <= TINY.inline_max
@@ -201,9 +202,9 @@ def test_no_page_is_written_before_every_process_reads_pages() -> None:
 def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linked() -> None:
     """A topic that stopped at ZooKeeper's limit goes on after an upgrade. What is not known of its ledgers is not
     waited for: it counts so that nothing is deleted too early."""
-    world = World(pages_supported=False)
+    world = World(process_version=PAGES_VERSION - 1)
     written(20, world=world)
-    world.pages_supported = True
+    world.process_version = PAGES_VERSION
     two = Owner(world, "o2", ONE_EACH)
     two.core.ownership.pages_supported = True
     two.take_over()
@@ -217,9 +218,9 @@ def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linke
 @pytest.mark.hazard("oversized-ledger-list")
 def test_ends_of_former_ledgers_are_read_before_they_move_to_a_page() -> None:
     """A page holds what retention needs, so that a takeover never reads the records of all ledgers."""
-    world = World(pages_supported=False)
+    world = World(process_version=PAGES_VERSION - 1)
     written(6, world=world)
-    world.pages_supported = True
+    world.process_version = PAGES_VERSION
     two = Consuming(world, "o2", replace(ONE_EACH, snapshot=RARE))
     passes(two)
     assert two.owner.emitted(ReadLedgerEnds) != []

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.entry import EntryKind, SequenceMode
+from oncelog.core.formats.producers_aged import Renewal
 from oncelog.core.ids import EntryId, Generation, ProducerId
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import encode_record
@@ -32,8 +33,9 @@ def snapshot(state: DedupState, number: int, *, previous: int = -1, changed: boo
     for chunk in chunks:
         crc = checksum(chunk, crc)
     manifest = SnapshotManifest(
-        number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc
-    )
+        number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc,
+        time_ms=state.time_ms,
+    )  # fmt: skip
     state.dirty.clear()
     return [*((int(CHUNK), chunk) for chunk in chunks), (int(MANIFEST), encode_manifest(manifest))]
 
@@ -46,19 +48,32 @@ def read(entries: Written) -> SnapshotReader:
 
 
 def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
-    """Grants and batches of a few producers, some of them stamped; ids anywhere, as with dedup switched off."""
+    """Grants and batches of a few producers, some of them stamped; ids anywhere, as with dedup switched off. Some
+    producers are leased, renewed, and expire; their names then come back under other ids."""
     log = LogOf()
     generations: dict[int, int] = {}
-    for now_ms, (pid, kind, ids) in enumerate(steps):
+    lives: dict[int, int] = {}
+    for now_ms, (number, kind, ids) in enumerate(steps):
+        pid = number + 10 * lives.get(number, 0)
         if kind == 0 or pid not in generations:
             generations[pid] = generations.get(pid, 0) + 1
-            mode = SequenceMode(1 + pid % 2)
-            name = f"producer-{pid}" if pid % 3 == 0 else f"name {pid}"
+            mode = SequenceMode(1 + number % 2)
+            name = f"producer-{pid}" if number % 3 == 0 else f"name {number}"
             instance_id, role = now_ms.to_bytes(16) if now_ms % 4 else b"", ("", "importer", "admin")[now_ms % 3]
-            opened = grant(name, pid=pid, generation=generations[pid], mode=mode, instance_id=instance_id, role=role)
+            opened = grant(
+                name, pid=pid, generation=generations[pid], mode=mode, instance_id=instance_id, role=role,
+                lifetime_ms=now_ms % 3 * 1000,
+            )  # fmt: skip
             log.granted(opened, now_ms=now_ms)
         elif kind == 1:
             log.stored(ids, pid=0, now_ms=now_ms)
+        elif kind == 5:
+            renewal = Renewal(ProducerId(pid), Generation(generations[pid]), now_ms % 2 * 2000)
+            log.aged(ids[0], [renewal], [])
+        elif kind == 6:
+            log.aged(ids[0], [], [pid])
+            del generations[pid]
+            lives[number] = lives.get(number, 0) + 1
         else:
             log.stored(ids, pid=pid, generation=generations[pid], skip_first=(kind - 2) % len(ids), now_ms=now_ms)
     return log
@@ -67,7 +82,7 @@ def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
 LOGS = st.lists(
     st.tuples(
         st.integers(1, 4),
-        st.integers(0, 4),
+        st.integers(0, 6),
         st.lists(st.integers(0, 400), min_size=1, max_size=6, unique=True).map(sorted),
     ),
     min_size=1,
@@ -94,6 +109,7 @@ def test_snapshot_and_replay_equal_the_fold(log: LogOf, cuts: list[int]) -> None
     replayed = fold(log.entries[done:], into=reader.state)
     assert plain(replayed) == plain(whole)
     assert (replayed.position, replayed.next_index) == (whole.position, whole.next_index)
+    assert replayed.time_ms == whole.time_ms
     assert replayed.unnamed == whole.unnamed
 
 

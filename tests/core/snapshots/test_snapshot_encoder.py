@@ -24,7 +24,7 @@ def encode(encoder: SnapshotEncoder, *, previous: int, then: object = None) -> W
     state = encoder.state
     manifest = SnapshotManifest(
         encoder.number, previous, state.position, state.next_index, len(state.producers), encoder.chunks_count,
-        encoder.crc,
+        encoder.crc, time_ms=state.time_ms,
     )  # fmt: skip
     return [*written, (int(EntryKind.SNAPSHOT_MANIFEST), encode_manifest(manifest))]
 
@@ -59,7 +59,7 @@ def test_snapshot_in_steps_and_replay_equal_the_fold(log: LogOf, folds: list[int
     assert (reader.manifest.number, reader.state.position) == (snapshots, state.position)
     whole = fold(log.entries)
     assert plain(fold(log.entries[done:], into=reader.state)) == plain(whole)
-    assert reader.state.unnamed == whole.unnamed
+    assert (reader.state.unnamed, reader.state.time_ms) == (whole.unnamed, whole.time_ms)
 
 
 def _many(count: int) -> DedupState:

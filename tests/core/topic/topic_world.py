@@ -33,6 +33,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import (
     ABSENT_VERSION,
@@ -54,7 +55,7 @@ from oncelog.core.topic_events.effects import (
     AnswerOpen,
     BatchAnswer,
     CheckClock,
-    CheckPageSupport,
+    CheckSupport,
     DeletePages,
     NotifyDedupToggled,
     ReadEntryIds,
@@ -68,9 +69,9 @@ from oncelog.core.topic_events.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
-    PageSupportChecked,
     ProducerIdAllocated,
     ReceivedBatch,
+    SupportChecked,
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
@@ -103,9 +104,10 @@ class World:
     away: dict[tuple[LedgerId, int], int] = field(default_factory=dict)
     #: by how much ZooKeeper's clock is ahead of the owners'
     ahead_ms: int = 0
-    #: the pages of the topic's list of ledgers, by name; whether every process reads them
+    #: the pages of the topic's list of ledgers, by name
     pages: dict[LedgerId, ListPage] = field(default_factory=dict)
-    pages_supported: bool = True
+    #: the lowest one of all registered processes
+    process_version: int = PROCESS_VERSION
     #: every ledger that the log or the cursor has listed
     listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -331,8 +333,8 @@ class Owner:
                     assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
                 return []
-            case CheckPageSupport():
-                return [PageSupportChecked(world.pages_supported)]
+            case CheckSupport(version):
+                return [SupportChecked(version, version <= world.process_version)]
             case DeletePages(below):
                 world.delete_pages(below)
                 return []

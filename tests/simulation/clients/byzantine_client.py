@@ -67,9 +67,10 @@ class Visit:
 
     def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
         result = answer.result
-        if not isinstance(result, Granted):
+        if isinstance(result, OncelogError):
             self.stranger.world.count(f"stranger refused: {result.code}")
             return
+        assert isinstance(result, Granted)
         instance = NOBODY if self.stranger.world.chance(0.3) and not self.lies else result.instance
         session, data = result.session, self._batch(instance)
         self.stream.send(

@@ -385,6 +385,7 @@ class Link:
                 ),
             )  # fmt: skip
         else:
+            assert isinstance(result, OncelogError)
             self._report(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
 
     def answered(

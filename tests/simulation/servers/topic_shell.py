@@ -26,7 +26,7 @@ from oncelog.core.topic_events.effects import (
     AnswerBatches,
     AnswerOpen,
     CheckClock,
-    CheckPageSupport,
+    CheckSupport,
     CursorRecoveryTimedOut,
     DeletePages,
     EndSession,
@@ -53,10 +53,10 @@ from oncelog.core.topic_events.events import (
     LedgerEndsRead,
     OpeningAbandoned,
     OpeningsDelayed,
-    PageSupportChecked,
     ProducerIdAllocated,
     ReceivedBatch,
     SessionClosed,
+    SupportChecked,
     TopicEvent,
     TopicTimerFired,
 )
@@ -243,8 +243,8 @@ class TopicShell:
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
-            case CheckPageSupport():
-                self.owner.post(1, "checks pages", lambda: self.handle(PageSupportChecked(known=True)))
+            case CheckSupport(version):
+                self.owner.post(1, "checks versions", lambda: self.handle(SupportChecked(version, known=True)))
             case CheckClock():
                 checked = ClockChecked(self.owner.now_ms, self.owner.parts.true_ms)
                 self.owner.post(5, "checks its clock", lambda: self.handle(checked))

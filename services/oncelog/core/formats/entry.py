@@ -44,7 +44,7 @@ _CRC = Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """The kind of the body. 4 (PRODUCER_EXPIRED) is reserved; an owner refuses unknown kinds.
+    """The kind of the body; an owner refuses unknown kinds.
 
     The header's count is 0 for control entries, and GIVEN_UP_INDEXES for GIVEN_UP. ACK_STATE belongs in the ledgers of
     the ack log only.
@@ -52,6 +52,7 @@ class EntryKind(IntEnum):
 
     MESSAGES = 1
     PRODUCER_OPENED = 2
+    PRODUCERS_AGED = 4
     SNAPSHOT_CHUNK = 5
     SNAPSHOT_MANIFEST = 6
     ACK_STATE = 7
@@ -230,7 +231,8 @@ class ProducerOpened(NamedTuple):
 
     instance_id: the instance that holds the grant. role: of the opener; empty without authentication. growths: how
     often the partitioned topic had got more partitions when the name was first opened, 0 to 255: messages of the name
-    are routed by the number of partitions of that time (hazard resent-to-another-partition).
+    are routed by the number of partitions of that time (hazard resent-to-another-partition). lifetime_ms: of a lease;
+    0: the producer lives on as before, a new one as the policies say.
     """
 
     topic_id: TopicId
@@ -242,17 +244,25 @@ class ProducerOpened(NamedTuple):
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
     growths: int = 0
+    lifetime_ms: int = 0
+
+
+_LIFETIME = Struct("<Q")
+#: In the byte of the mode: the lifetime follows.
+_LEASED = 0x80
 
 
 def encode_opened(grant: ProducerOpened) -> bytes:
     """Layout: topic id 16, producer id 8, generation 4, mode 1, growths 1, role bytes 2, persisted 8, instance id 16
-    (zeros: none), name bytes 2, then the name and the role in UTF-8."""
+    (zeros: none), name bytes 2, then the name and the role in UTF-8. A lease has 0x80 in its mode, and 8 more bytes:
+    the lifetime."""
     name, role = grant.name.encode(), grant.role.encode()
     head = _OPENED.pack(
-        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, grant.growths, len(role),
+        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation,
+        grant.mode | (_LEASED if grant.lifetime_ms else 0), grant.growths, len(role),
         grant.persisted, instance_to_bytes(grant.instance_id), len(name),
     )  # fmt: skip
-    return head + name + role
+    return head + name + role + (_LIFETIME.pack(grant.lifetime_ms) if grant.lifetime_ms else b"")
 
 
 def decode_opened(body: Buffer) -> ProducerOpened:
@@ -260,15 +270,17 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     if len(body) < _OPENED.size:
         raise CorruptEntry("a ProducerOpened body is too short")
     topic_id, pid, generation, mode, growths, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
+    leased, mode = mode & _LEASED, mode & ~_LEASED
     end_of_name = _OPENED.size + name_bytes
-    if len(body) != end_of_name + role_bytes or mode not in (1, 2):
+    end_of_role = end_of_name + role_bytes
+    if len(body) != end_of_role + (_LIFETIME.size if leased else 0) or mode not in (1, 2):
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
     try:
         name = bytes(body[_OPENED.size : end_of_name]).decode()
-        role = bytes(body[end_of_name:]).decode()
+        role = bytes(body[end_of_name:end_of_role]).decode()
     except UnicodeDecodeError as error:
         raise CorruptEntry("a name in a ProducerOpened body is not UTF-8") from error
     return ProducerOpened(
         TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted, instance_from_bytes(instance),
-        intern(role), growths,
+        intern(role), growths, _LIFETIME.unpack_from(body, end_of_role)[0] if leased else 0,
     )  # fmt: skip

@@ -22,14 +22,25 @@ class ProducerInstance(NamedTuple):
     generation: Generation
 
 
+class Lease(NamedTuple):
+    """What a request for a lease says. producer_id None: a new producer. generation: the current one renews the lease;
+    None: the next one is granted, which fences the holder. lifetime_ms: as `lease_ms` gives it."""
+
+    producer_id: ProducerId | None
+    generation: Generation | None
+    lifetime_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerOpening:
-    """A request of a producer for a session. call: identifies the request for the shell. name None: assign one.
+    """A request of a producer for a session, or for a lease without one. call: identifies the request for the shell.
+    name None: assign one.
 
     resume: the same instance continues after its connection was lost. present: it opens by name again, and presents
     its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
-    growths: recorded for a new name, see ProducerOpened.
+    growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
+    present is given.
     """
 
     call: int
@@ -43,6 +54,17 @@ class ProducerOpening:
     role: str = ""
     takes_any_name: bool = True
     growths: int = 0
+    lease: Lease | None = None
+
+
+class Leased(NamedTuple):
+    """A lease that is durable. last_sequence_id: the highest one that is handed to the log; -1: none. expires_in_ms: it
+    lives at least so long from now, and so long from each message and renewal on."""
+
+    name: str
+    instance: ProducerInstance
+    last_sequence_id: SequenceId
+    expires_in_ms: int
 
 
 class Granted(NamedTuple):

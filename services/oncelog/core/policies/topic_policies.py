@@ -3,17 +3,20 @@
 from dataclasses import dataclass, field
 
 from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.retention_rules import BacklogQuota, RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
-    """ttl_ms: the age from which messages count as acknowledged; None: none. quota: None: none."""
+    """ttl_ms: the age from which messages count as acknowledged; None: none. quota: None: none. lifetimes: of producers
+    without a lease."""
 
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     ttl_ms: int | None = None
     quota: BacklogQuota | None = None
     pause: PausePolicy = field(default_factory=PausePolicy)
+    lifetimes: ProducerLifetimes = field(default_factory=ProducerLifetimes)
 
     @property
     def keeps_everything(self) -> bool:

@@ -7,6 +7,9 @@ Rules
 - It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops the fold.
 - Entries that an operator has given up are passed over (`skip_given_up`). Grants and batches may then be missing until
   the log says so (GivenUp): a batch of an unknown producer is passed over, and a higher generation or mark is believed.
+- Time is what PRODUCERS_AGED entries say has passed, and no clock: an owner whose clock is wrong, or that slept, and a
+  takeover never shorten a producer's life (`expiry`). An expired producer is forgotten, and its name is free. Its id is
+  never issued again, so its zombie stays unknown.
 - Everything here is durable. In-flight batches live in `table.DedupTable`, on top, and are dropped by a failed write.
 - Law: snapshot(P) + replay(P..end) == fold(whole log), except for batches at or below `recent_floor`: each producer
   keeps its newest 64 batches, within a budget of memory for all producers (`producers`).
@@ -25,6 +28,7 @@ from oncelog.core.formats.entry import (
     body_of,
     decode_opened,
 )
+from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import (
     BEFORE_ALL,
     GENERATION_MAX,
@@ -96,7 +100,9 @@ class DedupState:
         self.position: Position = BEFORE_ALL
         #: base_index of the next entry
         self.next_index: int = 0
-        #: producers changed since the last complete snapshot, in order of change
+        #: how much time has passed in this log
+        self.time_ms = 0
+        #: producers changed, or expired, since the last complete snapshot, in order of change
         self.dirty: dict[ProducerId, None] = {}
         #: entries were passed over, and no GivenUp was folded since
         self.holed = False
@@ -114,6 +120,8 @@ class DedupState:
             self.fold_messages(header, batch, deltas)
         elif header.kind == EntryKind.PRODUCER_OPENED:
             self.fold_opened(header, decode_opened(body))
+        elif header.kind == EntryKind.PRODUCERS_AGED:
+            self.fold_aged(header, decode_aged(body))
         elif header.kind == EntryKind.GIVEN_UP:
             self.fold_given_up(header)
         else:
@@ -142,7 +150,7 @@ class DedupState:
         )
         if recent is not None:
             producer.remember(recent.without_long_deltas())
-        producer.last_activity_ms = header.append_time_ms
+        producer.last_activity_ms, producer.active_at_ms = header.append_time_ms, self.time_ms
         self.dirty[batch.producer_id] = None
         self.producers.used(producer)
 
@@ -165,9 +173,31 @@ class DedupState:
         producer.generation = grant.generation
         self._held_by(producer, grant.instance_id)
         producer.role = producer.role or grant.role
-        producer.last_activity_ms = header.append_time_ms
+        producer.lifetime_ms = grant.lifetime_ms or producer.lifetime_ms
+        producer.last_activity_ms, producer.active_at_ms = header.append_time_ms, self.time_ms
         self.producers.used(producer)
         self.dirty[grant.producer_id] = None
+
+    def fold_aged(self, header: EntryHeader, aged: ProducersAged) -> None:
+        self._step(header)
+        self.time_ms += aged.passed_ms
+        for pid, generation, lifetime_ms in aged.renewed:
+            renewed = self.producers.get(pid)
+            if renewed is None or generation != renewed.generation:
+                if self.holed:
+                    continue
+                raise CorruptEntry(f"entry {header.position} renews generation {generation} of producer {pid}")
+            renewed.lifetime_ms = lifetime_ms or renewed.lifetime_ms
+            renewed.last_activity_ms, renewed.active_at_ms = header.append_time_ms, self.time_ms
+            self.producers.used(renewed)
+            self.dirty[pid] = None
+        for pid in aged.expired:
+            expired = self.producers.remove(pid)
+            if expired is None and not self.holed:
+                raise CorruptEntry(f"entry {header.position} expires producer {pid}, which is unknown")
+            if expired is not None:
+                self.unnamed.pop(expired.instance_id, None)
+                self.dirty[pid] = None
 
     def fold_given_up(self, header: EntryHeader) -> None:
         """Messages and grants that were acknowledged may be gone. Their numbers and generations are not used again, and
@@ -215,6 +245,11 @@ class DedupState:
     def restore(self, producers: Iterable[ProducerRow]) -> None:
         """Put in the producers of a snapshot, or replace them."""
         for producer in producers:
+            if not producer.row:
+                expired = self.producers.remove(producer.producer_id)
+                if expired is not None:
+                    self.unnamed.pop(expired.instance_id, None)
+                continue
             replaced = self.producers.restore(producer)
             if replaced is not None:
                 self.unnamed.pop(instance_of(replaced), None)

@@ -31,6 +31,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
 from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
+from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 from oncelog.core.names import is_reserved
 from oncelog.core.publishing.dedup_state import DedupState, highest_unnamed, recent_batch_of
@@ -105,6 +106,8 @@ class DedupTable:
         self._pending: dict[ProducerId, PendingProducer] = {}
         #: {name: producer id} of in-flight grants for new names
         self._pending_names: dict[str, ProducerId] = {}
+        #: producers that expire by an entry in flight: nothing is decided about them before it is durable
+        self._expiring: set[ProducerId] = set()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +119,10 @@ class DedupTable:
         return producer_id in self.state.producers or producer_id in self._pending
 
     def generation_of(self, producer_id: ProducerId) -> tuple[Generation, bool]:
-        """Return (newest generation, whether its grant is durable). The producer must be known."""
+        """Return (newest generation, whether its grant is durable, and the producer does not expire just now). The
+        producer must be known."""
+        if producer_id in self._expiring:
+            return self.state.producers[producer_id].generation, False
         pending = self._pending.get(producer_id)
         if pending is not None and pending.grant is not None:
             return pending.grant.generation, False
@@ -281,6 +287,21 @@ class DedupTable:
             pending.grant = None
         self._settle(grant.producer_id, pending)
 
+    def ageing(self, aged: ProducersAged, *, position: Position) -> None:
+        """An entry that renews producers, or lets them expire, was handed to the ledger at `position`."""
+        for pid in aged.expired:
+            if pid in self._pending or pid not in self.state.producers:
+                raise InvariantViolated(f"producer {pid} expires while something of it is in flight")
+        self._expiring.update(aged.expired)
+        for renewal in aged.renewed:
+            self._pending_of(renewal.producer_id).position = position
+
+    def persisted_ages(self, header: EntryHeader, aged: ProducersAged) -> None:
+        self.state.fold_aged(header, aged)
+        self._expiring.difference_update(aged.expired)
+        for renewal in aged.renewed:
+            self._settle(renewal.producer_id, self._pending[renewal.producer_id])
+
     def _settle(self, pid: ProducerId, pending: PendingProducer) -> None:
         if pending.position <= self.state.position:
             del self._pending[pid]
@@ -289,6 +310,7 @@ class DedupTable:
         """A write failed: drop everything in flight. The durable state remains."""
         self._pending.clear()
         self._pending_names.clear()
+        self._expiring.clear()
 
     def check_invariants(self) -> None:
         for pid, pending in self._pending.items():

@@ -22,6 +22,7 @@ from oncelog.core.formats.entry import (
     encode_opened,
 )
 from oncelog.core.formats.outcome import Outcome
+from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
 from oncelog.core.ids import EntryId, Position, SessionNumber
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.topic_events.events import ReceivedBatch
@@ -37,13 +38,14 @@ class PendingBatchAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class InFlight:
-    """One entry handed to the ledger. batch or grant is set, except for a GivenUp; call: the request that the grant
-    answers."""
+    """One entry handed to the ledger. batch, grant or aged is set, except for a GivenUp; call: the request that a grant
+    or a renewal answers."""
 
     header: EntryHeader
     position: Position
     batch: ReceivedBatch | None = None
     grant: ProducerOpened | None = None
+    aged: ProducersAged | None = None
     call: int | None = None
     waiting: list[PendingBatchAnswer] = field(default_factory=list)
 
@@ -58,6 +60,8 @@ class TopicLog:
         self.table = table
         #: base_index of the next entry appended
         self.next_index = table.state.next_index
+        #: how much time has passed in the log, with the entries in flight
+        self.time_ms = table.state.time_ms
         #: entries in flight, in log order
         self.in_flight: deque[InFlight] = deque()
 
@@ -78,6 +82,13 @@ class TopicLog:
         entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0)
         entry.grant, entry.call = grant, call
         self.table.granting(grant, position=entry.position)
+        return entry
+
+    def append_aged(self, aged: ProducersAged, *, call: int | None = None) -> InFlight:
+        entry = self._append(EntryKind.PRODUCERS_AGED, encode_aged(aged), skip_first=0, count=0)
+        entry.aged, entry.call = aged, call
+        self.time_ms += aged.passed_ms
+        self.table.ageing(aged, position=entry.position)
         return entry
 
     def append_given_up(self) -> None:
@@ -109,6 +120,8 @@ class TopicLog:
                 self.table.persisted_batch(entry.header, header, deltas_of(header, entry.batch.data))
             elif entry.grant is not None:
                 self.table.persisted_grant(entry.header, entry.grant)
+            elif entry.aged is not None:
+                self.table.persisted_ages(entry.header, entry.aged)
             else:
                 self.table.state.fold_given_up(entry.header)
                 self.given_up = self.given_up[1:]
@@ -121,7 +134,7 @@ class TopicLog:
         dropped = list(self.in_flight)
         self.in_flight.clear()
         self.table.rollback()
-        self.next_index = self.table.state.next_index
+        self.next_index, self.time_ms = self.table.state.next_index, self.table.state.time_ms
         return dropped
 
     def check_invariants(self) -> None:

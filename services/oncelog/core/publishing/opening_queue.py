@@ -135,6 +135,15 @@ class GrantsInFlight:
         if entry is not None:
             entry.call = None
 
+    def renewing(self, entry: InFlight, call: int) -> None:
+        """A renewal that answers `call` is in flight."""
+        self._of_call[call] = entry
+
+    def renewed(self, entry: InFlight) -> None:
+        """It is durable, or was dropped with its ledger."""
+        if entry.call is not None:
+            self._of_call.pop(entry.call, None)
+
     def settled(self, entry: InFlight, grant: ProducerOpened) -> None:
         """The grant is durable, or was dropped with its ledger."""
         if entry.call is not None:

@@ -4,6 +4,8 @@
     by a new name    a producer id is allocated first, from blocks that never repeat an id
     resume, present  the same instance continues, if its generation is still the current one
     a repeat         by the instance that holds the current generation: the same grant, with a new session
+    a lease          the same without a session: a new producer, the next generation, or, for who proves the current
+                     one, a longer life (`expiry`)
 
 A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
 the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other
@@ -31,10 +33,13 @@ from oncelog.core.errors import (
     UnknownProducer,
 )
 from oncelog.core.formats.entry import ProducerOpened, SequenceMode
-from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.formats.producers_aged import ProducersAged, Renewal
 from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
+from oncelog.core.publishing.expiry import Presence, ProducerExpiry
 from oncelog.core.publishing.log import InFlight, TopicLog
 from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
@@ -50,7 +55,9 @@ _TRIED_MAX = 64
 class Openings:
     """The requests to open that have no answer yet, and the grants that they lead to."""
 
-    def __init__(self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions) -> None:
+    def __init__(
+        self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions, lifetimes: ProducerLifetimes
+    ) -> None:
         self._step = step
         self.topic_id = topic_id
         self.owner_epoch = owner_epoch
@@ -58,6 +65,7 @@ class Openings:
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
+        self.expiry = ProducerExpiry(step, sessions.log, Presence(sessions.connected, self.returning.awaits), lifetimes)
         #: {place: opening} of those that wait for a producer id, in order
         self._needing: dict[int, Opening] = {}
         #: ids that no request needed when they arrived
@@ -99,7 +107,10 @@ class Openings:
         if event.owner_epoch_seen > self.owner_epoch and not opening.confirmed:
             self._step.reads_ownership = True
             return
-        error = self._resume(event) if event.resume is not None else self._open_by_name(opening)
+        if event.lease is not None:
+            error = self._lease(opening, event.lease)
+        else:
+            error = self._resume(event) if event.resume is not None else self._open_by_name(opening)
         if error is None:
             return
         if not opening.confirmed:
@@ -132,7 +143,7 @@ class Openings:
         if generation < current:
             return ProducerFenced(_fenced_by(current), current=current)
         producer = self.table.state.producers[pid]
-        if producer.instance_id != event.instance_id:
+        if producer.instance_id != event.instance_id and not producer.lifetime_ms:
             return ProducerFenced(_fenced_by(current), current=current)
         if producer.mode is not event.mode:
             return _mode_mismatch(producer.name, producer.mode)
@@ -245,15 +256,83 @@ class Openings:
             self._leave(opening.event.call)
             self._step.emit(AnswerOpen(opening.event.call, event.error))
 
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    def _lease(self, opening: Opening, lease: Lease) -> OncelogError | None:
+        """Returns why it is refused; None: it is answered, granted, renewed, or waits."""
+        event, pid = opening.event, lease.producer_id
+        if pid is None:
+            pid = self.table.state.unnamed.get(event.instance_id)
+            if pid is None:
+                self._bind(opening)
+                return None
+        if not self.table.knows(pid):
+            return ProducerExpired(
+                f"this topic has no producer with id {pid}: it has expired, or belongs to another topic or partition. "
+                "Lease a new one"
+            )
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
+        current, durable = self.table.generation_of(pid)
+        given = lease.generation
+        if given is not None and given > current:
+            return InvalidArgument(f"generation {given} was never granted", field="generation", limit=current)
+        if not durable:
+            return None
+        if given is not None and given < current:
+            return ProducerFenced(_fenced_by(current), current=current)
+        producer = self.table.state.producers[pid]
+        if given is not None:
+            self._leave(event.call)
+            self.expiry.begins(lease.lifetime_ms)
+            renewal = Renewal(pid, current, lease.lifetime_ms)
+            entry = self.log.append_aged(ProducersAged(0, (renewal,)), call=event.call)
+            self.granting.renewing(entry, event.call)
+            return None
+        if self._holds(event, pid):  # a repeat of the request that led to the grant
+            self._leave(event.call)
+            self._answer_lease(event.call, pid)
+            return None
+        if current >= GENERATION_MAX:
+            return InvalidArgument(f"producer id {pid} has used up its generations", field="generation")
+        self._needing.pop(opening.place, None)
+        self._grant(opening, producer.name, pid, Generation(current + 1))
+        return None
+
+    def _answer_lease(self, call: int, pid: ProducerId) -> None:
+        producer = self.table.state.producers[pid]
+        leased = Leased(
+            producer.name, ProducerInstance(pid, producer.generation), self.table.accepted_of(pid),
+            self.expiry.expires_in_ms(pid) or 0,
+        )  # fmt: skip
+        self._step.emit(AnswerOpen(call, leased))
+
+    def _aged(self, entry: InFlight, aged: ProducersAged) -> None:
+        """Time has passed by a durable entry: renewals are answered, and names of the expired are free."""
+        self.granting.renewed(entry)
+        for renewal in aged.renewed:
+            if renewal.lifetime_ms:
+                self.expiry.granted(renewal.producer_id)
+            if entry.call is not None:
+                self._answer_lease(entry.call, renewal.producer_id)
+        for pid in aged.expired:
+            self.sessions.retry_producer(pid, BlockedOn.GRANT)
+        if aged.expired and self.waiting:
+            self.retry()
+
     # --- grants -------------------------------------------------------------------------------------------------------
 
     def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation) -> None:
         event = opening.event
-        mark, growths = NO_SEQUENCE, event.growths
+        mark, growths, mode = NO_SEQUENCE, event.growths, event.mode
         if self.table.knows(pid):
-            mark, growths = self.table.accepted_of(pid), self.table.state.producers[pid].growths
+            producer = self.table.state.producers[pid]
+            mark, growths, mode = self.table.accepted_of(pid), producer.growths, producer.mode
+        lifetime_ms = event.lease.lifetime_ms if event.lease is not None else 0
+        self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
-            self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role, growths
+            self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms
         )
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, call=event.call), event)
@@ -262,10 +341,14 @@ class Openings:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
         grants = []
         for entry in entries:
+            if entry.aged is not None:
+                self._aged(entry, entry.aged)
             if entry.grant is not None:
                 grants.append(entry.grant)
                 self.granting.settled(entry, entry.grant)
                 self._granted(entry.grant, entry.call)
+                if entry.grant.generation == 1 or entry.grant.lifetime_ms:
+                    self.expiry.granted(entry.grant.producer_id)
         if grants:
             self._retry_after(grants)
 
@@ -293,6 +376,9 @@ class Openings:
         fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
         if call is None:
             self.sessions.fence(instance, fenced)
+        elif grant.lifetime_ms:
+            self.sessions.fence(instance, fenced)
+            self._answer_lease(call, grant.producer_id)
         else:
             self._grant_session(call, grant.name, instance, fenced, final=True)
 
@@ -337,8 +423,11 @@ class Openings:
         for entry in entries:
             if entry.grant is not None:
                 self.granting.settled(entry, entry.grant)
-                if entry.call is not None:
-                    self._step.emit(AnswerOpen(entry.call, error))
+            elif entry.aged is not None:
+                self.granting.renewed(entry)
+                self.expiry.failed(entry.aged.expired)
+            if entry.call is not None:
+                self._step.emit(AnswerOpen(entry.call, error))
 
     def refuse_all(self, error: OncelogError) -> None:
         """Answer every opening that is still waiting."""

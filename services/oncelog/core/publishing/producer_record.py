@@ -2,7 +2,9 @@
 
 Record: producer id 8, generation 4, mode 1, growths 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
 instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see `recent_batches`;
-ids of batches with holes stay in their entries). A row is a record without the name.
+ids of batches with holes stay in their entries). If the log counts time, the mode has 0x80, and 16 more bytes follow:
+lifetime ms 8 and active at ms 8. A row is a record without the name. The record of a producer that has expired since
+the snapshot before has mode 0, and neither a name nor anything that follows it.
 """
 
 from struct import Struct
@@ -24,43 +26,67 @@ _INSTANCE = slice(40, 56)
 _TAIL_SIZES = Struct("<HH")
 _TAIL_SIZES_AT = 56
 _MODES = frozenset(SequenceMode)
+_AGES = Struct("<QQ")
+#: In the byte of the mode, which is at this place: the ages follow.
+_WITH_AGES, _MODE_AT = 0x80, 12
 
 
 class ProducerRow(NamedTuple):
-    """One producer of a snapshot."""
+    """One producer of a snapshot. row empty: it has expired since the snapshot before."""
 
     producer_id: ProducerId
     name: str
     row: bytes
 
 
+class Ages(NamedTuple):
+    """As in ProducerState."""
+
+    lifetime_ms: int
+    active_at_ms: int
+
+
+NO_AGES = Ages(0, 0)
+
+
 def encode_row(p: ProducerState) -> bytes:
     role = p.role.encode()
     recent_batches = p.recent_batches.packed()
+    ages = Ages(p.lifetime_ms, p.active_at_ms)
+    mode = p.mode | (0 if ages == NO_AGES else _WITH_AGES)
     head = _HEAD.pack(
-        p.producer_id, p.generation, p.mode, p.growths, len(p.name.encode()), p.persisted, p.recent_floor,
+        p.producer_id, p.generation, mode, p.growths, len(p.name.encode()), p.persisted, p.recent_floor,
         p.last_activity_ms, instance_to_bytes(p.instance_id), len(role), len(recent_batches),
     )  # fmt: skip
-    return head + role + recent_batches
+    return head + role + recent_batches + (b"" if ages == NO_AGES else _AGES.pack(*ages))
 
 
 def decode_row(name: str, row: bytes) -> ProducerState:
-    pid, generation, mode, growths, _, persisted, floor, activity, _, role_bytes, _ = _HEAD.unpack_from(row)
+    pid, generation, mode, growths, _, persisted, floor, activity, _, role_bytes, size = _HEAD.unpack_from(row)
     batches_at = _HEAD.size + role_bytes
     return ProducerState(
         name,
         pid,
         generation,
-        SequenceMode(mode),
+        SequenceMode(mode & ~_WITH_AGES),
         persisted,
-        RecentBatches.unpack(row[batches_at:]),
+        RecentBatches.unpack(row[batches_at : batches_at + size]),
         floor,
         activity,
         instance_from_bytes(row[_INSTANCE]),
         # Interned, because the rows of all producers share a few roles.
         intern(row[_HEAD.size : batches_at].decode()),
         growths,
+        *ages_of(row),
     )
+
+
+def ages_of(row: bytes) -> Ages:
+    return Ages(*_AGES.unpack_from(row, len(row) - _AGES.size)) if row[_MODE_AT] & _WITH_AGES else NO_AGES
+
+
+def record_of_expired(pid: ProducerId) -> bytes:
+    return _HEAD.pack(pid, 0, 0, 0, 0, -1, -1, 0, bytes(16), 0, 0)
 
 
 def record_of(name: str, row: bytes) -> bytes:
@@ -80,10 +106,13 @@ def read_record(body: Buffer, at: int) -> tuple[ProducerRow, int]:
         name_at = at + _HEAD.size
         role_at = name_at + name_bytes
         batches_at = role_at + role_bytes
-        end = batches_at + batches_bytes
-        if end > len(body) or mode not in _MODES:
+        end_of_batches = batches_at + batches_bytes
+        end = end_of_batches + (_AGES.size if mode & _WITH_AGES else 0)
+        if not mode and end == name_at:
+            return ProducerRow(pid, "", b""), end
+        if end > len(body) or mode & ~_WITH_AGES not in _MODES:
             raise CorruptEntry(f"the record of producer {pid} cannot be read")
-        check_packed(bytes(body[batches_at:end]))
+        check_packed(bytes(body[batches_at:end_of_batches]))
         if role_bytes:
             str(body[role_at:batches_at], "utf-8")
         name, row = str(body[name_at:role_at], "utf-8"), b"".join((body[at:name_at], body[role_at:end]))

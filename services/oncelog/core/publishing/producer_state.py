@@ -13,7 +13,8 @@ class ProducerState:
     """recent_batches: ascending, at most RECENT_BATCHES_MAX. recent_floor: ids at or below it are older than those.
 
     instance_id: the instance that holds the current generation. role: the first role that opened the name; it owns it.
-    growths: of the name's first grant, see ProducerOpened.
+    growths: of the name's first grant, see ProducerOpened. lifetime_ms: of its lease; 0: it has none. active_at_ms: the
+    time of the log (`DedupState.time_ms`) at its last activity.
     """
 
     name: str
@@ -27,6 +28,8 @@ class ProducerState:
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
     growths: int = 0
+    lifetime_ms: int = 0
+    active_at_ms: int = 0
 
     def remember(self, recent: RecentBatch) -> None:
         if recent.first <= self.persisted:

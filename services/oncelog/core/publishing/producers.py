@@ -20,13 +20,16 @@ from itertools import chain
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import ProducerId
 from oncelog.core.publishing.producer_record import (
+    Ages,
     ProducerRow,
+    ages_of,
     batches_bytes_of,
     decode_row,
     encode_record,
     encode_row,
     id_of,
     record_of,
+    record_of_expired,
 )
 from oncelog.core.publishing.producer_state import ProducerState
 
@@ -90,15 +93,26 @@ class Producers:
         return self._idle.get(pid) or self._bare.get(pid) if active is None else active.name
 
     def record(self, pid: ProducerId) -> bytes:
-        """The producer's record in a snapshot."""
+        """The producer's record in a snapshot; of one that is not here, that it has expired."""
         active = self._active.get(pid)
         if active is not None:
             return encode_record(active)
-        name = self._idle.get(pid) or self._bare[pid]
+        name = self._idle.get(pid) or self._bare.get(pid)
+        if name is None:
+            return record_of_expired(pid)
         held = self._held[name]
         if isinstance(held, ProducerState):
             raise InvariantViolated(f"producer {pid} is idle and active")
         return record_of(name, held)
+
+    def ages_of(self, pid: ProducerId) -> Ages | None:
+        """Without making it active. None: there is no such producer."""
+        active = self._active.get(pid)
+        if active is not None:
+            return Ages(active.lifetime_ms, active.active_at_ms)
+        name = self._idle.get(pid) or self._bare.get(pid)
+        held = None if name is None else self._held[name]
+        return ages_of(held) if isinstance(held, bytes) else None
 
     @property
     def remembering(self) -> int:
@@ -148,6 +162,15 @@ class Producers:
         self._count(producer)
         if self.bytes > self.bytes_max:
             self._shrink()
+
+    def remove(self, pid: ProducerId) -> ProducerState | None:
+        """Forget the producer, and free its name. None: there is none."""
+        producer = self.get(pid)
+        if producer is not None:
+            del self._active[pid]
+            del self._held[producer.name]
+            self.bytes -= producer.recent_batches.counted
+        return producer
 
     def update_all(self, change: Callable[[ProducerState], None]) -> None:
         """Change each producer, in a way that keeps its recent batches."""

@@ -1,6 +1,6 @@
 """When ledgers of the log move from the topic record to a page.
 
-    tick --the record lists more than inline_max ledgers--> are pages known to all processes? (CheckPageSupport, once in
+    tick --the record lists more than inline_max ledgers--> are pages known to all processes? (CheckSupport, once in
                                                             a while until they are)
          --the ends of the oldest ones are not known--> ReadLedgerEnds; twice as many: not waited for
          --otherwise--> one page with page_ledgers of them, and its link, in one write
@@ -18,8 +18,9 @@ from oncelog.core.chain.ownership import Ownership
 from oncelog.core.formats.ledger_page import ListPage, PageLink
 from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
 from oncelog.core.ids import LedgerId
+from oncelog.core.process_version import PAGES_VERSION
 from oncelog.core.retention.ledger_sizes import LedgerSizes
-from oncelog.core.topic_events.effects import CheckPageSupport, Step
+from oncelog.core.topic_events.effects import CheckSupport, Step
 
 #: Between two questions whether every process knows pages.
 ASK_AGAIN_MS = 60_000
@@ -74,7 +75,7 @@ class Paging:
         now_ms = self._step.now_ms
         if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS:
             self._asked_ms = now_ms
-            self._step.emit(CheckPageSupport())
+            self._step.emit(CheckSupport(PAGES_VERSION))
         return False
 
     def paged(self, link: PageLink) -> None:

@@ -14,6 +14,7 @@ Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then th
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack log has 16
 more bytes, the position there: ledger 8 and entry 8. Then the chunks of subscriptions are counted and summed, too.
+A topic whose log counts time has 8 more bytes at the end: how much has passed, in ms.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryKind
-from oncelog.core.ids import BEFORE_ALL, EntryId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import ProducerRow, read_record
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
@@ -35,6 +36,7 @@ CHUNK_BYTES = 256 * 1024
 _CHUNK = Struct("<qII")
 _MANIFEST = Struct("<qqqqqqII")
 _ACKS = Struct("<qq")
+_TIME = Struct("<Q")
 
 
 class SnapshotManifest(NamedTuple):
@@ -48,6 +50,7 @@ class SnapshotManifest(NamedTuple):
     chunks_count: int
     chunks_crc: int
     acks: Position = BEFORE_ALL
+    time_ms: int = 0
 
     @property
     def is_base(self) -> bool:
@@ -74,16 +77,20 @@ def encode_manifest(m: SnapshotManifest) -> bytes:
     body = _MANIFEST.pack(
         m.number, m.previous, *m.position, m.next_index, m.producers_count, m.chunks_count, m.chunks_crc
     )
-    return body if m.acks == BEFORE_ALL else body + _ACKS.pack(*m.acks)
+    acks = b"" if m.acks == BEFORE_ALL else _ACKS.pack(*m.acks)
+    return b"".join((body, acks, _TIME.pack(m.time_ms) if m.time_ms else b""))
 
 
 def decode_manifest(body: Buffer) -> SnapshotManifest:
     """Raises CorruptEntry when the body is not a manifest."""
-    if len(body) not in (_MANIFEST.size, _MANIFEST.size + _ACKS.size):
+    rest = len(body) - _MANIFEST.size
+    if rest not in (0, _TIME.size, _ACKS.size, _ACKS.size + _TIME.size):
         raise CorruptEntry(f"a snapshot manifest of {len(body)} bytes")
     number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack_from(body)
-    acks = BEFORE_ALL if len(body) == _MANIFEST.size else Position(*_ACKS.unpack_from(body, _MANIFEST.size))
-    return SnapshotManifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc, acks)
+    acks = Position(*_ACKS.unpack_from(body, _MANIFEST.size)) if rest >= _ACKS.size else BEFORE_ALL
+    time_ms = _TIME.unpack_from(body, len(body) - _TIME.size)[0] if rest % _ACKS.size else 0
+    position = Position(LedgerId(ledger), EntryId(entry))
+    return SnapshotManifest(number, previous, position, next_index, producers, chunks, crc, acks, time_ms)
 
 
 def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerRow]]:
@@ -207,6 +214,7 @@ class SnapshotReader:
             return
         state.position = manifest.position
         state.next_index = manifest.next_index
+        state.time_ms = manifest.time_ms
         if manifest.is_base:
             self.base = manifest
             self.subscriptions = []
@@ -222,8 +230,9 @@ class SnapshotReader:
             state = self.state
         else:
             return None
-        new = {producer.producer_id for producer in arrived.producers if producer.producer_id not in state.producers}
-        if len(state.producers) + len(new) != manifest.producers_count:
+        lives = {producer.producer_id: bool(producer.row) for producer in arrived.producers}  # the last record counts
+        change = sum(after - (pid in state.producers) for pid, after in lives.items())
+        if len(state.producers) + change != manifest.producers_count:
             return None
         state.restore(arrived.producers)
         return state

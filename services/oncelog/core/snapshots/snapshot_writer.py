@@ -311,6 +311,7 @@ class SnapshotWriter:
             encoder.chunks_count + len(of_subscriptions),
             crc,
             subscriptions.position,
+            state.time_ms,
         )
         writing.evicted = state.producers.take_evicted()
         subscriptions.snapshot_taken()

@@ -144,7 +144,7 @@ class Serving:
             step, self.log, checksum, first_session=first_session,
             codecs_known=lambda: ownership.has_format(FORMAT_WITH_CODECS),
         )  # fmt: skip
-        self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
+        self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies.lifetimes)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
@@ -337,6 +337,11 @@ class Serving:
         for chain in self._chains.values():
             chain.update_nodes(nodes)
 
+    def follow(self, policies: TopicPolicies) -> None:
+        """The policies of the topic have changed."""
+        self.space.follow(policies)
+        self.openings.expiry.follow(policies.lifetimes)
+
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -344,6 +349,7 @@ class Serving:
         for chain in self._chains.values():
             chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
         self.cursor.roll_if_due()
+        self.openings.expiry.tick()
         self.subscriptions.tick()
         self.acks.tick()
         self._trim_acks()

@@ -53,6 +53,8 @@ from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumbe
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
+from oncelog.core.publishing.expiry import EXPIRY_TIMER
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.publishing.sessions import BlockedOn
@@ -87,11 +89,11 @@ from oncelog.core.topic_events.events import (
     LedgerEndsRead,
     OpeningAbandoned,
     OpeningsDelayed,
-    PageSupportChecked,
     PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
     SessionClosed,
+    SupportChecked,
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
@@ -188,7 +190,7 @@ class Topic:
             DedupToggled: self._dedup_toggled,
             PoliciesChanged: self._policies_changed,
             DrainRequested: self._drain,
-            PageSupportChecked: self._page_support_checked,
+            SupportChecked: self._support_checked,
             TopicTimerFired: self._timer_fired,
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
@@ -397,13 +399,16 @@ class Topic:
             if changed:
                 self._step.emit(NotifyDedupToggled(event.enabled))
 
-    def _page_support_checked(self, event: PageSupportChecked) -> None:
-        self.ownership.pages_supported = event.known
+    def _support_checked(self, event: SupportChecked) -> None:
+        if event.version == PAGES_VERSION:
+            self.ownership.pages_supported = event.known
+        elif event.version == LEASES_VERSION and self.serving is not None:
+            self.serving.openings.expiry.support_checked(known=event.known)
 
     def _policies_changed(self, event: PoliciesChanged) -> None:
         self.policies = event.policies
         if self.serving is not None:
-            self.serving.space.follow(event.policies)
+            self.serving.follow(event.policies)
 
     def _timer_fired(self, event: TopicTimerFired) -> None:
         key = event.key
@@ -418,6 +423,8 @@ class Topic:
                 self.takeover.handle(event)
         elif key.startswith(RETURN_TIMER) and self.serving is not None:
             self.serving.return_over(key)
+        elif key.startswith(EXPIRY_TIMER) and self.serving is not None:
+            self.serving.openings.expiry.period_ended(key)
 
     def _tick(self) -> None:
         idle = False

@@ -12,7 +12,7 @@ from oncelog.core.chain.ownership import OwnershipEffect
 from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.opening import Granted
+from oncelog.core.formats.opening import Granted, Leased
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import LedgerId, Position, SessionNumber
@@ -51,10 +51,10 @@ class ReadEntryIds:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOpen:
-    """The answer to the ProducerOpening of this call."""
+    """The answer to the ProducerOpening of this call. Leased: it asked for a lease."""
 
     call: int
-    result: Granted | OncelogError
+    result: Granted | Leased | OncelogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,10 @@ class ReadLedgerEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckPageSupport:
-    """Read whether every registered process reads pages of ledgers, once."""
+class CheckSupport:
+    """Read whether every registered process has this version (`core.process_version`), once."""
+
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ TopicEffect = (
     | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey] | WriteRecord[CursorKey, CursorRecord]
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | CheckPageSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
+    | ConsumerEffect | ReadLedgerEnds | CheckSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
 )  # fmt: skip
 
 

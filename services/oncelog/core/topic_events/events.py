@@ -166,9 +166,10 @@ class LedgerEndsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class PageSupportChecked:
-    """The response to CheckPageSupport. known: every registered process reads pages."""
+class SupportChecked:
+    """The response to CheckSupport. known: every registered process has the version."""
 
+    version: int
     known: bool
 
 
@@ -193,6 +194,6 @@ CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKe
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
-    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | PageSupportChecked
+    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | SupportChecked
     | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
 )  # fmt: skip

@@ -8,7 +8,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
-from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, REPAIR_VERSION
+from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.id_claim import Counter
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.counter_store import CounterStore
@@ -36,19 +36,10 @@ class LedgerStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
-    async def too_old_for_acks(self) -> list[str]:
-        """The registered processes that do not know ledgers of an ack log (hazard older-owner-and-ack-log). Raises
-        StoreUnavailable."""
-        return await Registry(self._session).older_than(ACKS_VERSION)
-
-    async def too_old_for_effects(self) -> list[str]:
-        """The same of ack logs with changes about effects. Raises StoreUnavailable."""
-        return await Registry(self._session).older_than(EFFECTS_VERSION)
-
-    async def too_old_for_codecs(self) -> list[str]:
-        """The same of logs with batches compressed by Zstandard or LZ4 (hazard older-owner-and-codecs). Raises
-        StoreUnavailable."""
-        return await Registry(self._session).older_than(CODECS_VERSION)
+    async def older_than(self, version: int) -> list[str]:
+        """The registered processes that do not know what a process of this version may write (hazard
+        older-owner-and-ack-log). Raises StoreUnavailable."""
+        return await Registry(self._session).older_than(version)
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""

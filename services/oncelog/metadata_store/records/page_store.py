@@ -10,9 +10,7 @@ from oncelog.core.errors import NotFound
 from oncelog.core.formats.ledger_page import ListPage, decode_page, encode_page
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.process_version import PAGES_VERSION
 from oncelog.metadata_store.records.json_records import decoded
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, Step, StoreSession
 
@@ -23,10 +21,6 @@ READS_MAX = 16
 class PageStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-
-    async def unsupported_by(self) -> list[str]:
-        """The registered processes that do not read pages. Raises StoreUnavailable."""
-        return await Registry(self._session).older_than(PAGES_VERSION)
 
     async def creation(self, topic_id: TopicId, page: ListPage) -> list[Step]:
         """What a transaction needs to create the page. Raises StoreUnavailable."""

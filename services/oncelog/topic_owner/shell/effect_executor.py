@@ -28,6 +28,7 @@ from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.ack_state_limit import PausePolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
 from oncelog.core.records.records import (
     ABSENT_VERSION,
     CursorKey,
@@ -41,16 +42,16 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.wait_reasons import WaitReasons
 from oncelog.core.topic_events.effects import (
     AllocateProducerId,
-    CheckPageSupport,
+    CheckSupport,
     DeletePages,
     TopicEffect,
 )
 from oncelog.core.topic_events.events import (
     DedupToggled,
-    PageSupportChecked,
     PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
+    SupportChecked,
     TopicEvent,
 )
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -69,6 +70,8 @@ from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
 
 logger = logging.getLogger(__name__)
+#: {version: what waits until every process has it}
+_WAITS_FOR_VERSION = {PAGES_VERSION: "its ledgers move to pages", LEASES_VERSION: "its producers expire"}
 
 POLICY_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
@@ -118,7 +121,7 @@ class EffectExecutor:
             WriteRecord: partial(self._begin, self._write_record),
             ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
             DeleteLedgers: partial(self._begin, self._delete_ledgers),
-            CheckPageSupport: partial(self._begin, self._check_page_support),
+            CheckSupport: partial(self._begin, self._check_support),
             DeletePages: partial(self._begin, self._delete_pages),
             AllocateProducerId: partial(self._begin, self._allocate_producer_id),
             ReadEntries: partial(self._begin, self._read_entries),
@@ -261,12 +264,13 @@ class EffectExecutor:
             f"page {name} of the list of ledgers", lambda: self.parts.topics.pages.read(self.topic_id, name)
         )
 
-    async def _check_page_support(self, _effect: CheckPageSupport) -> None:
-        older = await self._until_answered("the registered processes", self.parts.topics.pages.unsupported_by)
+    async def _check_support(self, effect: CheckSupport) -> None:
+        ledgers, version = self.parts.ledgers, effect.version
+        older = await self._until_answered("the registered processes", lambda: ledgers.older_than(version))
         if older:
-            message = "topic %s keeps all its ledgers in one record until these processes are upgraded: %s"
-            logger.warning(message, self.topic_id, ", ".join(older))
-        self._post(PageSupportChecked(not older))
+            message = "topic %s waits until these processes are upgraded, before %s: %s"
+            logger.warning(message, self.topic_id, _WAITS_FOR_VERSION[version], ", ".join(older))
+        self._post(SupportChecked(version, not older))
 
     async def _delete_pages(self, effect: DeletePages) -> None:
         """Pages that a crash has left are deleted, too: all that are below the floor."""

@@ -13,11 +13,11 @@ from itertools import count, groupby
 from typing import TypeAlias, TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.errors import OncelogError, Retriable
+from oncelog.core.errors import InvariantViolated, OncelogError, Retriable
 from oncelog.core.formats.batch import BatchHeader, Checksum
 from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.compression import needs_codecs
-from oncelog.core.formats.opening import Granted, ProducerOpening
+from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name, refuse_reserved_name
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
@@ -355,10 +355,12 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
     # --- from the topics (SessionSink) --------------------------------------------------------------------------------
 
     def opened(self, call: int, runner: TopicRunner, answer: AnswerOpen) -> None:
-        if not isinstance(answer.result, Granted):
-            self._deny(call, answer.result, runner.owner_epoch)
-            return
         granted = answer.result
+        if isinstance(granted, OncelogError):
+            self._deny(call, granted, runner.owner_epoch)
+            return
+        if isinstance(granted, Leased):
+            raise InvariantViolated("a stream asks for no leases")
         open_id = self._opening.pop(call)
         if open_id is None or self.finished:
             runner.post(SessionClosed(granted.session))

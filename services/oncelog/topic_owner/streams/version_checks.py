@@ -6,6 +6,7 @@ import time
 
 from oncelog.core.errors import ServiceUnavailable, StoreUnavailable
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS
+from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
@@ -22,13 +23,13 @@ async def until_acks_are_known(runner: TopicRunner) -> None:
     """
     serving = runner.core.serving
     if serving is None or not serving.acks.state.ever_used:
-        _refuse(runner, await runner.parts.ledgers.too_old_for_acks(), "subscription", "subscriptions")
+        _refuse(runner, await runner.parts.ledgers.older_than(ACKS_VERSION), "subscription", "subscriptions")
 
 
 async def until_effects_are_known(runner: TopicRunner) -> None:
     """Return once the topic has effects, or all registered processes know what they are. Raises the same."""
     if runner.core.ownership.record.format < FORMAT_WITH_EFFECTS:
-        _refuse(runner, await runner.parts.ledgers.too_old_for_effects(), "store of effects", "effects")
+        _refuse(runner, await runner.parts.ledgers.older_than(EFFECTS_VERSION), "store of effects", "effects")
 
 
 class CodecCheck:
@@ -49,7 +50,7 @@ class CodecCheck:
         async with self._one_at_a_time:
             if not self._answer or time.monotonic() - self._asked_s >= ASKED_EVERY_S:
                 try:
-                    self._answer = await runner.parts.ledgers.too_old_for_codecs()
+                    self._answer = await runner.parts.ledgers.older_than(CODECS_VERSION)
                 except StoreUnavailable as error:
                     self._answer = error
                 self._asked_s = time.monotonic()

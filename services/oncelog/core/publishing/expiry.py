@@ -1,0 +1,230 @@
+"""When producers expire: so that a topic which many short-lived programs write to stays as small as its living ones.
+
+    active ----- lifetime, without a message, a renewal or a session -----> expired
+      ^  |                                                                  its id is never issued again,
+      `--' message, opening, renewal                                        its name is free
+
+A producer has a lifetime if it is leased, or if the policies say so for names of its kind. It expires by an entry of
+the log (PRODUCERS_AGED), never by a decision of one owner alone.
+
+Rules
+- No clock decides. The log counts time: the owner's timer fires after a period, and an entry says that so much has
+  passed. A wrong clock has no part in it. An owner that slept counts one period, however long it slept, because nobody
+  could reach it meanwhile. A takeover loses the period that had begun. All of this makes lives longer, never shorter
+  (hazard minimum-lifetime-shortened).
+- A message counts as sent when the period before it ended, so a life could seem longer by one period than it is. A
+  period is at most an eighth of each lifetime, and a producer expires an eighth after its lifetime.
+- A producer that is connected, or that may come back after a takeover, is renewed instead. One with something in
+  flight is left alone.
+- Ids of one server ascend, and so do the times at which its leases end. So producers of one lifetime are a list in
+  order of these times, in which those that are due are found by bisection, and what is renewed moves to its end only
+  when its old time has come: a message costs nothing here (source: the idempotent producer proposal, lease_pid).
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from oncelog.core.formats.producers_aged import ProducersAged, Renewal
+from oncelog.core.ids import ProducerId
+from oncelog.core.policies.producer_lifetimes import EIGHTHS, ProducerLifetimes
+from oncelog.core.process_version import LEASES_VERSION
+from oncelog.core.publishing.dedup_state import assigned_name
+from oncelog.core.publishing.log import TopicLog
+from oncelog.core.topic_events.effects import CheckSupport, StartTopicTimer, Step
+
+#: Prefix of the timer's keys.
+EXPIRY_TIMER = "expiry"
+#: A period is never longer: an eighth of the shortest lifetime that policies can give.
+PERIOD_MS_MAX = 3_600_000
+#: Between two questions whether every process knows leases.
+ASK_AGAIN_MS = 60_000
+#: Producers of one entry; the next one follows soon.
+EXPIRED_MAX = 2_000
+CONTINUE_MS = 100
+#: Producers that are put into lists in one tick after a takeover, some milliseconds.
+_LISTED_AT_ONCE = 10_000
+
+
+class ExpiryList:
+    """Producers of one lifetime, and when each may expire at the earliest: both ascend."""
+
+    def __init__(self) -> None:
+        self._due_ms, self._ids = array("Q"), array("Q")
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._start
+
+    @property
+    def first_due_ms(self) -> int:
+        """There must be one."""
+        return self._due_ms[self._start]
+
+    def push(self, due_ms: int, pid: ProducerId) -> None:
+        """At the end. A time before the last one becomes the last one: holding longer is always right."""
+        self._due_ms.append(max(due_ms, self._due_ms[-1]) if len(self) else due_ms)
+        self._ids.append(pid)
+
+    def take(self, now_ms: int, count_max: int) -> list[ProducerId]:
+        """Remove those that are due, the first ones first."""
+        end = min(bisect_right(self._due_ms, now_ms, self._start), self._start + count_max)
+        taken = [ProducerId(pid) for pid in self._ids[self._start : end]]
+        self._start = end
+        if self._start > len(self):
+            del self._due_ms[: self._start], self._ids[: self._start]
+            self._start = 0
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """connected: has a session. awaited: may come back after a takeover."""
+
+    connected: Callable[[ProducerId], bool]
+    awaited: Callable[[ProducerId], bool]
+
+
+class ProducerExpiry:
+    """Of one topic at its owner, between a takeover and its end."""
+
+    def __init__(self, step: Step, log: TopicLog, presence: Presence, lifetimes: ProducerLifetimes) -> None:
+        self._step = step
+        self._log = log
+        self._presence = presence
+        self._policy = lifetimes
+        self.expired_max = EXPIRED_MAX
+        #: every registered process knows entries of this kind
+        self.supported = bool(log.table.state.time_ms)
+        self._asked_ms: int | None = None
+        #: {lifetime: producers}
+        self._lists: dict[int, ExpiryList] = {}
+        #: those that are in no list yet
+        self._unlisted: Iterator[ProducerId] = iter(list(log.table.state.producers))
+        #: the period that runs, and how many there were; 0: none runs
+        self._period_ms = 0
+        self._periods = 0
+
+    # --- who lives how long -------------------------------------------------------------------------------------------
+
+    def lifetime_of(self, pid: ProducerId) -> int:
+        """In ms. 0: for ever."""
+        producers = self._log.table.state.producers
+        ages = producers.ages_of(pid)
+        if ages is None:
+            return 0
+        return ages.lifetime_ms or self._policy.of(assigned=producers.name_of(pid) == assigned_name(pid))
+
+    def expires_in_ms(self, pid: ProducerId) -> int | None:
+        """The least time, if the producer does nothing from now on. None: it lives for ever."""
+        ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
+        if ages is None or not lifetime_ms:
+            return None
+        return max(0, ages.active_at_ms + lifetime_ms - self._log.table.state.time_ms)
+
+    def follow(self, lifetimes: ProducerLifetimes) -> None:
+        """The policies have changed."""
+        if lifetimes != self._policy:
+            self._policy = lifetimes
+            self._lists.clear()
+            self._unlisted = iter(list(self._log.table.state.producers))
+
+    def begins(self, lifetime_ms: int) -> None:
+        """A lease of this length is handed to the log: a period that began before must not be longer than its
+        eighth."""
+        if lifetime_ms:
+            self._shorten(lifetime_ms)
+
+    def granted(self, pid: ProducerId) -> None:
+        """The grant of a new producer, or of another lifetime, is durable."""
+        self._list(pid)
+
+    def _list(self, pid: ProducerId) -> None:
+        ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
+        if ages is None or not lifetime_ms:
+            return
+        self._shorten(lifetime_ms)
+        found = self._lists.get(lifetime_ms)
+        if found is None:
+            found = self._lists[lifetime_ms] = ExpiryList()
+        found.push(ages.active_at_ms + lifetime_ms + lifetime_ms // EIGHTHS, pid)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Of the topic; no time passes by it."""
+        for pid in islice(self._unlisted, _LISTED_AT_ONCE):
+            self._list(pid)
+        if self._lists and not self.supported:
+            self._ask(self._step.now_ms)
+        if not self._period_ms:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        if self._lists and self.supported:
+            time_ms = self._log.time_ms
+            overdue = any(each.first_due_ms <= time_ms for each in self._lists.values())
+            self._start(CONTINUE_MS if overdue else min(PERIOD_MS_MAX, min(self._lists) // EIGHTHS))
+
+    def _ask(self, now_ms: int) -> None:
+        if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS:
+            self._asked_ms = now_ms
+            self._step.emit(CheckSupport(LEASES_VERSION))
+
+    def support_checked(self, *, known: bool) -> None:
+        self.supported = self.supported or known
+        if not self._period_ms:
+            self._start_next()
+
+    def _shorten(self, lifetime_ms: int) -> None:
+        period_ms = lifetime_ms // EIGHTHS
+        if self._period_ms > period_ms:
+            self._start(period_ms)  # what has passed of the other one does not count
+
+    def _start(self, period_ms: int) -> None:
+        self._periods += 1
+        self._period_ms = period_ms
+        self._step.emit(StartTopicTimer(self._key, self._period_ms))
+
+    @property
+    def _key(self) -> str:
+        return f"{EXPIRY_TIMER} {self._periods}"
+
+    def period_ended(self, key: str) -> None:
+        """The timer has fired."""
+        if key == self._key and self._period_ms:
+            passed_ms, self._period_ms = self._period_ms, 0
+            if self._log.open:
+                self._age(passed_ms)
+            self._start_next()
+
+    def _age(self, passed_ms: int) -> None:
+        state = self._log.table.state
+        now_ms = self._log.time_ms + passed_ms
+        renewed: list[Renewal] = []
+        expired: dict[ProducerId, None] = {}
+        for lifetime_ms, each in list(self._lists.items()):
+            for pid in each.take(now_ms, self.expired_max - len(expired) - len(renewed)):
+                ages = state.producers.ages_of(pid)
+                if ages is None or pid in expired or self.lifetime_of(pid) != lifetime_ms:
+                    continue
+                due_ms = ages.active_at_ms + lifetime_ms + lifetime_ms // EIGHTHS
+                if due_ms > now_ms:
+                    each.push(due_ms, pid)
+                elif not self._log.table.settled(pid):
+                    each.push(now_ms + lifetime_ms, pid)
+                elif self._presence.connected(pid) or self._presence.awaited(pid):
+                    renewed.append(Renewal(pid, state.producers[pid].generation))
+                    each.push(now_ms + lifetime_ms + lifetime_ms // EIGHTHS, pid)
+                else:
+                    expired[pid] = None
+            if not each:
+                del self._lists[lifetime_ms]
+        self._log.append_aged(ProducersAged(passed_ms, tuple(renewed), tuple(expired)))
+
+    def failed(self, expired: tuple[ProducerId, ...]) -> None:
+        """An entry that expires these was dropped with its ledger."""
+        for pid in expired:
+            self._list(pid)
