@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
+from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import (
     BEFORE_ALL,
     NO_INSTANCE,
@@ -47,6 +48,8 @@ class FoldedProducer:
     mark: int = -1
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
+    lifetime_ms: int = 0
+    active_at_ms: int = 0
     places: dict[int, list[MessagePlace]] = field(default_factory=dict)
     marked: dict[int, MessagePlace] = field(default_factory=dict)
 
@@ -57,6 +60,9 @@ class LogFold:
     def __init__(self) -> None:
         self.producers: dict[ProducerId, FoldedProducer] = {}
         self.names: dict[str, FoldedProducer] = {}
+        self.expired: dict[ProducerId, FoldedProducer] = {}
+        #: how much time has passed in the log
+        self.time_ms = 0
         self.position = BEFORE_ALL
         self.next_index = 0
         #: (ledger, owner epoch) of the newest entry
@@ -82,6 +88,8 @@ class LogFold:
             self._granted(header.position, entry.grant)
         elif entry.batch is not None and entry.batch.producer_id:
             self._stored(entry)
+        elif entry.aged is not None:
+            self._aged(header.position, entry.aged)
         elif entry.given_up is not None:
             for known in self.producers.values():
                 known.generation = Generation(known.generation + GIVEN_UP_GENERATIONS)
@@ -106,8 +114,26 @@ class LogFold:
                 "one grant for an instance", f"{grant} at {position} is for the instance that already has the name"
             )
         known.generation = grant.generation
+        known.lifetime_ms, known.active_at_ms = grant.lifetime_ms or known.lifetime_ms, self.time_ms
         known.instance_id = grant.instance_id
         known.role = known.role or grant.role
+
+    def _aged(self, position: Position, aged: ProducersAged) -> None:
+        self.time_ms += aged.passed_ms
+        for pid, generation, lifetime_ms in aged.renewed:
+            renewed = self.producers.get(pid)
+            if renewed is None or renewed.generation != generation:
+                raise Violation("renewals", f"generation {generation} of producer {pid} is renewed at {position}")
+            renewed.active_at_ms, renewed.lifetime_ms = self.time_ms, lifetime_ms or renewed.lifetime_ms
+        for pid in aged.expired:
+            expired = self.producers.pop(pid, None)
+            if expired is None:
+                raise Violation("expiry", f"producer {pid}, which is unknown, expires at {position}")
+            if not aged.by and self.time_ms - expired.active_at_ms < expired.lifetime_ms:
+                idle_ms = self.time_ms - expired.active_at_ms
+                raise Violation("lifetimes", f"producer {pid} expires at {position}, {idle_ms} ms after it was active")
+            del self.names[expired.name]
+            self.expired[pid] = expired
 
     def _stored(self, entry: LoggedEntry) -> None:
         header, batch = entry.header, entry.batch
@@ -119,6 +145,7 @@ class LogFold:
             raise Violation(
                 "fencing", f"entry {header.position} of generation {batch.generation} follows {known.generation}"
             )
+        known.active_at_ms = self.time_ms
         for index in range(header.skip_first, batch.count):
             number = entry.ids[index]
             place = MessagePlace(header.position, index, bytes(entry.values[index]), batch.generation)
@@ -141,10 +168,13 @@ class LogFold:
             raise Violation("state is the fold", f"names {names} and {list(self.names)}")
         for pid, known in self.producers.items():
             producer = producers[pid]
-            mine = (known.name, known.generation, known.mode, known.mark, known.instance_id, known.role)
+            mine = (
+                known.name, known.generation, known.mode, known.mark, known.instance_id, known.role, known.lifetime_ms,
+                known.active_at_ms,
+            )  # fmt: skip
             theirs = (
                 producer.name, producer.generation, producer.mode, producer.persisted, producer.instance_id,
-                producer.role,
+                producer.role, producer.lifetime_ms, producer.active_at_ms,
             )  # fmt: skip
             if mine != theirs:
                 raise Violation("state is the fold", f"producer {pid} is {theirs}, the log has {mine}")

@@ -6,8 +6,8 @@
     4   grants and snapshots that keep `growths`, by which a producer's messages are routed
     5   pages of ledgers (topic records of format 3)
     6   subscriptions whose messages take effect in a store (topic records of format 4, ack logs of format 2)
-    7   batches compressed by Zstandard or LZ4 (topic records of format 5); producers that are leased and expire (entries
-        of kind 4, snapshots with the log's time)
+    7   batches compressed by Zstandard or LZ4 (topic records of format 5); producers that are leased and expire
+        (entries of kind 4, snapshots with the time of the log)
 
 Swaps, floors and erasing begin only when every registered process has version 2 (hazard older-owner-drops-fields): an
 older owner would write a topic record without its floor, and an older node would take an erased copy for a missing one.

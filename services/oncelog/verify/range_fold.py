@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryHeader, GivenUp, ProducerOpened
-from oncelog.core.ids import EntryId, Incarnation, Position, SequenceId, TopicId
+from oncelog.core.ids import EntryId, Incarnation, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.copies import CopiesComparison
 from oncelog.verify.range_summary import (
     EARLY_KEPT,
@@ -66,6 +66,8 @@ class RangeFold:
             self._stored(entry)
         elif entry.given_up is not None:
             self._given_up(header, entry.given_up)
+        elif entry.aged is not None:
+            summary.expired.update(dict.fromkeys(entry.aged.expired, header.position))
         held = count_of(entry)
         if header.count != held:
             self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")
@@ -149,10 +151,16 @@ class RangeFold:
         text = f"{given_up.by} has given up the entries from {place} on: acknowledged messages may be lost"
         self._find("unreadable", header.position, text)
 
+    def _lives(self, producer_id: ProducerId, position: Position) -> None:
+        expired = self.summary.expired.get(producer_id)
+        if expired is not None:
+            self._find("expired", position, f"the entry is of producer {producer_id}, which has expired at {expired}")
+
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def _granted(self, header: EntryHeader, grant: ProducerOpened) -> None:
         summary, position = self.summary, header.position
+        self._lives(grant.producer_id, position)
         summary.grants += 1
         summary.opened_times.add(header.append_time_ms)
         if grant.topic_id != self._topic_id:
@@ -190,6 +198,7 @@ class RangeFold:
         if not batch.producer_id:
             summary.unnamed += len(new)
             return
+        self._lives(batch.producer_id, header.position)
         part = summary.producers.setdefault(batch.producer_id, ProducerSummary())
         part.messages += len(new)
         if not self._blind:

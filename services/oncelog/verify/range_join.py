@@ -6,7 +6,7 @@ the missing part is a finding.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,9 +63,10 @@ class JoinedTakeover(NamedTuple):
 @dataclass(slots=True)
 class JoinedLog:
     """A log, joined up to some range. blind: an earlier part was not read. low_unlisted: at least so many further ids
-    at or below the mark."""
+    at or below the mark. expired: {id: name} of producers that are in `producers` no more."""
 
     producers: dict[ProducerId, JoinedProducer] = field(default_factory=dict)
+    expired: dict[ProducerId, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     findings_count: int = 0
     low: list[LowIds] = field(default_factory=list)
@@ -102,11 +103,18 @@ def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
         if part.owner_epoch is not None and part.began_ms is not None and part.owner_epoch != known:
             joined.epochs.append(JoinedTakeover(part.owner_epoch, Position(part.ledger_id, part.first), part.began_ms))
         joined.last = part
-    names = {producer.name: producer_id for producer_id, producer in joined.producers.items()}
+    names = {
+        producer.name: producer_id
+        for producer_id, producer in joined.producers.items()
+        if producer_id not in summary.expired
+    }
     blind_before = joined.blind
     joined.blind = joined.blind or summary.lost > 0
     for producer_id, each in summary.producers.items():
-        _join_producer(joined, names, producer_id, each, blind=blind_before, lost=summary.lost > 0)
+        _join_producer(joined, names, producer_id, each, summary, blind=blind_before)
+    for producer_id in summary.expired:
+        expired = joined.producers.pop(producer_id, None)
+        joined.expired[producer_id] = expired.name if expired is not None else ""
     if summary.lost:  # also for producers without an entry in this range
         for producer in joined.producers.values():
             producer.sure = producer.followed = False
@@ -118,13 +126,14 @@ def _join_producer(
     names: dict[str, ProducerId],
     producer_id: ProducerId,
     part: ProducerSummary,
+    summary: RangeSummary,
     *,
     blind: bool,
-    lost: bool,
 ) -> None:
+    lost = summary.lost > 0
     known = joined.producers.get(producer_id)
     if known is None:
-        known = _appear(joined, names, producer_id, part, blind=blind)
+        known = _appear(joined, names, producer_id, part, summary.expired, blind=blind)
     known.sure = known.sure and not lost
     _check_generations(joined, known, part)
     _check_presumed(joined, known, part)
@@ -149,20 +158,27 @@ def _join_producer(
 
 
 def _appear(
-    joined: JoinedLog, names: dict[str, ProducerId], producer_id: ProducerId, part: ProducerSummary, *, blind: bool
+    joined: JoinedLog,
+    names: dict[str, ProducerId],
+    producer_id: ProducerId,
+    part: ProducerSummary,
+    expired: Collection[ProducerId],
+    *,
+    blind: bool,
 ) -> JoinedProducer:
-    """A producer that appears in no earlier range."""
+    """A producer that appears in no earlier range. expired: in this one."""
     granted = part.granted
     known = JoinedProducer("", joined.modes.get(producer_id), Generation(0), NO_SEQUENCE, sure=not blind)
     if granted is not None:
         known.name, known.mode = granted.name, granted.mode
-        if names.get(granted.name, producer_id) != producer_id:
+        if names.get(granted.name, producer_id) not in (producer_id, *expired):
             text = f"{granted.name!r} is producer {names[granted.name]}, and is granted as {producer_id}"
             joined.find("names", granted.position, text)
         names[granted.name] = producer_id
     highest = max((one.generation for one in part.early), default=None)
-    if highest is not None and not blind:
-        text = f"a batch is of producer {producer_id}, which was never granted"
+    if highest is not None and (producer_id in joined.expired or not blind):
+        what = "has expired" if producer_id in joined.expired else "was never granted"
+        text = f"a batch is of producer {producer_id}, which {what}"
         joined.find("grants", part.early[0].position, text)
         known.sure = False
     if highest is not None:
@@ -304,7 +320,9 @@ def check_low_ids(joined: JoinedLog, places: IdPlaces) -> list[Finding]:
     """Findings for ids at or below the mark: stored twice, or out of order. places: {(producer id, id): where}."""
     found: list[Finding] = []
     for low in joined.low:
-        name, here = joined.producers[low.producer_id].name, low.stretch.position
+        known = joined.producers.get(low.producer_id)
+        name = joined.expired[low.producer_id] if known is None else known.name
+        here = low.stretch.position
         twice: list[int] = []
         alone: list[int] = []
         other: Position | None = None

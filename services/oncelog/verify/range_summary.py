@@ -162,6 +162,8 @@ class RangeSummary:
     thin: int = 0
     #: {storage node: why it did not answer}
     silent: dict[Incarnation, str] = field(default_factory=dict)
+    #: producers that have expired, and where
+    expired: dict[ProducerId, Position] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     findings_count: int = 0
     stored_times: TimeSeries = field(default_factory=TimeSeries)

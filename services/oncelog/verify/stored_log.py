@@ -18,6 +18,7 @@ from oncelog.core.formats.entry import (
     decode_given_up,
     decode_opened,
 )
+from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.verify.violation import Violation
@@ -25,7 +26,7 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry, with a grant, with what was given up, or with batch, ids and values.
+    """One entry, with a grant, with what was given up, with who aged, or with batch, ids and values.
 
     The first header.skip_first messages do not count.
     values: empty if they were not decoded.
@@ -38,6 +39,7 @@ class LoggedEntry:
     ids: Sequence[int] = ()
     values: Sequence[bytes] = ()
     given_up: GivenUp | None = None
+    aged: ProducersAged | None = None
 
     @property
     def position(self) -> Position:
@@ -61,6 +63,8 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
         body = body_of(data)
         if header.kind == EntryKind.PRODUCER_OPENED:
             return LoggedEntry(header, data, grant=decode_opened(body))
+        if header.kind == EntryKind.PRODUCERS_AGED:
+            return LoggedEntry(header, data, aged=decode_aged(body))
         if header.kind == EntryKind.GIVEN_UP:
             return LoggedEntry(header, data, given_up=decode_given_up(body))
         if header.kind != EntryKind.MESSAGES:

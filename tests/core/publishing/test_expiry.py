@@ -252,14 +252,13 @@ def test_long_period_does_not_count_for_a_short_lease() -> None:
 
 
 def test_names_expire_by_policy() -> None:
-    """Assigned ones after a week, chosen ones never, unless a policy says so."""
+    """Assigned ones, and chosen ones, if the policies say so."""
     _, owner = serving()
     for name in (None, "chosen"):
         owner.handle(SessionClosed(owner.open(name).session))
-    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(0, 0))))
     owner.tick().run()
     assert not periods(owner)
-    owner.handle(PoliciesChanged(TopicPolicies()))
+    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes())))
     run_out(owner, LEASE_MS * 5 // 4)
     assert known(owner) == {2}
     owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(chosen_ms=86_400_000))))
@@ -272,6 +271,7 @@ def test_nothing_expires_beside_an_older_process() -> None:
     world, owner = serving()
     world.process_version = LEASES_VERSION - 1
     owner.handle(SessionClosed(owner.open(None).session))
+    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes())))
     owner.tick().run()
     assert not periods(owner)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
+from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.pipeline.audit.job import TopicAudit, check_plan
 from oncelog.pipeline.audit.range_task import fold_entries
@@ -68,6 +69,29 @@ def test_gap_of_a_contiguous_producer_is_reported(batches: list[Sequence[int]], 
         assert [one.position for one in holes] == [place], some
         assert missing in holes[0].message
     assert check_log(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
+
+
+def with_expired() -> PlantedLog:
+    """`a` has expired, and its name is that of another producer now."""
+    log = contiguous(range(5))
+    log.append(EntryKind.PRODUCERS_AGED, encode_aged(ProducersAged(1000, (), (log.producers["a"].producer_id,))))
+    log.producers["expired"] = log.producers.pop("a")
+    log.open("b")
+    log.open("a")
+    log.store("a", range(3))
+    return log
+
+
+def test_producer_may_expire_and_its_name_come_back() -> None:
+    """However the log is split into ranges. A batch of the expired one is reported."""
+    log = with_expired()
+    expired = log.producers.pop("expired")
+    for some in cuts(log):
+        assert check_log(log, *some).findings == [], some
+    log.producers["expired"] = expired
+    place = log.store("expired", [5])
+    for some in cuts(log):
+        assert [one.position for one in check_log(log, *some).findings if one.rule in ("expired", "grants")] == [place]
 
 
 def test_contiguous_producer_without_a_gap_is_good() -> None:

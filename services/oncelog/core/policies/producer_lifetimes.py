@@ -23,6 +23,9 @@ class ProducerLifetimes:
         return self.assigned_ms if assigned else self.chosen_ms
 
 
+FOR_EVER = ProducerLifetimes(0, 0)
+
+
 def lease_ms(asked_ms: int) -> int:
     """The lifetime of a lease: the asked one, rounded up by less than an eighth, so that there are few different ones.
 

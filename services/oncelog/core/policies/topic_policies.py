@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from oncelog.core.policies.ack_state_limit import PausePolicy
-from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
+from oncelog.core.policies.producer_lifetimes import FOR_EVER, ProducerLifetimes
 from oncelog.core.policies.retention_rules import BacklogQuota, RetentionPolicy
 
 
@@ -16,7 +16,7 @@ class TopicPolicies:
     ttl_ms: int | None = None
     quota: BacklogQuota | None = None
     pause: PausePolicy = field(default_factory=PausePolicy)
-    lifetimes: ProducerLifetimes = field(default_factory=ProducerLifetimes)
+    lifetimes: ProducerLifetimes = FOR_EVER
 
     @property
     def keeps_everything(self) -> bool:
