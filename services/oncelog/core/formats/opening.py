@@ -58,8 +58,9 @@ class ProducerOpening:
 
 
 class Leased(NamedTuple):
-    """A lease that is durable. last_sequence_id: the highest one that is handed to the log; -1: none. expires_in_ms: it
-    lives at least so long from now, and so long from each message and renewal on."""
+    """A lease that is durable. last_sequence_id: the highest one that is stored; -1: none. A new generation cannot be
+    overtaken by what the former one has in flight. expires_in_ms: it lives at least so long from now on, and from each
+    message and renewal on."""
 
     name: str
     instance: ProducerInstance

@@ -303,7 +303,7 @@ class Openings:
     def _answer_lease(self, call: int, pid: ProducerId) -> None:
         producer = self.table.state.producers[pid]
         leased = Leased(
-            producer.name, ProducerInstance(pid, producer.generation), self.table.accepted_of(pid),
+            producer.name, ProducerInstance(pid, producer.generation), producer.persisted,
             self.expiry.expires_in_ms(pid) or 0,
         )  # fmt: skip
         self._step.emit(AnswerOpen(call, leased))
