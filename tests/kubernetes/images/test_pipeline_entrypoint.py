@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ENTRYPOINT = ROOT / "docker/pipeline/entrypoint"
 #: The variables that a driver sets for an executor, as in Spark's BasicExecutorFeatureStep.
 EXECUTOR = {

@@ -12,7 +12,7 @@ import yaml
 
 from oncelog.runtime.settings import ProcessSettings, load, variable
 from tests.kubernetes.chart import CHART, ROOT, SETTINGS, rendered, values_of, workloads
-from tests.kubernetes.test_images import RECIPES, last_stage
+from tests.kubernetes.images.test_images import RECIPES, last_stage
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -1,0 +1,1 @@
+"""Images, and the recipe of docker compose."""
