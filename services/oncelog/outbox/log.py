@@ -38,7 +38,8 @@ class RelayLog:
     def __init__(self, client: AsyncClient, outbox_id: str, table: str) -> None:
         self.producer_name = f"{RELAY}{outbox_id}/{table}"
         self._client = client
-        self._producers: dict[str, AsyncProducer] = {}
+        #: {topic or partition: the attempt to open it, its producer}
+        self._producers: dict[str, tuple[int, AsyncProducer]] = {}
         self._room = asyncio.Semaphore(SENDS_MAX)
 
     async def partitions(self, topic: str) -> int:
@@ -51,13 +52,15 @@ class RelayLog:
         except TopicNotFound:
             return 0
 
-    async def open(self, topic: str) -> Opened:
-        """topic: without partitions, or one partition. Fences every other producer of the stream."""
+    async def open(self, topic: str, attempt: int) -> Opened:
+        """topic: without partitions, or one partition. attempt: numbers the openings of a topic. Fences every other
+        producer of the stream."""
         await self.close(topic)
         producer = await self._client.create_producer(
             topic, producer_name=self.producer_name, sequence_mode="contiguous", on_content_differs="accept"
         )
-        self._producers[topic] = producer
+        await self.close(topic)  # of an attempt that has taken longer
+        self._producers[topic] = attempt, producer
         if not producer.deduplication:
             await self.close(topic)
             raise InvalidArgument(
@@ -67,9 +70,9 @@ class RelayLog:
             )
         return Opened(topic_id_of(producer), producer.last_sequence_id, producer.message_bytes_max)
 
-    async def send(self, topic: str, rows: Sequence[OutboxRow]) -> Sent:
-        producer = self._producers.get(topic)
-        if producer is None:
+    async def send(self, topic: str, attempt: int, rows: Sequence[OutboxRow]) -> Sent:
+        opened, producer = self._producers.get(topic, (0, None))
+        if producer is None or opened != attempt:
             raise ProducerFenced(f"the producer of {topic} is closed")
         async with self._room:
             result = await producer.send_many(
@@ -106,7 +109,7 @@ class RelayLog:
                     return
 
     async def close(self, topic: str) -> None:
-        producer = self._producers.pop(topic, None)
+        _, producer = self._producers.pop(topic, (0, None))
         if producer is not None:
             await producer.close(flush=False)
 

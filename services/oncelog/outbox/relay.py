@@ -225,9 +225,11 @@ class RelayProcess:
 
     async def _open(self, effect: OpenStream) -> RelayEvent:
         try:
-            return StreamOpened(effect.claim, effect.topic, *await self._open_log.open(effect.topic))
+            return StreamOpened(
+                effect.claim, effect.topic, effect.attempt, *await self._open_log.open(effect.topic, effect.attempt)
+            )
         except OncelogError as error:
-            return self._failed(effect.claim, effect.topic, error)
+            return self._failed(effect, error)
 
     async def _read_log(self, effect: ReadLog) -> RelayEvent:
         found: list[LogMessage] = []
@@ -235,22 +237,22 @@ class RelayProcess:
             async for messages in self._open_log.stored(effect.topic, effect.after, effect.last):
                 found += messages
         except OncelogError as error:
-            return self._failed(effect.claim, effect.topic, error)
+            return self._failed(effect, error)
         self.counts.stored_before += len(found)
-        return LogRead(effect.claim, effect.topic, tuple(found))
+        return LogRead(effect.claim, effect.topic, effect.attempt, tuple(found))
 
     async def _send(self, effect: SendRows) -> RelayEvent:
         rows = await self._database.load(effect.stream, effect.first, effect.last)
         try:
-            sent = await self._open_log.send(effect.topic, rows)
+            sent = await self._open_log.send(effect.topic, effect.attempt, rows)
         except OncelogError as error:
-            return self._failed(effect.claim, effect.topic, error)
+            return self._failed(effect, error)
         self.counts.sent += len(rows)
-        return RowsSent(effect.claim, effect.topic, effect.last, sent.message_id, sent.foreign)
+        return RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, sent.message_id, sent.foreign)
 
-    def _failed(self, claim: str, topic: str, error: OncelogError) -> RelayEvent:
+    def _failed(self, effect: OpenStream | ReadLog | SendRows, error: OncelogError) -> RelayEvent:
         if isinstance(error, EffectsError | InvalidArgument):
-            logger.error("topic %s cannot be used: %s", topic, error)
+            logger.error("topic %s cannot be used: %s", effect.topic, error)
         else:
-            logger.warning("topic %s cannot be used now: %s", topic, error)
-        return StreamFailed(claim, topic, error, fenced=isinstance(error, ProducerFenced))
+            logger.warning("topic %s cannot be used now: %s", effect.topic, error)
+        return StreamFailed(effect.claim, effect.topic, effect.attempt, error, fenced=isinstance(error, ProducerFenced))

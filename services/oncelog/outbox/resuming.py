@@ -85,7 +85,7 @@ class _Resume:
             await self._database.delete_stream(self._claim, stream.number)
             self._tell(f"{stream.topic}: {count} rows get numbers of a new stream")
             return
-        opened = await self._log.open(stream.topic)
+        opened = await self._log.open(stream.topic, 1)
         if opened.topic_id != stream.topic_id:
             raise TopicRecreated(
                 f"{stream.topic} has id {opened.topic_id}, and the outbox knows id {stream.topic_id}: it is another "

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncelog.core.errors import EffectsError, MessageTooLarge, ProducerFenced
+from oncelog.core.errors import EffectsError, MessageTooLarge, ProducerFenced, ServiceUnavailable
 from oncelog.core.outbox.events import (
     ClaimOutbox,
     ClaimRefused,
@@ -45,6 +45,7 @@ from oncelog.core.outbox.events import (
     StreamOpened,
     TimerFired,
     TimerKind,
+    TopicFailed,
 )
 from oncelog.core.outbox.relay import OutboxRelay
 from oncelog.core.outbox.resume import Happened, check_resume, recognized
@@ -130,6 +131,8 @@ class Relay:
         self.due: list[RelayEffect] = []
         self.error: EffectsError | None = None
         self.idle = False
+        #: of every tenth call to the log the answer is lost
+        self.fails: random.Random | None = None
         #: {stream: the rows that it has sent}, as a relay would remember them by their ids
         self._sent_rows: dict[int, list[int]] = {}
         self._highest_seen = 0
@@ -180,6 +183,14 @@ class Relay:
     # --- log ----------------------------------------------------------------------------------------------------------
 
     def _of_log(self, effect: OpenStream | ReadLog | SendRows | FindPartitions) -> RelayEvent | None:
+        event = self._answered(effect)
+        if self.fails is None or self.fails.random() > 0.1:
+            return event
+        if isinstance(effect, FindPartitions):
+            return TopicFailed(effect.claim, effect.topic, ServiceUnavailable())
+        return StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
+
+    def _answered(self, effect: OpenStream | ReadLog | SendRows | FindPartitions) -> RelayEvent | None:
         topic = self.log.topic(effect.topic)
         match effect:
             case FindPartitions():
@@ -187,12 +198,14 @@ class Relay:
             case OpenStream():
                 last = topic.last
                 if "open before reading" not in self.left_out:
-                    topic.holder = (self, effect.claim)
-                return StreamOpened(effect.claim, effect.topic, topic.topic_id, last, VALUE_BYTES_MAX)
+                    topic.holder = (self, effect.claim, effect.attempt)
+                return StreamOpened(effect.claim, effect.topic, effect.attempt, topic.topic_id, last, VALUE_BYTES_MAX)
             case ReadLog():
                 found = [message for message in topic.messages if message.number <= effect.last]
                 behind = int(effect.after) if effect.after else -1
-                return LogRead(effect.claim, effect.topic, tuple(each for each in found if each.number > behind))
+                return LogRead(
+                    effect.claim, effect.topic, effect.attempt, tuple(each for each in found if each.number > behind)
+                )
             case SendRows():
                 return self.send(effect)
 
@@ -210,12 +223,12 @@ class Relay:
         """At the log, perhaps late."""
         topic = self.log.topic(effect.topic)
         if "open before reading" in self.left_out:
-            topic.holder = (self, effect.claim)  # opened only now
-        if topic.holder != (self, effect.claim):
-            return StreamFailed(effect.claim, effect.topic, ProducerFenced(), fenced=True)
+            topic.holder = (self, effect.claim, effect.attempt)  # opened only now
+        if topic.holder != (self, effect.claim, effect.attempt):
+            return StreamFailed(effect.claim, effect.topic, effect.attempt, ProducerFenced(), fenced=True)
         foreign = False
         if any(row.head.size_bytes > VALUE_BYTES_MAX for row in rows):
-            return StreamFailed(effect.claim, effect.topic, MessageTooLarge())
+            return StreamFailed(effect.claim, effect.topic, effect.attempt, MessageTooLarge())
         for message in (LogMessage(row.number or 0, row.head.event_id, str(row.number)) for row in rows):
             if message.number <= topic.last:
                 foreign = True
@@ -224,7 +237,7 @@ class Relay:
                 topic.messages.append(message)
         if "a duplicate is believed by its event id only" in self.left_out:
             foreign = False
-        return RowsSent(effect.claim, effect.topic, effect.last, str(effect.last), foreign)
+        return RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, str(effect.last), foreign)
 
     # --- database -----------------------------------------------------------------------------------------------------
 

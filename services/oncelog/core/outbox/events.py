@@ -1,4 +1,7 @@
-"""Events and effects of `relay`. Each names the claim under which it is performed; what comes late is dropped."""
+"""Events and effects of `relay`. Each names the claim under which it is performed; what comes late is dropped.
+
+attempt: the opening of the stream's producer that it belongs to.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -63,6 +66,7 @@ class OpenStream:
 
     claim: str
     topic: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class ReadLog:
 
     claim: str
     topic: str
+    attempt: int
     after: str
     last: int
 
@@ -112,6 +117,7 @@ class SendRows:
     claim: str
     stream: int
     topic: str
+    attempt: int
     first: int
     last: int
 
@@ -208,6 +214,7 @@ class StreamOpened:
 
     claim: str
     topic: str
+    attempt: int
     topic_id: str
     last: int
     value_bytes_max: int
@@ -219,6 +226,7 @@ class StreamFailed:
 
     claim: str
     topic: str
+    attempt: int
     error: OncelogError
     fenced: bool = False
 
@@ -242,6 +250,7 @@ class StreamCreated:
 class LogRead:
     claim: str
     topic: str
+    attempt: int
     found: tuple[LogMessage, ...]
 
 
@@ -265,6 +274,7 @@ class RowsSent:
 
     claim: str
     topic: str
+    attempt: int
     last: int
     message_id: str
     foreign: bool

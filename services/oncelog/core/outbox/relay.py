@@ -217,11 +217,12 @@ class OutboxRelay:
 
     def _open(self, state: StreamState) -> list[RelayEffect]:
         state.close(StreamStage.OPENING)
-        return [OpenStream(self.claim, state.topic)]
+        state.attempt += 1
+        return [OpenStream(self.claim, state.topic, state.attempt)]
 
     def _opened(self, event: StreamOpened) -> list[RelayEffect]:
         state = self.streams[event.topic]
-        if state.stage is not StreamStage.OPENING:
+        if state.stage is not StreamStage.OPENING or event.attempt != state.attempt:
             return []
         state.opened_at, state.value_bytes_max = event.last, event.value_bytes_max
         if state.stream is None:
@@ -244,11 +245,11 @@ class OutboxRelay:
         if state.opened_at == stream.confirmed:
             return self._go_on(state, stream.confirmed, "")
         state.stage = StreamStage.READING
-        return [ReadLog(self.claim, state.topic, stream.confirmed_message, state.opened_at)]
+        return [ReadLog(self.claim, state.topic, state.attempt, stream.confirmed_message, state.opened_at)]
 
     def _log_read(self, event: LogRead) -> list[RelayEffect]:
         state = self.streams[event.topic]
-        if state.stage is not StreamStage.READING:
+        if state.stage is not StreamStage.READING or event.attempt != state.attempt:
             return []
         stream, last = state.stream, state.opened_at
         assert stream is not None
@@ -262,7 +263,7 @@ class OutboxRelay:
 
     def _stream_failed(self, event: StreamFailed) -> list[RelayEffect]:
         state = self.streams[event.topic]
-        if state.stage in (StreamStage.FAILED, StreamStage.FENCED):
+        if state.stage in (StreamStage.FAILED, StreamStage.FENCED) or event.attempt != state.attempt:
             return []
         if event.fenced:
             state.close(StreamStage.FENCED)
@@ -372,7 +373,7 @@ class OutboxRelay:
 
     def _rows_sent(self, event: RowsSent) -> list[RelayEffect]:
         state = self.streams[event.topic]
-        if state.stage is not StreamStage.READY:
+        if state.stage is not StreamStage.READY or event.attempt != state.attempt:
             return []
         if event.foreign:
             return self._open(state)

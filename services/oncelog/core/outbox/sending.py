@@ -48,6 +48,8 @@ class StreamState:
         #: its row; None: the table has none yet
         self.stream = stream
         self.stage = StreamStage.CLOSED
+        #: of its producer's openings
+        self.attempt = 0
         self.value_bytes_max = 0
         #: committed numbers above `confirmed`, ascending
         self.numbered = deque(numbered)
@@ -99,7 +101,7 @@ class StreamState:
                 last, size = row.number, size + row.size_bytes
             self._sends.append(last)
             self.sent = last
-            effects.append(SendRows(claim, self.stream.number, self.topic, first, last))
+            effects.append(SendRows(claim, self.stream.number, self.topic, self.attempt, first, last))
         return effects
 
     def answered(self, last: int, message_id: str) -> bool:
