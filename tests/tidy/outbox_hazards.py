@@ -33,6 +33,11 @@ OUTBOX_HAZARDS = {
         "stored, the other one counts as a duplicate and is deleted.",
         "A number counts as stored only if the message under it has the event id of the row.",
     ),
+    "stale-relay-finds-a-contradiction": Hazard(
+        "A relay reads its numbers, and is stopped for longer than its lease. Another one sends rows. The first one "
+        "wakes up, finds numbers in the log that it never gave, and ends with the error of a restored database.",
+        "A contradiction ends a relay only if its claim can be renewed after the comparison.",
+    ),
     "row-too-large-for-the-log": Hazard(
         "A row is larger than a message may be, or its topic has an invalid name. Its number can never be stored, and "
         "all rows behind it wait.",

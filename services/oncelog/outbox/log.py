@@ -1,8 +1,8 @@
 """The log as the relay sees it: producers of its streams, and what these have stored."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
@@ -30,6 +30,24 @@ class Sent(NamedTuple):
 
     message_id: str
     foreign: bool
+
+
+class StreamLog(Protocol):
+    """What a relay needs of a log; `RelayLog` is one."""
+
+    async def partitions(self, topic: str) -> int: ...
+    async def open(self, topic: str, attempt: int) -> Opened: ...
+    async def send(self, topic: str, attempt: int, rows: Sequence[OutboxRow]) -> Sent: ...
+    def stored(self, topic: str, after: str, last: int) -> AsyncIterator[Sequence[LogMessage]]: ...
+    async def close_all(self) -> None: ...
+
+
+#: Makes the log of an outbox, of its id and the name of its table.
+OpenLog = Callable[[str, str], StreamLog]
+
+
+def log_of(client: AsyncClient) -> OpenLog:
+    return lambda outbox_id, table: RelayLog(client, outbox_id, table)
 
 
 class RelayLog:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncelog.client.client import AsyncClient
 from oncelog.core.errors import EffectsError, InvalidArgument, OncelogError, ProducerFenced, StoreUnavailable
 from oncelog.core.outbox.events import (
     ClaimOutbox,
@@ -52,7 +51,7 @@ from oncelog.core.outbox.events import (
 from oncelog.core.outbox.relay import OutboxRelay
 from oncelog.core.outbox.streams import LogMessage
 from oncelog.outbox.database import Backlog, ClaimLost, OutboxDatabase
-from oncelog.outbox.log import RelayLog
+from oncelog.outbox.log import OpenLog, StreamLog
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.exception_groups import leaves_of
 
@@ -77,13 +76,13 @@ class _SessionEnded(Exception):
 class RelayProcess:
     """One relay. Standby relays are the same; they wait for the claim."""
 
-    def __init__(self, client: AsyncClient, database: OutboxDatabase, core: OutboxRelay) -> None:
+    def __init__(self, open_log: OpenLog, database: OutboxDatabase, core: OutboxRelay) -> None:
         self.core = core
         self.counts = RelayCounts()
         self.trouble = ""
-        self._client = client
+        self._make_log = open_log
         self._database = database
-        self._log: RelayLog | None = None
+        self._log: StreamLog | None = None
         self._events: asyncio.Queue[RelayEvent] = asyncio.Queue()
         self._timers: dict[TimerKind, asyncio.TimerHandle] = {}
         self._performers: dict[type[Any], Callable[[Any], Awaitable[RelayEvent]]] = {
@@ -119,7 +118,7 @@ class RelayProcess:
         claim = uuid.uuid4().hex
         try:
             await self._database.connect()
-            self._log = RelayLog(self._client, self._database.outbox_id, self._database.tables.name)
+            self._log = self._make_log(self._database.outbox_id, self._database.tables.name)
             self._events = asyncio.Queue()
             self._events.put_nowait(Connected(claim))
             async with asyncio.TaskGroup() as tasks:
@@ -212,7 +211,7 @@ class RelayProcess:
     # --- log ----------------------------------------------------------------------------------------------------------
 
     @property
-    def _open_log(self) -> RelayLog:
+    def _open_log(self) -> StreamLog:
         assert self._log is not None
         return self._log
 

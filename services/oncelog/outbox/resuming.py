@@ -5,14 +5,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
-from oncelog.client.client import AsyncClient
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.outbox.errors import OutboxDiverged, TopicRecreated
 from oncelog.core.outbox.relay import LEASE_MS
 from oncelog.core.outbox.resume import Happened, check_resume, recognized, undecided
 from oncelog.core.outbox.streams import LogMessage, Stream
 from oncelog.outbox.database import OutboxDatabase
-from oncelog.outbox.log import RelayLog
+from oncelog.outbox.log import OpenLog, StreamLog
 
 #: A relay that was killed keeps the claim for its lease.
 CLAIM_WAIT_S = LEASE_MS / 1000 + 5.0
@@ -23,16 +22,17 @@ Tell = Callable[[str], None]
 
 
 async def resume(
-    client: AsyncClient,
+    open_log: OpenLog,
     database: OutboxDatabase,
     happened: Happened,
     topic: str,
     *,
     deleted: Deleted | None,
     tell: Tell,
+    wait_s: float = CLAIM_WAIT_S,
 ) -> None:
     """topic: the one stream, a topic or partition; empty: all. deleted: what rows count as whose messages retention has
-    deleted, so that nobody can compare them; None: it is an error if there are any.
+    deleted, so that nobody can compare them; None: it is an error if there are any. wait_s: for the claim.
 
     Raises StoreUnavailable while a relay has the claim, InvalidArgument for an unknown topic, and what the operator's
     word does not explain.
@@ -40,12 +40,12 @@ async def resume(
     claim = uuid.uuid4().hex
     await database.connect()
     try:
-        streams = await _claimed(database, claim)
+        streams = await _claimed(database, claim, wait_s)
         chosen = [stream for stream in streams if topic in ("", stream.topic)]
         if topic and not chosen:
             known = ", ".join(stream.topic for stream in streams[:10]) or "none"
             raise InvalidArgument(f"the outbox has no stream of {topic}; it has: {known}", field="topic")
-        log = RelayLog(client, database.outbox_id, database.tables.name)
+        log = open_log(database.outbox_id, database.tables.name)
         work = _Resume(database, log, claim, deleted, tell)
         try:
             for stream in chosen:
@@ -57,9 +57,9 @@ async def resume(
         await database.close()
 
 
-async def _claimed(database: OutboxDatabase, claim: str) -> tuple[Stream, ...]:
+async def _claimed(database: OutboxDatabase, claim: str, wait_s: float) -> tuple[Stream, ...]:
     loop = asyncio.get_running_loop()
-    until = loop.time() + CLAIM_WAIT_S
+    until = loop.time() + wait_s
     while (found := await database.claim(claim)) is None:
         if loop.time() > until:
             raise StoreUnavailable(
@@ -71,7 +71,7 @@ async def _claimed(database: OutboxDatabase, claim: str) -> tuple[Stream, ...]:
 
 class _Resume:
     def __init__(
-        self, database: OutboxDatabase, log: RelayLog, claim: str, deleted: Deleted | None, tell: Tell
+        self, database: OutboxDatabase, log: StreamLog, claim: str, deleted: Deleted | None, tell: Tell
     ) -> None:
         self._database = database
         self._log = log

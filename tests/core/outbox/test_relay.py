@@ -7,11 +7,15 @@ import pytest
 
 from oncelog.core.outbox.errors import LogLostMessages, OutboxDiverged, OutboxRestored, TopicRecreated
 from oncelog.core.outbox.events import (
+    ClaimRenewed,
     ConfirmRows,
     Disconnected,
     LogRead,
+    OpenStream,
     RelayEffect,
+    RelayEvent,
     SendRows,
+    Stop,
     StreamOpened,
     TimerFired,
     TimerKind,
@@ -99,6 +103,30 @@ def test_two_relays_take_turns(seed: int) -> None:
     assert [relay.error for relay in (*relays, finish(database, log))] == [None] * 3
     assert_stored(log)
     assert not database.rows
+
+
+class EndsAtOnce(OutboxRelay):
+    def _renewed(self, event: ClaimRenewed) -> list[RelayEffect]:
+        raise AssertionError("it has ended before")
+
+    def handle(self, event: RelayEvent) -> list[RelayEffect]:
+        effects = super().handle(event)
+        return effects if self._contradiction is None else [Stop(self._contradiction)]
+
+
+@pytest.mark.hazard("stale-relay-finds-a-contradiction")
+@pytest.mark.parametrize("make", [OutboxRelay, EndsAtOnce])
+def test_relay_that_wakes_up_behind_another_one_ends_with_no_error(make: type[OutboxRelay]) -> None:
+    database, log = filled([("orders", "a")]), Log()
+    finish(database, log)
+    database.insert("b")
+    database.claim = ""
+    stopped = Relay("stopped", database, log, make=make)
+    stopped.connect()
+    run_until_idle(stopped, stop=lambda: any(isinstance(effect, OpenStream) for effect in stopped.due))
+    assert finish(database, log).error is None
+    run_until_idle(stopped)
+    assert (stopped.error is None) == (make is OutboxRelay)
 
 
 def test_row_without_partition_keeps_its_key_together() -> None:

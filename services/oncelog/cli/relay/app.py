@@ -145,6 +145,7 @@ def run(
 
     async def main(_: Interrupt) -> Exit:
         from oncelog.core.outbox.relay import OutboxRelay
+        from oncelog.outbox.log import log_of
         from oncelog.outbox.monitoring import monitored
         from oncelog.outbox.relay import RelayProcess
         from oncelog.runtime.logs import set_up_logs
@@ -154,7 +155,7 @@ def run(
         set_up_logs()
         async with await connection.connect(30.0) as client:
             core = OutboxRelay(poll_ms_min=first_ms, poll_ms_max=last_ms, keeps=opened.keeps, lease_ms=_lease_ms(lease))
-            process = RelayProcess(client, opened, core)
+            process = RelayProcess(log_of(client), opened, core)
             async with monitored(process, health_host, health_port):
                 await process.run()
         return Exit.OK
@@ -188,6 +189,7 @@ def resume(
     async def main(_: Interrupt) -> Exit:
         from oncelog.core.names import parse_topic
         from oncelog.core.outbox.resume import Happened
+        from oncelog.outbox.log import log_of
         from oncelog.outbox.resuming import resume as resume_outbox
 
         happened = Happened.RESTORED if after_restore else Happened.LOG_LOST if log_lost else Happened.OTHER_TOPIC
@@ -195,7 +197,7 @@ def resume(
         opened = _database(database, table, schema, keep=keep, create=False)
         async with await connection.connect(30.0) as client:
             await resume_outbox(
-                client, opened, happened, str(parse_topic(topic)) if topic else "",
+                log_of(client), opened, happened, str(parse_topic(topic)) if topic else "",
                 deleted=None if deleted is None else deleted.value, tell=print,
             )  # fmt: skip
         return Exit.OK

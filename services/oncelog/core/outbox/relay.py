@@ -22,7 +22,9 @@ Rules
 - Rows are confirmed by stream and number under the claim, never by their id (hazard row-id-given-anew).
 - Nothing is concluded from an answer of the log that a number was stored before: the stream is opened and compared
   again (hazard duplicate-of-another-row).
-- A topic that cannot be used now is tried again later; other topics go on. What contradicts the log ends the relay.
+- A topic that cannot be used now is tried again later; other topics go on.
+- What contradicts the log ends the relay, if it still has the claim then: a relay that was stopped for longer than its
+  lease compares the log with numbers that another one has gone beyond (hazard stale-relay-finds-a-contradiction).
 """
 
 from collections.abc import Callable
@@ -107,6 +109,8 @@ class OutboxRelay:
         #: whether the claim was granted
         self.active = False
         self.stopped = False
+        #: between database and log; it counts if the claim is still this relay's
+        self._contradiction: EffectsError | None = None
         #: {topic or partition: its stream}
         self.streams: dict[str, StreamState] = {}
         #: {topic: its number of partitions}; -1: asked
@@ -152,8 +156,8 @@ class OutboxRelay:
         try:
             return self._handlers[type(event)](event)
         except EffectsError as error:
-            self.stopped = True
-            return [CloseStreams(), Stop(error)]
+            self._contradiction = self._contradiction or error
+            return [RenewClaim(self.claim)]
 
     # --- connection and claim -----------------------------------------------------------------------------------------
 
@@ -163,7 +167,7 @@ class OutboxRelay:
         return [*effects, ClaimOutbox(self.claim)]
 
     def _forget(self) -> list[RelayEffect]:
-        known, self.claim, self.active = self.claim, "", False
+        known, self.claim, self.active, self._contradiction = self.claim, "", False, None
         self.streams.clear()
         self._partitions.clear()
         self._held.clear()
@@ -187,6 +191,9 @@ class OutboxRelay:
         return [*effects, *self._look()]
 
     def _renewed(self, _: ClaimRenewed) -> list[RelayEffect]:
+        if self._contradiction is not None:
+            self.stopped = True
+            return [CloseStreams(), Stop(self._contradiction)]
         self._renewals += 1
         if self._renewals % _PARTITIONS_RENEWALS == 0:
             self._partitions.clear()
