@@ -309,6 +309,7 @@ def test_mounts_and_volumes_match(name: str) -> None:
         values["zookeeper"]["external"]["tlsSecret"],
         values["zookeeper"]["auth"]["existingSecret"],
         values["pipeline"]["existingSecret"],
+        values["relay"]["existingSecret"],
     }
     for mirror in values["mirrors"]:
         given |= {mirror.get("tokenSecret"), mirror["source"].get("tokenSecret"), mirror["source"].get("caSecret")}

@@ -34,6 +34,8 @@ SETTINGS_OF: dict[str, type[ProcessSettings]] = {
 
 #: (the arguments, the text that the error must have)
 REFUSED_BY_CHECKS = [
+    ("relay.enabled=true", "relay.image.repository is empty"),
+    ("relay.enabled=true,relay.image.repository=ours", "relay.existingSecret is empty"),
     ("owner.ackQuorum=4", "owner.ackQuorum is 4 and owner.writeQuorum is 3"),
     ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
     ("storage.replicaCount=2", "Raise storage.replicaCount or lower writeQuorum"),
