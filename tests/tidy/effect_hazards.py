@@ -3,6 +3,12 @@
 from tests.tidy.hazard import Hazard
 
 EFFECT_HAZARDS = {
+    "partial-effect-repeated": Hazard(
+        "The second command of an effect in Redis fails. Redis does not undo the first one, also in a script or a "
+        "transaction. The position does not move, the function runs again, and the first command takes effect twice.",
+        "The position moves first, and the row says that the effect is partial. That stops every consumer until an "
+        "operator decides. What can be refused before the first command is.",
+    ),
     "data-without-its-line": Hazard(
         "A process appends the data of a batch to a file and is killed before it writes how far the file is; or the "
         "line is durable and the data is not. The batch takes effect twice, or not at all.",

@@ -7,7 +7,8 @@
 
     oncelog.run(book)
 
-Stores: SqlEffects (extra `sql`: SQLAlchemy, and a driver for the database), TopicEffects and FileEffects.
+Stores: SqlEffects (extra `sql`: SQLAlchemy, and a driver for the database), TopicEffects, FileEffects
+and RedisEffects (extra `redis`: redis-py).
 """
 
 from importlib import import_module
@@ -19,18 +20,34 @@ from oncelog.effects.topic_store import Output, TopicEffects
 
 if TYPE_CHECKING:
     from oncelog.effects.file_store import FileAppend, FileEffects
+    from oncelog.effects.redis_store import RedisEffects
     from oncelog.effects.sql_store import SqlEffects
 
-__all__ = ["FileAppend", "FileEffects", "Output", "Process", "SqlEffects", "TopicEffects", "process", "run"]
+__all__ = [
+    "FileAppend",
+    "FileEffects",
+    "Output",
+    "Process",
+    "RedisEffects",
+    "SqlEffects",
+    "TopicEffects",
+    "process",
+    "run",
+]
 
 #: {name: its module}
 _STORES = {
     "FileAppend": "oncelog.effects.file_store",
     "FileEffects": "oncelog.effects.file_store",
+    "RedisEffects": "oncelog.effects.redis_store",
     "SqlEffects": "oncelog.effects.sql_store",
 }
 #: {package that a store needs: the extra, and its name}
-_EXTRAS = {"sqlalchemy": ("sql", "SQLAlchemy"), "greenlet": ("sql", "SQLAlchemy")}
+_EXTRAS = {
+    "greenlet": ("sql", "SQLAlchemy"),
+    "redis": ("redis", "redis-py"),
+    "sqlalchemy": ("sql", "SQLAlchemy"),
+}
 
 
 def __getattr__(name: str) -> object:

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import redis
+import redis.asyncio
+
 from oncelog.effects.file_store import FileAppend, FileEffects
+from oncelog.effects.redis_commands import EffectPipeline
+from oncelog.effects.redis_store import RedisEffects
 from oncelog.effects.store import EffectsStore
 from oncelog.testing.memory_effects import MemoryEffects
 from tests.contract.effects.sql_database import Database
+from tests.contract.stores.redis_process import RedisProcess
 
 Function = Callable[[Any], Awaitable[None] | None]
 
@@ -131,6 +137,54 @@ class FileBench:
     async def close(self) -> None:
         """Only what is its own may be beside the files."""
         assert {path.suffix for path in self.directory.iterdir()} <= {"", ".oncelog", ".lock", ".id"}
+
+
+class RedisBench:
+    def __init__(self, server: RedisProcess, *, is_async: bool) -> None:
+        self.server = server
+        self.client: Any = (redis.asyncio.Redis if is_async else redis.Redis)(port=server.port)
+        self._is_async = is_async
+
+    def effects(self) -> RedisEffects:
+        return RedisEffects(self.client)
+
+    def function(self, *numbers: int, error: Exception | None = None, pause: Pause | None = None) -> Function:
+        loop = asyncio.get_running_loop()
+
+        def run(pipe: EffectPipeline) -> None:
+            for number in numbers:
+                pipe.rpush("numbers", number)
+            _then(error, pause, loop)
+
+        return run
+
+    async def run(self, *words: Any) -> Any:
+        """A command."""
+        if self._is_async:
+            return await self.client.execute_command(*words)
+        return self.client.execute_command(*words)
+
+    async def numbers(self) -> list[int]:
+        return [int(each) for each in await self.run("LRANGE", "numbers", 0, -1)]
+
+    async def backup(self) -> Callable[[], Awaitable[None]]:
+        """As an operator makes it: a copy of the append-only file."""
+        directory, saved = self.server.directory / "appendonlydir", self.server.directory / "backup"
+        shutil.copytree(directory, saved)
+
+        async def restore() -> None:
+            self.server.kill()
+            shutil.rmtree(directory)
+            shutil.copytree(saved, directory)
+            self.server.start()
+
+        return restore
+
+    async def close(self) -> None:
+        if self._is_async:
+            await self.client.aclose()
+        else:
+            self.client.close()
 
 
 class MemoryBench:

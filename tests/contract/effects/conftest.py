@@ -9,8 +9,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.cluster.recipes.postgres_process import PostgresProcess
-from tests.contract.effects.benches import Bench, FileBench, MemoryBench, SqlBench
+from tests.contract.effects.benches import Bench, FileBench, MemoryBench, RedisBench, SqlBench
 from tests.contract.effects.sql_database import Database
+from tests.contract.stores.redis_process import RedisProcess
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,9 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield found
 
 
-@pytest_asyncio.fixture(params=["sqlite", "sqlite-async", "postgresql", "postgresql-async", "file", "memory"])
+@pytest_asyncio.fixture(
+    params=["sqlite", "sqlite-async", "postgresql", "postgresql-async", "redis", "redis-async", "file", "memory"]
+)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     """Every store, empty."""
     param = str(request.param)
@@ -35,6 +38,11 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         found: Bench = FileBench(tmp_path / "files")
         yield found
         await found.close()
+    elif param.startswith("redis"):
+        with RedisProcess.running(tmp_path / "redis") as server:
+            found = RedisBench(server, is_async=param == "redis-async")
+            yield found
+            await found.close()
     elif param == "memory":
         yield MemoryBench()
     else:
@@ -66,3 +74,11 @@ async def _made(param: str, request: pytest.FixtureRequest, tmp_path: Path) -> A
     await database.run("CREATE TABLE invoices (id integer PRIMARY KEY)")
     yield database
     await database.close()
+
+
+@pytest_asyncio.fixture(params=["redis", "redis-async"])
+async def on_redis(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RedisBench]:
+    with RedisProcess.running(tmp_path / "redis") as server:
+        found = RedisBench(server, is_async=request.param == "redis-async")
+        yield found
+        await found.close()

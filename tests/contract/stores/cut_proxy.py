@@ -30,6 +30,8 @@ class CutProxy:
         self._passing = asyncio.Event()
         self._passing.set()
         self.loss = Loss.NONE
+        #: How many requests or replies pass before the one that is lost.
+        self.passing_first = 0
         self.port = 0
         #: All that clients sent, of all connections.
         self.sent = bytearray()
@@ -116,8 +118,10 @@ class CutProxy:
             if loss is Loss.REQUEST:
                 self.sent += data
             if self.loss is loss:
-                self.loss = Loss.NONE
-                return
+                if not self.passing_first:
+                    self.loss = Loss.NONE
+                    return
+                self.passing_first -= 1
             sink.write(data)
             await sink.drain()
         await self._passing.wait()

@@ -12,6 +12,7 @@ from oncelog.cli.admin.subscriptions import PLACE_HELP, seek_place
 from oncelog.cli.effects.options import (
     DatabaseOption,
     PrefixOption,
+    RedisOption,
     SchemaOption,
     SubscriptionArgument,
     TopicArgument,
@@ -192,6 +193,37 @@ def detach_store(
     with opened(database, schema, prefix) as admin:
         store_id = detach(admin, yes=yes)
         _show(output, {"store": admin.place, "store_id": store_id}, f"{admin.place} is store {store_id} now")
+
+
+@effects.command("resolve")
+@offline
+def resolve_partial(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    *,
+    redis: RedisOption,
+    hash_tag: Annotated[str | None, typer.Option("--hash-tag", help="As in RedisEffects.")] = None,
+    applied: Annotated[bool, typer.Option("--applied", help="All of the effect is there now.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Nothing of it is there any more: apply it again.")] = False,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Give the message up: it becomes a dead letter.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what became of an effect in Redis that was applied in part. Says what that means, and asks first.
+
+    Redis undoes nothing. When a command of an effect fails behind others, the program ends with PartialEffect, which
+    names the message, the command and its error, and nothing more is applied. See what the commands before it have
+    done; add the rest or undo it; then run this command, and start the program.
+    """
+    from oncelog.cli.effects.resolving import resolution_of, resolve
+    from oncelog.effects.redis_store import RedisEffects
+
+    resolution = resolution_of(applied=applied, again=again, dead_letter=dead_letter)
+    store = RedisEffects.at(redis, hash_tag=hash_tag)
+    line = resolve(store, topic, subscription, resolution, yes=yes)
+    _show(output, {"store": store.place, "resolved": line}, line)
 
 
 @effects.command("migrate")

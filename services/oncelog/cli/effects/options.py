@@ -19,6 +19,16 @@ DatabaseOption = Annotated[
         "list: set ONCELOG_DATABASE instead.",
     ),
 ]
+RedisOption = Annotated[
+    str,
+    typer.Option(
+        "--redis",
+        envvar="ONCELOG_EFFECTS_REDIS",
+        metavar="URL",
+        help="The Redis: redis://HOST:PORT/DATABASE. Keep a password out of the process list: set "
+        "ONCELOG_EFFECTS_REDIS instead.",
+    ),
+]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Schema of the tables. Default: the database's.")]
 PrefixOption = Annotated[str, typer.Option("--prefix", help="Prefix of the tables' names, as in SqlEffects.")]
 TopicArgument = Annotated[

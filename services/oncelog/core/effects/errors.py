@@ -7,6 +7,7 @@ __all__ = [
     "EffectMisuse",
     "EffectsFenced",
     "NotDeterministic",
+    "PartialEffect",
     "PartitionsDiffer",
     "RedoLost",
     "SourceDiverged",
@@ -81,3 +82,8 @@ class SourceTrimmed(EffectsError):
 
 class PartitionsDiffer(EffectsError):
     """A mirror's source and target have different numbers of partitions; details: source, target."""
+
+
+class PartialEffect(EffectsError):
+    """A command of an effect in Redis has failed, and those before it have taken effect: nothing is applied until
+    `oncelog effects resolve`; details: index, command, error."""
