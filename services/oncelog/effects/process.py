@@ -16,7 +16,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.names import TopicName, check_part, dead_letter_topic, parse_topic
 from oncelog.effects.consumer import EffectsConsumer, Subscribing
-from oncelog.effects.source import EffectsSource, Limits
+from oncelog.effects.source import Attach, EffectsSource, Limits
 from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import EffectsStore, StoreInCluster
 from oncelog.effects.topic_store import Outputs
@@ -138,12 +138,28 @@ class Process(Generic[ConnectionT]):
                 client, topic, first_index, self._how, store_id, dead_letters=dead_letters
             )
 
-        source = EffectsSource(
-            client, attach, store, self._call, self._limits, topic=str(topic), subscription=self.subscription,
-            effect=self.effect,
-        )  # fmt: skip
+        source = self.source(client, attach, store, str(topic), self._limits)
         self.statuses[str(topic)] = source.status
         return source
+
+    def source(
+        self,
+        client: AsyncClient,
+        attach: Attach,
+        store: EffectsStore[ConnectionT],
+        topic: str,
+        limits: Limits | None = None,
+    ) -> EffectsSource[ConnectionT]:
+        """The work of one topic or partition. client, attach: its log. limits: None: those of a program of its own that
+        gives nothing up."""
+        own = self._limits._replace(turns=asyncio.Semaphore(1), attempts=None) if limits is None else limits
+        return EffectsSource(
+            client, attach, store, self._call, own, topic=topic, subscription=self.subscription, effect=self.effect
+        )
+
+    @property
+    def effects(self) -> EffectsStore[ConnectionT] | StoreInCluster[ConnectionT]:
+        return self._effects
 
     def _call(self, messages: Sequence[Message], connection: ConnectionT) -> Awaitable[None] | None:
         if isinstance(connection, Outputs):

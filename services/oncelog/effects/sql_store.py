@@ -74,6 +74,10 @@ class SqlEffects(Generic[ConnectionT]):
         self._threads = None if isinstance(engine, AsyncEngine) else ThreadPoolExecutor(thread_name_prefix="effects")
 
     @property
+    def engine(self) -> Engine | AsyncEngine:
+        return self._engine
+
+    @property
     def place(self) -> str:
         """For messages: the database, without its password."""
         return self._engine.url.render_as_string(hide_password=True)

@@ -20,16 +20,23 @@ import pytest
 from oncelog.client.sync import Client
 from oncelog.testing.local_cluster import ClusterNotStarted, LocalCluster
 from oncelog.testing.memory_effects import MemoryEffects
+from oncelog.testing.messages import messages
+from oncelog.testing.proving import Proof, ProofFailed, prove, prove_async
 
 __all__ = [
     "ClusterNotStarted",
     "LocalCluster",
     "MemoryEffects",
+    "Proof",
+    "ProofFailed",
+    "messages",
     "oncelog_client",
     "oncelog_cluster",
     "oncelog_namespace",
     "oncelog_topic",
     "oncelog_url",
+    "prove",
+    "prove_async",
 ]
 
 
