@@ -119,7 +119,9 @@ class SqlAdmin:
             with self._engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"{self.place}: {error}") from error
+            # Without the statement and the links that SQLAlchemy adds: an operator reads one sentence.
+            said = " ".join(str(getattr(error, "orig", None) or error).split())
+            raise StoreUnavailable(f"{self.place}: {said}") from error
 
 
 def schema_is_old(view: StoreView) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.effects.ordered import StoredPosition
-from oncelog.core.errors import InvalidArgument, NotFound, StoreMismatch
+from oncelog.core.errors import InvalidArgument, NotFound, StoreMismatch, StoreUnavailable
 from oncelog.effects.sql_admin import SqlAdmin, schema_is_old
 from oncelog.effects.store import ClaimLost
 from tests.contract.effects.positions import FIRST, NAMES, SOURCE, at
@@ -110,3 +110,7 @@ async def test_database_that_cannot_be_used_is_told(tmp_path: Any) -> None:
             SqlAdmin(url)
         assert "secret" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "text.db").write_text("this is no database file\n" * 100)
+    with pytest.raises(StoreUnavailable) as unreadable:
+        await in_thread(SqlAdmin(f"sqlite:///{tmp_path}/text.db").view)
+    assert str(unreadable.value) == f"sqlite:///{tmp_path}/text.db: file is not a database"

@@ -55,10 +55,13 @@ def topic_id_of(api: AdminApi, topic: str) -> str | None:
     return str(record["topic_id"])
 
 
-def log_sides(api: AdminApi, topic: str, subscription: str, *, consumed_from: int = 0) -> list[LogSide]:
-    """Of a topic, or of all partitions of it that were used. Raises TopicNotFound, SubscriptionNotFound."""
+def log_sides(
+    api: AdminApi, topic: str, subscription: str, *, consumed_from: int = 0, cluster_id: str = ""
+) -> list[LogSide]:
+    """Of a topic, or of all partitions of it that were used. cluster_id: if it is known already. Raises TopicNotFound,
+    SubscriptionNotFound."""
     answer = api.get(subscription_path(topic, subscription), consumed_from=consumed_from)
-    cluster_id = cluster_id_of(api)
+    cluster_id = cluster_id or cluster_id_of(api)
     sides = []
     answers: dict[str, Any] = answer if isinstance(answer, dict) else {}
     for name, shown in answers.items():

@@ -55,7 +55,7 @@ def status(api: AdminApi, admin: "SqlAdmin", wanted: tuple[str, str] | None) -> 
     first = admin.view()
     for row in _wanted(first, wanted):
         known[row.names.topic, row.names.subscription] = _asked(api, row, cluster_id)
-    for side in log_sides(api, *wanted) if wanted is not None else []:
+    for side in log_sides(api, *wanted, cluster_id=cluster_id) if wanted is not None else []:
         known.setdefault((side.topic, side.subscription), side)
     # The store is read after the log, as a program does it: what is acknowledged meanwhile is in the store already.
     view = admin.view()
@@ -82,7 +82,9 @@ def _asked(api: AdminApi, row: "SourceRow", cluster_id: str) -> SourceStatus | L
     if topic_id_of(api, row.names.topic) != row.source.topic_id:
         return SourceStatus(row, None, GONE)
     try:
-        (side,) = log_sides(api, row.names.topic, row.names.subscription, consumed_from=row.stored.position)
+        (side,) = log_sides(
+            api, row.names.topic, row.names.subscription, consumed_from=row.stored.position, cluster_id=cluster_id
+        )
     except SubscriptionNotFound:
         return SourceStatus(row, None, NO_SUBSCRIPTION)
     except TopicNotFound:
