@@ -63,6 +63,7 @@ def test_dedup_overhead_compares_two_namespaces(running: Cluster) -> None:
         ("subscribe", "--messages", "5000"),
         ("ack", "--messages", "2000", "--seconds", "0.2"),
         ("end-to-end", "--seconds", "0.2"),
+        ("effects", "--messages", "1000"),
     ],
     ids=lambda words: words[0],
 )

@@ -103,6 +103,11 @@ _BENCHMARKS = {
         "Measure the time from sending a message until its consumer has it, against the latency of publishing.",
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
+    "effects": _Benchmark(
+        "Measure effects in a database, 500 and 1 in a transaction, against the same writes without a mark.",
+        ("messages", "message_bytes", "database", "runs"),
+        {"messages": 100_000, "runs": 5},
+    ),
     "takeover": _Benchmark(
         "Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster.",
         (

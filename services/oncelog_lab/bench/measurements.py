@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from oncelog_lab.bench.baseline import baseline_rows
 from oncelog_lab.bench.consume import consume_rows
 from oncelog_lab.bench.dedup_overhead import dedup_rows
+from oncelog_lab.bench.effects import effects_rows
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.latency import latency_rows
 from oncelog_lab.bench.producers import producers_rows
@@ -31,6 +32,7 @@ MEASUREMENTS: Mapping[str, Callable[[BenchStack, BenchSettings, Tell], Awaitable
     "subscribe": subscribe_rows,
     "ack": ack_rows,
     "end-to-end": end_to_end_rows,
+    "effects": effects_rows,
     "takeover": takeover_rows,
     "topics": topics_rows,
     "producers": producers_rows,

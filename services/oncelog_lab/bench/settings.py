@@ -56,6 +56,9 @@ class BenchSettings:
     messages: Annotated[int, typer.Option(min=1000, max=20_000_000, help="Number of messages in the topic.")] = (
         2_000_000
     )
+    database: Annotated[
+        str, typer.Option(metavar="URL", help="SQLAlchemy URL of an empty database. [default: a SQLite file]")
+    ] = ""
     kills: opt.Kills = 20
     freezes: Annotated[int, typer.Option(min=0, max=100, help=_FREEZES)] = 1
     storage_kills: Annotated[int, typer.Option(min=1, max=100, help="Number of kills of a storage node.")] = 3

@@ -40,7 +40,7 @@ async def subscribe_rows(stack: BenchStack, settings: BenchSettings, tell: Tell)
     cluster = await stack.cluster()
     async with await cluster.connect() as client:
         for _ in range(settings.runs):
-            topic = await _filled(client, settings, total)
+            topic = await filled(client, settings, total)
             read.append(await read_whole(client, topic, total, count_batches))
             received.append(await _received(client, topic, total))
     return [
@@ -56,7 +56,7 @@ async def subscribe_rows(stack: BenchStack, settings: BenchSettings, tell: Tell)
     ]
 
 
-async def _filled(client: AsyncClient, settings: BenchSettings, total: int) -> str:
+async def filled(client: AsyncClient, settings: BenchSettings, total: int) -> str:
     """A topic with `total` messages."""
     count = LIST_BATCHES * batch_count(settings.message_bytes, LARGE.batch_bytes)
     values = make_values(settings.message_bytes, count)
@@ -95,8 +95,8 @@ async def ack_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> li
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
             alone.append(await _published(producer, settings))
-            acked.append(await _acked_one_by_one(client, await _filled(client, settings, total), total))
-            topic = await _filled(client, settings, total)
+            acked.append(await _acked_one_by_one(client, await filled(client, settings, total), total))
+            topic = await filled(client, settings, total)
             shared = asyncio.ensure_future(_acked_one_by_one(client, topic, total))
             beside.append(await _published(await client.create_producer(topic, producer_name="beside"), settings))
             acked_beside.append(await shared)
@@ -172,7 +172,7 @@ async def _ack_latency(client: AsyncClient, settings: BenchSettings) -> BenchRow
     count = int(rate * (seconds + _WARM_UP_S)) + 100
     sends, acks = [], []
     for _ in range(settings.runs):
-        topic = await _filled(client, settings, count)
+        topic = await filled(client, settings, count)
         (producer,) = await new_producers(client, 1)
         await send_paced(producer, message_bytes=settings.message_bytes, per_second=rate, seconds=_WARM_UP_S)
         sent = await send_paced(producer, message_bytes=settings.message_bytes, per_second=rate, seconds=seconds)
