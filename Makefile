@@ -27,7 +27,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -126,6 +126,9 @@ jobs-proof: tools $(STAMP) ## kill export, import and compact, run them again, c
 
 fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every message and copy checked (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.fault_proof --seed $(SEED) $(PROOF)
+
+effects-proof: tools $(STAMP) ## kill and stop programs with effects at every step, drop the answers of 50 COMMITs, count every effect (SEED=)
+	EFFECTS_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/effects_proof/seams.py
 
 retention-proof: $(STAMP) ## a topic under constant load with retention by size: disk space over RETENTION_SECONDS
 	$(BIN)/python -m tests.fault_proof --only retention --retention-seconds $(RETENTION_SECONDS)

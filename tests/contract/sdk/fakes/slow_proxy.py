@@ -1,5 +1,5 @@
 """A TCP relay that takes its time before it passes on what a connection says first, or what the server answers: a
-starved peer."""
+starved peer. Or it passes on a request, and not its answer: a lost connection."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 
 class SlowProxy:
     """One relay on 127.0.0.1. delay_s: of each connection from now on; None: for ever. answer_delay_s: of what servers
-    say from now on, also on connections that are there."""
+    say from now on, also on connections that are there. drops_answer: asked about all that clients say; True: the
+    server gets it, and the connection ends when it answers."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._tasks: set[asyncio.Task[None]] = set()
         self.delay_s: float | None = 0.0
         self.answer_delay_s = 0.0
+        self.drops_answer: Callable[[bytes], bool] = lambda _: False
         self.port = 0
         #: connections that were taken, and those of them that were closed by their client before they were served
         self.taken = 0
@@ -52,9 +54,10 @@ class SlowProxy:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
             writers.append(to_server)
             to_server.write(first)
+            dropping = asyncio.Event()
             ways = {
-                asyncio.ensure_future(_pump(from_client, to_server)),
-                asyncio.ensure_future(_pump_late(from_server, to_client, lambda: self.answer_delay_s)),
+                asyncio.ensure_future(self._pump(from_client, to_server, dropping)),
+                asyncio.ensure_future(_pump_late(from_server, to_client, lambda: self.answer_delay_s, dropping)),
             }
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -69,6 +72,13 @@ class SlowProxy:
             for writer in writers:
                 writer.transport.abort()
 
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, dropping: asyncio.Event) -> None:
+        while data := await source.read(65_536):
+            if self.drops_answer(data):
+                dropping.set()
+            sink.write(data)
+            await sink.drain()
+
     async def _first(self, from_client: asyncio.StreamReader) -> bytes | None:
         """What the client says first, after the delay; None: it has gone meanwhile."""
         said = b""
@@ -81,17 +91,15 @@ class SlowProxy:
             return said
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while data := await source.read(65_536):
-        sink.write(data)
-        await sink.drain()
-
-
-async def _pump_late(source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: Callable[[], float]) -> None:
-    """Each piece so much later than it came, whatever follows it."""
+async def _pump_late(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay_s: Callable[[], float], dropping: asyncio.Event
+) -> None:
+    """Each piece so much later than it came, whatever follows it; up to the first one that is to be dropped."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     due_s = 0.0
     while data := await source.read(65_536):
+        if dropping.is_set():
+            return
         # Never before an earlier piece, also when the delay was just lowered.
         due_s = max(due_s, loop.time() + delay_s())
         loop.call_at(due_s, sink.write, data)
