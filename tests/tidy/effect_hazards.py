@@ -128,6 +128,11 @@ EFFECT_HAZARDS = {
         "raises nothing: the message is acknowledged, its effect is lost.",
         "The position is read as the last statement before the commit.",
     ),
+    "corrupt-message-rewound": Hazard(
+        "A message cannot be read, and is skipped by an acknowledgement alone. It counts as consumed, and the store "
+        "does not have it: so it seems lost, is delivered again and skipped again, at each start.",
+        "The position passes the message in the store first, and then it is acknowledged.",
+    ),
     "dead-letter-beside-the-store": Hazard(
         "A message is given up: the log makes a dead letter of it while a slow consumer applies it, or the store's "
         "note comes after the log's, or the note is taken for an effect. The message has an effect and is a dead "

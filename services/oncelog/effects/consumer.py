@@ -9,6 +9,7 @@ from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.subscribing import consumer_settings
 from oncelog.client.values.corruption import OnCorrupt
+from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.core.names import TopicName, dead_letter_topic
@@ -64,6 +65,12 @@ class EffectsConsumer(AsyncConsumer):
         while not self.driver.generation:
             self._check_open()
             await self._change()
+
+    async def received(self, count_max: int) -> list[Message]:
+        """Wait for messages, as `receive_batch`, or for some that cannot be read: then `unread` has them."""
+        while not (batches := self._take(count_max)) and not self.unread:
+            await self._arrival()
+        return list(ConsumerBatch(batches))
 
     def ack_below(self, seek_epoch: SeekEpoch, generation: Generation, below: int) -> AckFuture:
         """Begin to acknowledge everything below this index."""

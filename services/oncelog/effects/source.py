@@ -214,7 +214,7 @@ class EffectsSource(Generic[ConnectionT]):
             count = self._care.taken_at_once(self._claimed.stored.position)
             try:
                 async with asyncio.timeout_at(until):
-                    self._waiting = list(await self._attached.receive_batch(count))
+                    self._waiting = await self._attached.received(count)
             except TimeoutError:
                 pass
             for message in self._waiting[-1:]:

@@ -27,7 +27,7 @@ from tests.cluster.processes.service_process import free_port
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running
 from tests.cluster.until import until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("dead-letter-beside-the-store")]
+pytestmark = pytest.mark.asyncio
 
 PARCELS = """
 import os, signal
@@ -145,6 +145,7 @@ class _KilledAt:
             raise _Killed
 
 
+@pytest.mark.hazard("dead-letter-beside-the-store")
 async def test_dead_letter_is_stored_once_wherever_its_process_ends(
     client: oncelog.AsyncClient, tmp_path: Path
 ) -> None:

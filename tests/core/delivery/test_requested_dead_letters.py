@@ -30,8 +30,6 @@ from tests.core.delivery.test_bound_effects import BOUND, Effects
 DLQ = TopicId("d" * 32)
 SETTINGS: dict[str, Any] = {**BOUND, "dead_letter_topic": "dlq"}
 
-pytestmark = pytest.mark.hazard("dead-letter-beside-the-store")
-
 
 class Letters(Effects):
     def __init__(self) -> None:
@@ -83,6 +81,7 @@ def test_message_becomes_a_dead_letter_and_is_no_effect() -> None:
     assert world.ask(world.client).consumed == (IndexRange(1, 2),)
 
 
+@pytest.mark.hazard("dead-letter-beside-the-store")
 def test_message_that_is_asked_for_again_becomes_one_dead_letter() -> None:
     """While it waits for its topic, is in flight, is pending, and is stored; by a successor at the next owner."""
     world = Letters()
@@ -164,6 +163,7 @@ def test_deposed_consumer_gives_nothing_up() -> None:
     assert isinstance(world.refusal(0), ConsumerFenced)
 
 
+@pytest.mark.hazard("dead-letter-beside-the-store")
 def test_owner_gives_nothing_up_by_itself() -> None:
     """Also if the subscription had a limit before it was bound: a slow consumer applies what becomes a dead letter."""
     world = Effects()

@@ -31,6 +31,13 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    DeadLetterRequested,
+    EffectsAsked,
+    RewindRequested,
+)
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind
@@ -123,6 +130,8 @@ class TopicConsumers:
                 event = replace(seek, call=self._numbered(outlet, seek.call))
             case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached():
                 event = request
+            case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
+                event = request
         self._core.handle(event)
         if isinstance(event, ConsumerDetached):
             self._outlets.pop(event.consumer, None)
@@ -181,11 +190,18 @@ class TopicConsumers:
                 self._tell(replace(effect, entries=entries))
             case AnswerAck(consumer, request, error, durable):
                 self._tell(AnswerAck(consumer, request, error, durable=durable and not self._knobs.in_memory))
-            case RecallMessages() | ConsumerActive() | SubscriptionSought() | EndConsumer():
+            case RecallMessages() | ConsumerActive() | SubscriptionSought() | EndConsumer() | AnswerEffects():
                 self._tell(effect)
 
     def _tell(
-        self, report: DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | EndConsumer
+        self,
+        report: DeliverMessages
+        | AnswerAck
+        | RecallMessages
+        | ConsumerActive
+        | SubscriptionSought
+        | EndConsumer
+        | AnswerEffects,
     ) -> None:
         outlet = self._outlets.get(report.consumer)
         if outlet is not None:
