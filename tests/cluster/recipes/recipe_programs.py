@@ -18,6 +18,7 @@ from tests.tidy.documents import programs
 
 PAGE = "docs/recipes.md"
 EFFECTS_PAGE = "docs/effects.md"
+STORES_PAGE = "docs/effects-stores.md"
 OUTBOX_PAGE = "docs/outbox.md"
 DEADLINE_S = 60.0
 KILLS = 3
@@ -31,8 +32,9 @@ class Programs:
         own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
         self.environment = environment() | own
         self._random = random.Random(str(directory.name))
-        for name, text in (programs(PAGE) | programs(EFFECTS_PAGE) | programs(OUTBOX_PAGE)).items():
-            (directory / name).write_text(text)
+        for page in (PAGE, EFFECTS_PAGE, STORES_PAGE, OUTBOX_PAGE):
+            for name, text in programs(page).items():
+                (directory / name).write_text(text)
 
     def command(self, name: str, *arguments: str) -> list[str]:
         return guarded([sys.executable, name, *arguments])
