@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from redis import Redis
 from redis.crc import key_slot
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError
 
 from oncelog.core.effects.errors import EffectMisuse, StoreNotTransactional
 from oncelog.core.effects.ordered import Source, StoredPosition
@@ -29,7 +29,7 @@ from oncelog.core.errors import InvalidArgument, NotFound, StoreMismatch, StoreU
 from oncelog.effects.functions import call
 from oncelog.effects.redis_commands import Command, EffectPipeline, commands_of, words_of
 from oncelog.effects.redis_script import APPLY, CLAIM
-from oncelog.effects.store import ClaimLost, SourceNames
+from oncelog.effects.store import ClaimLost, EffectRefused, SourceNames
 
 VERSION_MIN = (6, 2)
 _POLICY = "noeviction"
@@ -136,7 +136,7 @@ class RedisEffects:
             case ["lost"]:
                 raise ClaimLost
             case ["refused", error]:
-                raise ResponseError(error)
+                raise EffectRefused(f"{self.place}: command 1 has failed, so nothing has taken effect: {error}")
             case ["partial", text]:
                 raise error_of(partial_of(text), self.place)
         raise StoreUnavailable(f"{self.place} gave an answer that is none: {answer!r}")

@@ -25,7 +25,7 @@ from oncelog.effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, R
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.function_run import FunctionFailedError, is_retriable, noted, to_its_end
 from oncelog.effects.status import SourceStatus
-from oncelog.effects.store import ClaimLost, EffectsStore, SourceNames
+from oncelog.effects.store import ClaimLost, EffectRefused, EffectsStore, SourceNames
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +292,8 @@ class EffectsSource(Generic[ConnectionT]):
         try:
             await self._apply(messages, failed)
         except Exception as error:
-            if error not in failed or isinstance(error, EffectsError) or is_retriable(error):
+            is_functions = error in failed or isinstance(error, EffectRefused)
+            if not is_functions or isinstance(error, EffectsError) or is_retriable(error):
                 raise
             if len(messages) > 1:
                 for message in messages:

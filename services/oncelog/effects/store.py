@@ -22,6 +22,11 @@ class ClaimLost(Exception):
     """The row does not have the claim or the position that an apply named: nothing was written."""
 
 
+class EffectRefused(Exception):
+    """The store refuses what the application's function has written, and nothing of it has taken effect: as if the
+    function had raised."""
+
+
 class EffectsStore(Protocol[ConnectionT_co]):
     """ConnectionT_co: what the application's function gets."""
 
@@ -46,8 +51,8 @@ class EffectsStore(Protocol[ConnectionT_co]):
 
         run: None: there is no function; a message was given up, or is known to be a dead letter.
 
-        Raises ClaimLost; StoreUnavailable, after which the outcome is unknown; EffectMisuse; what `run` raises. After
-        all but the second one, nothing was written.
+        Raises ClaimLost; EffectRefused; EffectMisuse; what `run` raises: after these nothing was written. And
+        StoreUnavailable, after which the outcome is unknown.
         """
 
 

@@ -131,7 +131,7 @@ class DoubleConsumer:
     async def all_settled(self) -> None:
         """Acknowledgements are answered at once."""
 
-    async def receive_batch(self, count_max: int) -> list[Message]:
+    async def received(self, count_max: int) -> list[Message]:
         delivery = ConsumerDelivery(self, self._log.seek_epoch, self._generation, {})
         found: list[Message] = []
         while self._is_active and self._next < self._log.end and len(found) < count_max:

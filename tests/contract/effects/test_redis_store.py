@@ -22,6 +22,7 @@ from oncelog.core.effects.redis_rows import Resolution
 from oncelog.core.errors import InvalidArgument, NotFound, StoreMismatch, StoreUnavailable
 from oncelog.effects.redis_commands import COMMANDS_MAX, EffectPipeline
 from oncelog.effects.redis_store import RedisEffects
+from oncelog.effects.store import EffectRefused
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.until import until
 from tests.contract.effects.benches import RedisBench
@@ -118,7 +119,7 @@ async def test_effect_whose_first_command_fails_is_tried_again(on_redis: RedisBe
         pipe.incr("numbers")
         pipe.rpush("numbers", 1)
 
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+    with pytest.raises(EffectRefused, match="WRONGTYPE"):
         await effects.apply(SOURCE, at(1), at(2), fail)
     assert await stored(effects) == at(1)
     await effects.apply(SOURCE, at(1), at(2), on_redis.function(1))
