@@ -67,7 +67,7 @@ def publish(
     """
     check_type("event_id", event_id, (uuid.UUID, type(None)), "a UUID")
     identity = uuid.uuid4() if event_id is None else event_id
-    row = _row(topic, value, key, properties, identity, event_time)
+    row = row_of(topic, value, key, properties, identity, event_time)
     statement = insert(_tables(table, schema).rows)
     if isinstance(connection, AsyncConnection | AsyncSession):
         return _publish_async(connection, statement, row, identity)
@@ -83,7 +83,7 @@ async def _publish_async(
     return identity
 
 
-def _row(
+def row_of(
     topic: str,
     value: Buffer,
     key: Key | None,
@@ -91,7 +91,7 @@ def _row(
     event_id: uuid.UUID,
     event_time: datetime | None,
 ) -> dict[str, Any]:
-    """Checked here, at the edge: what the relay refuses later, nobody would look at."""
+    """The columns of a row, checked here, at the edge: what the relay refuses later, nobody would look at."""
     name, packed, packed_key = str(parse_topic(topic)), plain_bytes(value, field="value"), plain_key(key)
     if len(packed) > MESSAGE_BYTES_MAX:
         message = f"the value has {len(packed)} bytes, the limit is {MESSAGE_BYTES_MAX}"
