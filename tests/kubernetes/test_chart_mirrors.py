@@ -39,7 +39,9 @@ def test_mirror_has_what_its_values_say() -> None:
         "--from=oncelog+tls://a.example:6650", "--to=oncelog+tls://oncelog-metadata.logs.svc:6650", "--topic=orders",
         "--topic=eu/shop/payments",
     ]  # fmt: skip
-    assert {"--from-token-file=/etc/oncelog/source-token/token", "--compress"} <= set(arguments(first))
+    assert {"--from-token-file=/etc/oncelog/source-token/token", "--compress", "--subscriptions"} <= set(
+        arguments(first)
+    )
     assert {"--namespace=eu/shop", "--pattern=carts-.*", "--allow-gap"} <= set(arguments(second))
     volumes: list[dict[str, Any]] = first["spec"]["template"]["spec"]["volumes"]
     secrets = {each["name"]: each["secret"]["secretName"] for each in volumes if "secret" in each}

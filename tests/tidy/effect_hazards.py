@@ -175,4 +175,9 @@ EFFECT_HAZARDS = {
         "copied, and count as copied.",
         "Before it copies, a mirror compares its newest copy with the source: the place and the checksum of the batch.",
     ),
+    "position-ahead-of-the-copy": Hazard(
+        "The position of a consumer is translated for the target of a mirror from a list of offsets that is kept "
+        "beside the copies. The list is ahead of them: the consumer goes on behind messages that it has never seen.",
+        "Positions are found from the origins of the messages that the target has stored.",
+    ),
 }

@@ -8,35 +8,32 @@ one copies each partition. So the backlog of the subscription is the lag, and re
 """
 
 import asyncio
-import json
 import logging
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import PartitionCounts
-from oncelog.client.network.problems import error_of_problem
 from oncelog.core.effects.errors import PartitionsDiffer
-from oncelog.core.errors import Fatal, InvalidArgument, OncelogError, TopicNotFound
+from oncelog.core.errors import InvalidArgument, OncelogError, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog.effects.mirror_store import Copies, MirrorEffects, copy
+from oncelog.effects.mirror_positions import MIRROR_SUBSCRIPTION, Origins, copy_positions
+from oncelog.effects.mirror_store import Copies, MirrorEffects, copy, end_of
 from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
+from oncelog.effects.rest import rest
 from oncelog.effects.status import SourceStatus
-from oncelog.rpc.metadata_codec import REST
-from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
+from oncelog.effects.topic_store import topic_id_of
 
 logger = logging.getLogger(__name__)
 
 #: How often topics are looked for, and how long one with a final error waits.
 LOOK_EVERY_S = 30.0
 TRY_AGAIN_S = 60.0
-#: How often it is asked where the topics of the source end.
-LAG_EVERY_S = 10.0
-_REST_TIMEOUT_MS = 30_000
-_CONFLICT = 409
+#: How often positions of consumers are copied.
+POSITIONS_EVERY_S = 10.0
 #: How the names of dead-letter topics end, unless an application has chosen another name.
 DEAD_LETTERS_END = "-DLQ"
 
@@ -58,25 +55,29 @@ class Choice:
 
 @dataclass(slots=True)
 class MirroredTopic:
-    """process: None: it was not prepared yet. trouble: why nothing is copied now; empty: nothing is known. ends:
-    {partition: where the source ends}."""
+    """process: None: it was not prepared yet. trouble: why nothing is copied now; empty: nothing is known. ends: of a
+    mirror that ends: {partition: where the source ended at its start}."""
 
     name: TopicName
     effects: MirrorEffects
     process: Process[Copies] | None = None
     trouble: str = ""
     ends: dict[str, int] = field(default_factory=dict)
+    #: {partition: {subscription: where it begins in the target}}, of those that the newest look has moved
+    positions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def statuses(self) -> dict[str, SourceStatus]:
         return {} if self.process is None else self.process.statuses
 
     @property
-    def lag(self) -> int:
-        """Messages of the source, in the partitions that this mirror copies, that are not copied yet."""
-        statuses = self.statuses
-        at = {each: statuses[each].position for each in self.ends if each in statuses and statuses[each].active}
-        return sum(max(0, self.ends[each] - position) for each, position in at.items() if position >= 0)
+    def lag_messages(self) -> int:
+        """Of the source, in the partitions that this mirror copies, that are not copied yet."""
+        return sum(status.lag_messages for status in self.statuses.values() if status.active)
+
+    def lag_s(self, now: float) -> float:
+        """How long ago the newest message was published that is copied, of the partition that is furthest behind."""
+        return max((status.lag_s(now) for status in self.statuses.values() if status.active), default=0.0)
 
 
 class Mirror:
@@ -90,8 +91,10 @@ class Mirror:
         *,
         allow_gap: bool = False,
         compression: Literal["zlib"] | None = None,
+        subscriptions: bool = False,
     ) -> None:
-        """allow_gap: go on behind messages that the source has deleted before they were copied."""
+        """allow_gap: go on behind messages that the source has deleted before they were copied. subscriptions: also
+        copy the positions of consumers, see `mirror_positions`."""
         #: {name: topic}
         self.topics: dict[str, MirroredTopic] = {}
         self._source = source
@@ -99,12 +102,14 @@ class Mirror:
         self._choice = choice
         self._allow_gap = allow_gap
         self._compression = compression
+        self._subscriptions = subscriptions
 
     async def run(self) -> None:
         """For ever. Raises the final error of the only topic."""
         single = self._choice.namespace is None and len(self._choice.topics) == 1
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_ends())
+            if self._subscriptions:
+                group.create_task(self._follow_positions())
             while True:
                 try:
                     found = await self._found()
@@ -140,6 +145,9 @@ class Mirror:
             done.cancel()
             copying.cancel()  # what was copied is acknowledged
             await asyncio.wait([copying, done])
+        if self._subscriptions:
+            for part in topic.ends:
+                await self._copy_positions(topic, parse_topic(part))
 
     async def _keep(self, topic: MirroredTopic, *, single: bool) -> None:
         while True:
@@ -193,16 +201,23 @@ class Mirror:
             concurrency=CONCURRENCY_MAX,
         )  # fmt: skip
 
-    # --- ends ---------------------------------------------------------------------------------------------------------
+    # --- positions of consumers ---------------------------------------------------------------------------------------
 
-    async def _follow_ends(self) -> None:
+    async def _follow_positions(self) -> None:
         while True:
+            await asyncio.sleep(POSITIONS_EVERY_S)
             for topic in list(self.topics.values()):
-                try:
-                    await self._learn_ends(topic)
-                except OncelogError as error:
-                    logger.info("the end of %s is not known; will retry: %s", topic.name, error.message)
-            await asyncio.sleep(LAG_EVERY_S)
+                for part in [name for name, status in topic.statuses.items() if status.active]:
+                    try:
+                        await self._copy_positions(topic, parse_topic(part))
+                    except OncelogError as error:
+                        logger.warning("positions of consumers of %s were not copied: %s", part, error.message)
+
+    async def _copy_positions(self, topic: MirroredTopic, part: TopicName) -> None:
+        origins = Origins(network_of(self._source).lookup.cluster_id, await topic_id_of(self._source, part))
+        topic.positions[str(part)] = await copy_positions(self._source, self._target, part, origins)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
 
     async def _learn_ends(self, topic: MirroredTopic) -> None:
         counts = PartitionCounts(0) if topic.name.partition is not None else await _partitions(self._source, topic.name)
@@ -220,17 +235,7 @@ async def _until_copied(topic: MirroredTopic) -> None:
 
 def subscription_of(cluster_id: str) -> str:
     """Of the mirror into that cluster, at the source."""
-    return f"mirror-{cluster_id}"
-
-
-async def end_of(client: AsyncClient, topic: str) -> int:
-    """The index behind the last message that is stored; 0: there is none. topic: one log."""
-    last = await client.last_message_id(topic)
-    if last is None:
-        return 0
-    async with await client.create_reader(topic, start=last, inclusive=True) as reader:
-        batch = await reader.batch_up_to(last, timeout=None)
-    return 0 if batch is None else batch.first_index + batch.count
+    return f"{MIRROR_SUBSCRIPTION}{cluster_id}"
 
 
 async def _partitions(client: AsyncClient, topic: TopicName) -> PartitionCounts:
@@ -244,23 +249,3 @@ async def _create(client: AsyncClient, topic: TopicName, partitions: int) -> Non
         await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True)
     else:
         await rest(client, "PUT", path, may_exist=True)
-
-
-async def rest(client: AsyncClient, method: str, path: str, body: Any = None, *, may_exist: bool = False) -> Any:
-    """Call REST of the client's cluster, over its gRPC port. Raises the error of the answer."""
-    request = RestRequest(
-        method=method,
-        target=path,
-        headers=[RestHeader(name="content-type", value="application/json")],
-        body=b"" if body is None else json.dumps(body).encode(),
-    )
-    lookup = network_of(client).lookup
-    answer = await persist(
-        lambda _: lookup.ask(REST, request, timeout_ms=_REST_TIMEOUT_MS), timeout_ms=None, what=f"{method} {path}"
-    )
-    if answer.status == _CONFLICT and may_exist:
-        return None
-    if answer.status >= 300:
-        unknown = Fatal(f"{method} {path} was answered with {answer.status}")
-        raise error_of_problem(answer.status, answer.body) or unknown
-    return json.loads(answer.body) if answer.body else None

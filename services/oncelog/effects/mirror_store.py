@@ -262,7 +262,7 @@ async def _check_last_copy(
 async def _message_at(client: AsyncClient, topic: str, start: MessageId | Index) -> Message | None:
     """The message, or the first one behind it; None: there is none."""
     last = await client.last_message_id(topic)
-    if last is None:
+    if last is None or (isinstance(start, Index) and start.number >= await end_of(client, topic)):
         return None
     async with await client.create_reader(topic, start=start, inclusive=True) as reader:
         batch = await reader.batch_up_to(last, timeout=None)
@@ -273,7 +273,7 @@ async def _first_to_copy(client: AsyncClient, topic: str, last: int, *, allow_ga
     """The index of the first message behind `last` that has no origin, or the end of the source."""
     position = last + 1
     end = await client.last_message_id(topic)
-    if end is None:
+    if end is None or position >= await end_of(client, topic):
         return position
     async with await client.create_reader(topic, start=Index(position)) as reader:
         while (batch := await reader.batch_up_to(end, timeout=None)) is not None:
@@ -285,3 +285,13 @@ async def _first_to_copy(client: AsyncClient, topic: str, last: int, *, allow_ga
                 break
             position = batch.first_index + batch.count
     return position
+
+
+async def end_of(client: AsyncClient, topic: str) -> int:
+    """The index behind the last message that is stored; 0: there is none. topic: one log."""
+    last = await client.last_message_id(topic)
+    if last is None:
+        return 0
+    async with await client.create_reader(topic, start=last, inclusive=True) as reader:
+        batch = await reader.batch_up_to(last, timeout=None)
+    return 0 if batch is None else batch.first_index + batch.count

@@ -19,8 +19,11 @@ from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.effects.consumer import EffectsConsumer, Subscribing
-from oncelog.effects.mirror import Choice, Mirror, rest, subscription_of
+from oncelog.effects.mirror import Choice, Mirror, subscription_of
+from oncelog.effects.mirror_positions import Origins, copy_positions, subscriptions_of
 from oncelog.effects.mirror_store import MirrorEffects
+from oncelog.effects.rest import rest
+from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import command, environment
@@ -173,6 +176,7 @@ async def test_what_the_target_lacks_is_copied_again(client: oncelog.AsyncClient
     found = await once(source, client, "backups")
     [topic] = found.topics.values()
     assert sum(status.rewound for status in topic.statuses.values()) == 10
+    assert (await once(source, client, "backups")).topics["public/default/backups"].effects.counts.copied == 0
     assert_copies(
         await read_all(client, "backups"), await read_all(source, "backups"), network_of(source).lookup.cluster_id
     )
@@ -253,3 +257,46 @@ async def test_chosen_topics_and_those_that_cannot_be(
     with pytest.raises(InvalidArgument, match="cannot be a copy of itself"):
         await once(client, client, "chosen-a")
     assert not Choice(namespace=parse_namespace("public/default")).takes(parse_topic("orders-billing-DLQ"))
+
+
+@pytest.mark.hazard("position-ahead-of-the-copy")
+async def test_consumers_go_on_at_the_target(client: oncelog.AsyncClient, source: oncelog.AsyncClient) -> None:
+    """Behind what they have acknowledged at the source, and never behind what is not copied. A connected consumer is
+    left alone, and a message that was published at the target is not passed."""
+    producer = await source.create_producer("moved")
+    await producer.send_many([b"%d" % number for number in range(10)])
+    await once(source, client, "moved")
+    await producer.send_many([b"%d" % number for number in range(10, 20)])
+    async with (
+        await source.subscribe("moved", subscription="ahead", start=oncelog.EARLIEST) as ahead,
+        await source.subscribe("moved", subscription="behind", start=oncelog.EARLIEST) as behind,
+        await source.subscribe("moved", subscription="new", start=oncelog.EARLIEST),
+    ):
+        await acknowledge(ahead, 15)
+        await acknowledge(behind, 4)
+        topic = parse_topic("moved")
+        origins = Origins(network_of(source).lookup.cluster_id, await topic_id_of(source, topic))
+
+        async def moved() -> dict[str, int]:
+            return await asyncio.wait_for(copy_positions(source, client, topic, origins), DEADLINE_S)
+
+        assert await moved() == {"ahead": 10, "behind": 4, "new": 0}  # ten are copied
+        assert await moved() == {}
+        await (await client.create_producer("moved")).send(b"published at the target")
+        async with await client.subscribe("moved", subscription="behind") as at_target:
+            first = await at_target.receive(timeout=DEADLINE_S)
+            assert (first.value, first.delivery_count) == (b"4", 1)
+            await acknowledge(behind, 16)
+            await acknowledge(ahead, 5)
+            mirror_ = await once(source, client, "moved", subscriptions=True)
+            assert next(iter(mirror_.topics.values())).positions == {"public/default/moved": {}}
+        assert await moved() == {"behind": 10}
+    found = await subscriptions_of(client, topic)
+    assert {name: one["mark_delete"] for name, one in found.items()} == {"ahead": 10, "behind": 10, "new": 0}
+    assert found["ahead"]["msg_out_counter"] == 0  # moving it counts as no delivery
+
+
+async def acknowledge(consumer: oncelog.AsyncConsumer, count: int) -> None:
+    """The next `count` messages."""
+    messages = [await consumer.receive(timeout=DEADLINE_S) for _ in range(count)]
+    await consumer.ack_cumulative(messages[-1])

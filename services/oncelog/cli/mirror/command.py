@@ -67,6 +67,13 @@ def mirror(
             "--allow-gap", help="Go on behind messages that were deleted at the source before they were copied."
         ),
     ] = False,
+    subscriptions: Annotated[
+        bool,
+        typer.Option(
+            "--subscriptions",
+            help="Also create the source's subscriptions at the target, and move them on while nobody consumes there.",
+        ),
+    ] = False,
     compress: Annotated[bool, typer.Option("--compress", help="Compress the copies with zlib.")] = False,
     from_token_file: TokenFile = None,
     from_tls_ca_file: CaFile = None,
@@ -95,7 +102,9 @@ def mirror(
             await client(source_url, token=from_token_file, tls_ca_file=from_tls_ca_file) as source,
             await client(target_url, token=to_token_file, tls_ca_file=to_tls_ca_file) as target,
         ):
-            copying = Mirror(source, target, choice, allow_gap=allow_gap, compression=compression)
+            copying = Mirror(
+                source, target, choice, allow_gap=allow_gap, compression=compression, subscriptions=subscriptions
+            )
             work = asyncio.ensure_future(copying.run_once() if once else copying.run())
             interrupt.first = partial(_end, work)
             try:

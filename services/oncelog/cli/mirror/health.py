@@ -1,5 +1,6 @@
 """Health checks and metrics of a mirror over HTTP."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -7,8 +8,13 @@ from oncelog.effects.mirror import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
 from oncelog.runtime.telemetry import Reading, Telemetry
 
-_LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], int]], ...] = (
-    ("mirror_lag_messages", "Messages of the source that this mirror has still to copy", lambda one: one.lag),
+_LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], float]], ...] = (
+    ("mirror_lag_messages", "Messages of the source that this mirror has still to copy", lambda one: one.lag_messages),
+    (
+        "mirror_lag_seconds",
+        "How long ago the newest copied message was published, while others wait",
+        lambda one: one.lag_s(time.time()),
+    ),
     ("mirror_failed", "1 while the topic cannot be copied", lambda one: int(bool(one.trouble))),
 )
 _COUNTS: tuple[tuple[str, str, Callable[[MirroredTopic], int]], ...] = (
@@ -39,7 +45,7 @@ async def observed(mirror: Mirror, host: str, port: int) -> AsyncIterator[int]:
         telemetry.shut_down()
 
 
-def _reader(mirror: Mirror, read: Callable[[MirroredTopic], int]) -> Callable[[], Iterator[Reading]]:
+def _reader(mirror: Mirror, read: Callable[[MirroredTopic], float]) -> Callable[[], Iterator[Reading]]:
     return lambda: (Reading(read(topic), {"topic": name}) for name, topic in sorted(mirror.topics.items()))
 
 
@@ -52,7 +58,7 @@ def _unready(mirror: Mirror) -> str | None:
 def _shown(topic: MirroredTopic) -> dict[str, object]:
     counts = topic.effects.counts
     return {
-        "lag_messages": topic.lag,
+        "lag_messages": topic.lag_messages,
         "copied": counts.copied,
         "passed": counts.passed,
         "gaps": counts.gaps,

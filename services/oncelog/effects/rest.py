@@ -1,0 +1,34 @@
+"""Calls of REST, over the gRPC port of a client's cluster."""
+
+import json
+from typing import Any
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.problems import error_of_problem
+from oncelog.core.errors import Fatal
+from oncelog.rpc.metadata_codec import REST
+from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
+
+_TIMEOUT_MS = 30_000
+_CONFLICT = 409
+
+
+async def rest(client: AsyncClient, method: str, path: str, body: Any = None, *, may_exist: bool = False) -> Any:
+    """Call REST of the client's cluster, over its gRPC port. Raises the error of the answer."""
+    request = RestRequest(
+        method=method,
+        target=path,
+        headers=[RestHeader(name="content-type", value="application/json")],
+        body=b"" if body is None else json.dumps(body).encode(),
+    )
+    lookup = network_of(client).lookup
+    answer = await persist(
+        lambda _: lookup.ask(REST, request, timeout_ms=_TIMEOUT_MS), timeout_ms=None, what=f"{method} {path}"
+    )
+    if answer.status == _CONFLICT and may_exist:
+        return None
+    if answer.status >= 300:
+        unknown = Fatal(f"{method} {path} was answered with {answer.status}")
+        raise error_of_problem(answer.status, answer.body) or unknown
+    return json.loads(answer.body) if answer.body else None
