@@ -14,6 +14,7 @@ and RedisEffects (extra `redis`: redis-py).
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from oncelog.effects.batches import batches
 from oncelog.effects.process import Process, process
 from oncelog.effects.program import run
 from oncelog.effects.topic_store import Output, TopicEffects
@@ -31,6 +32,7 @@ __all__ = [
     "RedisEffects",
     "SqlEffects",
     "TopicEffects",
+    "batches",
     "process",
     "run",
 ]

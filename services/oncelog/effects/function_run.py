@@ -1,7 +1,7 @@
 """One run of the application's function: what it raises is told from what the store raises, and it ends in order."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from inspect import isawaitable
 from typing import Any
 
@@ -24,7 +24,29 @@ def noted(call: Callable[[], Awaitable[None] | None], failed: list[Exception]) -
     except Exception as error:
         failed.append(error)
         raise
-    return _noted(result, failed) if isawaitable(result) else None
+    return _Noted(result, failed) if isawaitable(result) else None
+
+
+class _Noted:
+    """What an async function returned. A store that cannot await it closes it."""
+
+    def __init__(self, result: Awaitable[None], failed: list[Exception]) -> None:
+        self._result = result
+        self._failed = failed
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> None:
+        try:
+            await self._result
+        except Exception as error:
+            self._failed.append(error)
+            raise
+
+    def close(self) -> None:
+        if isinstance(self._result, Coroutine):
+            self._result.close()
 
 
 async def to_its_end(applying: Coroutine[Any, Any, None]) -> asyncio.CancelledError | None:
@@ -42,11 +64,3 @@ async def to_its_end(applying: Coroutine[Any, Any, None]) -> asyncio.CancelledEr
             raise
         return cancelled
     return None
-
-
-async def _noted(result: Awaitable[None], failed: list[Exception]) -> None:
-    try:
-        await result
-    except Exception as error:
-        failed.append(error)
-        raise

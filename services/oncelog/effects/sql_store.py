@@ -3,7 +3,7 @@
 import asyncio
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from inspect import isawaitable
@@ -346,8 +346,8 @@ def _abandon(connection: Connection) -> None:
 def _check_not_async(result: object) -> None:
     """Nobody would run the coroutine, and the position would pass a message without an effect."""
     if isawaitable(result):
-        if isinstance(result, Coroutine):
-            result.close()
+        if callable(close := getattr(result, "close", None)):
+            close()
         raise EffectMisuse("the function is async, and the engine is not: use create_async_engine, or a plain function")
 
 
