@@ -118,12 +118,14 @@ async def test_killed_mirrors_in_both_directions(
         await until(lambda: has(client, 130), DEADLINE_S, every_s=0.1)
         second.kill()
         third.kill()
-    async with running(start(tmp_path, *forth)), running(start(tmp_path, *back)):
+    async with running(start(tmp_path, *forth)) as fourth, running(start(tmp_path, *back)) as fifth:
         await cluster.kill(await cluster.owner_of("lines-partition-0"))
         await publish(source, "lines", "importer", 180, 60)
         await publish(client, "lines", "local", 60, 60)
         await until(lambda: has(client, 360), DEADLINE_S, every_s=0.2)
         await until(lambda: has(source, 360), DEADLINE_S, every_s=0.2)
+        assert fourth.runs(), fourth.log.read_text()[-3000:]  # what has an origin was passed
+        assert fifth.runs(), fifth.log.read_text()[-3000:]
     ended = await asyncio.gather(
         *(asyncio.to_thread(lambda words: start(tmp_path, *words, "--once").process.wait(), w) for w in (forth, back))
     )

@@ -83,7 +83,7 @@ def mirror(
     health_port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65_535, help="Answer /readyz, /healthz, /metrics and /mirror on this port. 0: a free one."
+            min=0, max=65_535, help="Answer /readyz, /livez, /metrics and /mirror on this port. 0: a free one."
         ),
     ] = None,
     allow_plaintext_token: PlaintextTokenOption = False,
