@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
     from oncelog.effects.process import process
-    from oncelog.effects.program import run
+    from oncelog.effects.programs.program import run
 
 #: {name: module that has it}
 _LAZY = {
@@ -57,7 +57,7 @@ _LAZY = {
     "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.client",
     "process": "oncelog.effects.process",
-    "run": "oncelog.effects.program",
+    "run": "oncelog.effects.programs.program",
 }
 
 __all__ = [

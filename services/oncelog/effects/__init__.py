@@ -14,9 +14,9 @@ and RedisEffects (extra `redis`: redis-py).
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from oncelog.effects.batches import batches
 from oncelog.effects.process import Process, process
-from oncelog.effects.program import run
+from oncelog.effects.programs.batches import batches
+from oncelog.effects.programs.program import run
 from oncelog.effects.topic_store import Output, TopicEffects
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from oncelog.effects import SqlEffects, process
-from oncelog.effects.monitoring import monitored
+from oncelog.effects.programs.monitoring import monitored
 from oncelog.effects.status import SourceStatus
 
 pytestmark = pytest.mark.asyncio

@@ -50,7 +50,7 @@ def run(
 
     async def main(_: Interrupt) -> Exit:
         from oncelog.cli.run.loading import load
-        from oncelog.effects.program import run_until_signal
+        from oncelog.effects.programs.program import run_until_signal
         from oncelog.runtime.logs import set_up_logs
 
         processes: list[Process[Any]] = [load(each) for each in dict.fromkeys(functions)]

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 import oncelog
 from oncelog.core.effects.errors import EffectMisuse
 from oncelog.effects import SqlEffects, batches
-from oncelog.effects.batches import EffectsBatches
+from oncelog.effects.programs.batches import EffectsBatches
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio

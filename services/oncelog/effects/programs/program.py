@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from oncelog.client.client import AsyncClient, connect
 from oncelog.core.errors import InvalidArgument
-from oncelog.effects.monitoring import monitored
 from oncelog.effects.process import Process, run_processes
+from oncelog.effects.programs.monitoring import monitored
 from oncelog.runtime.credentials import Token
 
 _LOCAL_URL = "oncelog://127.0.0.1:6650"
