@@ -152,6 +152,7 @@ class SqlEffects(Generic[ConnectionT]):
         def run(connection: Connection) -> ResultT:
             if self._is_sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
+            limit_stall(connection, self._stall_ms)
             return work(connection)
 
         return run
@@ -244,7 +245,6 @@ class SqlEffects(Generic[ConnectionT]):
         decide: Callable[[StoredPosition | None], StoredPosition],
     ) -> StoredPosition:
         effects = self.tables.effects
-        limit_stall(connection, self._stall_ms)
         row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
         self._check_store(connection)
         decided = decide(None if row is None else position_of(row))
@@ -287,7 +287,6 @@ class SqlEffects(Generic[ConnectionT]):
         )
 
         def step(connection: Connection) -> None:
-            limit_stall(connection, self._stall_ms)
             if connection.execute(statement).rowcount != 1:
                 raise ClaimLost
 

@@ -1,6 +1,7 @@
 """What a store of effects in a database does besides what every store does: transactions, servers, tables."""
 
 import asyncio
+import threading
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,28 @@ async def test_server_ends_the_transaction_of_a_process_that_does_nothing(on_pos
     with pytest.raises((StoreUnavailable, ClaimLost)):
         await applying
     assert (await stored(other)).position == 0
+
+
+@pytest.mark.hazard("stopped-process-holds-the-row")
+async def test_process_that_stops_while_it_creates_the_tables_blocks_nobody(on_postgres: Database) -> None:
+    """Each transaction of ours is limited, not only those of a row."""
+    other = create_engine(on_postgres.engine.url)
+    inside, released = threading.Event(), threading.Event()
+
+    def stop(_: object) -> None:
+        inside.set()
+        released.wait(30)
+
+    event.listen(on_postgres.engine, "commit", stop, once=True)
+    stopped = asyncio.ensure_future(on_postgres.effects(stall_timeout=0.2).store_id())
+    await asyncio.to_thread(inside.wait, 30)
+    try:
+        async with asyncio.timeout(30):
+            found = await SqlEffects(other).store_id()
+    finally:
+        released.set()
+    assert await stopped == found
+    other.dispose()
 
 
 async def _stand_still(inside: asyncio.Event, released: asyncio.Event) -> None:
