@@ -19,7 +19,7 @@ SIMULATION := tests/simulation
 COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
 PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
 CONTRACT := tests/contract
-CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/processes tests/cluster/recipes
+CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/effects_proof tests/cluster/processes tests/cluster/recipes
 SERVICES := tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet

@@ -1,14 +1,15 @@
-"""CPU use of each role while a load runs, in cores, from the tick counts of the kernel."""
+"""What processes use, as the kernel counts it: the CPU of each role while a load runs, in cores, and memory."""
 
 import os
 import time
 from pathlib import Path
 from types import TracebackType
 
-from oncelog_lab.cluster import LabCluster
+from oncelog_lab.cluster import ClusterProcess, LabCluster
 from oncelog_lab.failures import LabFailed
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class CpuMeter:
@@ -64,3 +65,11 @@ def _cpu_seconds(pid: int) -> float | None:
     # The name, in brackets, may contain anything. The numbers follow it.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def resident_bytes(process: ClusterProcess) -> int:
+    """Memory of the process, as the kernel counts it; 0 after its end."""
+    try:
+        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except FileNotFoundError:
+        return 0

@@ -23,8 +23,8 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
 from oncelog.core.snapshots.dedup_format import SnapshotManifest, SnapshotReader, encode_manifest
 from oncelog.runtime.memory import tune_memory
+from oncelog_lab.bench.cpu import resident_bytes
 from oncelog_lab.bench.figures import BenchRow, FigureTarget
-from oncelog_lab.bench.memory import resident_bytes
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, signal_process

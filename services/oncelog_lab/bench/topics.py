@@ -16,9 +16,8 @@ from dataclasses import replace
 from oncelog.cli.admin.rest_paths import lookup_path, topics_path
 from oncelog.client.client import AsyncClient
 from oncelog.core.names import DEFAULT_NAMESPACE
-from oncelog_lab.bench.cpu import CpuMeter
+from oncelog_lab.bench.cpu import CpuMeter, resident_bytes
 from oncelog_lab.bench.figures import BenchRow, FigureTarget
-from oncelog_lab.bench.memory import resident_bytes
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, LabCluster, signal_process
