@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect
     from oncelog.client.consuming.consumer import AsyncConsumer
     from oncelog.client.consuming.handler_run import Retry
+    from oncelog.client.producing.leases import LeaseWanted, ProducerLease
     from oncelog.client.producing.producer import AsyncProducer
     from oncelog.client.reading.reader import AsyncReader
     from oncelog.client.reading.stream_state import Gap
@@ -46,9 +47,11 @@ _LAZY = {
     "Client": "oncelog.client.sync",
     "Consumer": "oncelog.client.sync",
     "Gap": "oncelog.client.reading.stream_state",
+    "LeaseWanted": "oncelog.client.producing.leases",
     "Message": "oncelog.client.values.messages",
     "MessageBatch": "oncelog.client.values.messages",
     "Producer": "oncelog.client.sync",
+    "ProducerLease": "oncelog.client.producing.leases",
     "PublishResult": "oncelog.client.values.results",
     "Reader": "oncelog.client.sync",
     "ConsumerBatch": "oncelog.client.values.messages",
@@ -74,10 +77,12 @@ __all__ = [
     "ConsumerBatch",
     "Gap",
     "Index",
+    "LeaseWanted",
     "Message",
     "MessageBatch",
     "MessageId",
     "Producer",
+    "ProducerLease",
     "PublishResult",
     "Reader",
     "Retry",

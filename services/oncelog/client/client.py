@@ -1,7 +1,7 @@
 """The asyncio client: `connect`, and the AsyncClient that makes producers, readers and consumers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,8 +12,9 @@ from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
-from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
+from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
+from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
@@ -42,14 +43,9 @@ OPERATION_TIMEOUT_S = 30.0
 #: The session's own limit is higher than pending_bytes_max by this much, so that a send waits for room before the
 #: session refuses a batch.
 _PENDING_SLACK_BYTES = 1024 * 1024
-
-_MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
+_MODES = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
 _ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
-_ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
-_ON_CONTENT_DIFFERS: dict[str, OnContentDiffers] = {each.value: each for each in OnContentDiffers}
-
-
 ConsumerT = TypeVar("ConsumerT", bound=AsyncConsumer)
 
 
@@ -115,6 +111,7 @@ class AsyncClient:
         on_content_differs: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
+        lease: ProducerLease | None = None,
     ) -> AsyncProducer:
         """Open a producer. It fences all older instances of the same producer name on this topic.
 
@@ -147,6 +144,7 @@ class AsyncClient:
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
             trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
+            lease: of this topic, from `lease_producer_ids`: contiguous, behind its last_sequence_id. No name is given.
 
         Raises:
             InvalidName: the topic or the producer name is not valid.
@@ -181,21 +179,23 @@ class AsyncClient:
         )
         check_type("trace_context", trace_context, bool, "True or False")
         options = ProducerOptions(
-            settings,
+            settings if lease is None else leased(settings, lease, name),
             compression_of(compression),
             batch_bytes_max,
             pending_bytes_max,
-            DuplicateRules(
-                choice("on_unverified", _ON_UNVERIFIED, on_unverified),
-                choice("on_content_differs", _ON_CONTENT_DIFFERS, on_content_differs),
-                comparable=not trace_context,
-            ),
+            rules_of(on_unverified, on_content_differs, comparable=not trace_context),
             CurrentTrace() if trace_context else None,
         )
         producer = AsyncProducer(name, options, self._network)
         self._producers.add(producer)
         await producer.open(self._timeout_ms, one_log=self._internal)
         return producer
+
+    async def lease_producer_ids(self, wanted: Sequence[LeaseWanted]) -> list[ProducerLease | OncelogError]:
+        """Lease producer ids, at most 1,000; each has a lease or an error of its own. A lease is durable when it is
+        answered, and survives this program. Raises InvalidArgument."""
+        self._network.check_open()
+        return await lease_all(self._network, wanted, self._timeout_ms)
 
     async def publish(
         self,

@@ -388,6 +388,7 @@ PUBLISH = StreamMethod(
     f"{_SERVICE}/Publish", encode_publish, decode_publish, encode_publish_answers, decode_publish_answers
 )
 LAST_MESSAGE = unary_of(f"{_SERVICE}/LastMessage", pb.LastMessageRequest, pb.LastMessageAnswer)
+LEASE_PRODUCER_ID = unary_of(f"{_SERVICE}/LeaseProducerId", pb.LeaseProducerIdRequest, pb.LeaseProducerIdAnswer)
 PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
 LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", pb.ListTopicsRequest, pb.ListTopicsAnswer)

@@ -52,6 +52,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
+from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import OFFER_AFTER_BYTES, ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
@@ -295,6 +296,7 @@ class Owner:
         server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics, self._rooms).consume)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(self.topics, publish.calls).lease)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         subscriptions = SubscriptionService(self.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)

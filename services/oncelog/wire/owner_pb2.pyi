@@ -952,6 +952,86 @@ class FindIndexAnswer(_message.Message):
 Global___FindIndexAnswer: _TypeAlias = FindIndexAnswer  # noqa: Y015
 
 @_typing.final
+class LeaseProducerIdRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    EXPIRE_MS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    producer_id: _builtins.int
+    """0: a new producer."""
+    generation: _builtins.int
+    """The current generation, which is renewed; 0: the next one is granted, and the holder is fenced."""
+    expire_ms: _builtins.int
+    """How long the id lives without a message; 0: seven days, or as before."""
+    request_id: _builtins.bytes
+    """16 random bytes, the same in all repetitions of one request."""
+    owner_epoch_seen: _builtins.int
+    """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        expire_ms: _builtins.int = ...,
+        request_id: _builtins.bytes = ...,
+        owner_epoch_seen: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "generation", b"generation", "owner_epoch_seen", b"owner_epoch_seen", "producer_id", b"producer_id", "request_id", b"request_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseProducerIdRequest: _TypeAlias = LeaseProducerIdRequest  # noqa: Y015
+
+@_typing.final
+class LeaseProducerIdAnswer(_message.Message):
+    """Durable when it is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_NAME_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    generation: _builtins.int
+    last_sequence_id: _builtins.int
+    """-1: nothing is stored yet."""
+    producer_name: _builtins.str
+    expires_in_ms: _builtins.int
+    """The id lives at least so long from now on, and from each message and renewal."""
+    owner_epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        last_sequence_id: _builtins.int = ...,
+        producer_name: _builtins.str = ...,
+        expires_in_ms: _builtins.int = ...,
+        owner_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_in_ms", b"expires_in_ms", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseProducerIdAnswer: _TypeAlias = LeaseProducerIdAnswer  # noqa: Y015
+
+@_typing.final
 class LastMessageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -53,6 +53,7 @@ from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
+from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
@@ -224,6 +225,7 @@ async def owner_world(
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
+        server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(world.topics, world.publish.calls).lease)
         port = await server.start()
         stack.push_async_callback(lambda: server.stop(grace_ms=0))
         yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}", credentials=security.peers))

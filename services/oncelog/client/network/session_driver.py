@@ -164,6 +164,6 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
             del self._streams[attempt]
         self._streams[effect.attempt] = stream
         known = self.topic_partition.topic_id
-        if route.topic_id != known and not self.core.is_bound and self.core.error is None:
+        if route.topic_id != known and not (known and self.core.is_bound) and self.core.error is None:
             self._bound_to(route.topic_id)
         self.feed(OwnerFound(effect.attempt, route.owner_epoch, another_topic=known not in ("", route.topic_id)))

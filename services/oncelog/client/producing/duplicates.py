@@ -12,6 +12,7 @@ What may be lost is an error unless the application accepts it.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from oncelog.client.values.arguments import choice
 from oncelog.client.values.results import AnsweredRange, TopicPartition, message_id_at
 from oncelog.core.errors import ContentDiffers, OncelogError, UnverifiedSequence
 from oncelog.core.formats.outcome import ResultKind, ResultRange
@@ -86,6 +87,19 @@ def _other_content(stored: ResultRange, message_id: str) -> ContentDiffers:
         "not those of this batch: at least one differs, and none was stored now. Read them, or send the messages one "
         f"by one, to see which. {_WHAT_TO_DO}",
         message_id=message_id,
+    )
+
+
+_ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
+_ON_CONTENT_DIFFERS: dict[str, OnContentDiffers] = {each.value: each for each in OnContentDiffers}
+
+
+def rules_of(on_unverified: str, on_content_differs: str, *, comparable: bool) -> DuplicateRules:
+    """Of the arguments of `create_producer`. Raises InvalidArgument."""
+    return DuplicateRules(
+        choice("on_unverified", _ON_UNVERIFIED, on_unverified),
+        choice("on_content_differs", _ON_CONTENT_DIFFERS, on_content_differs),
+        comparable,
     )
 
 

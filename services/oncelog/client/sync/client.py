@@ -1,6 +1,6 @@
 """The synchronous client."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -15,6 +15,7 @@ from oncelog.client.client import (
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.network.start_position import Place
 from oncelog.client.portal import Portal
+from oncelog.client.producing.leases import LeaseWanted, ProducerLease
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import CompressionName
@@ -25,6 +26,7 @@ from oncelog.client.sync.reader import Reader
 from oncelog.client.sync.wrapper import Wrapper, documented_by
 from oncelog.client.values.results import PublishResult
 from oncelog.core.access import Caller
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 from oncelog.runtime.credentials import Token
@@ -85,6 +87,7 @@ class Client(Wrapper[AsyncClient]):
         on_content_differs: Literal["accept", "raise"] = "raise",
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
+        lease: ProducerLease | None = None,
     ) -> Producer:
         opened = self._portal.run(
             self._inner.create_producer(
@@ -101,9 +104,14 @@ class Client(Wrapper[AsyncClient]):
                 on_content_differs=on_content_differs,
                 on_behalf_of=on_behalf_of,
                 trace_context=trace_context,
+                lease=lease,
             )
         )
         return Producer(opened, self._portal)
+
+    @documented_by(AsyncClient.lease_producer_ids)
+    def lease_producer_ids(self, wanted: Sequence[LeaseWanted]) -> list[ProducerLease | OncelogError]:
+        return self._portal.run(self._inner.lease_producer_ids(wanted))
 
     @documented_by(AsyncClient.publish)
     def publish(

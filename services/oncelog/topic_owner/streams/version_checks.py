@@ -6,7 +6,7 @@ import time
 
 from oncelog.core.errors import ServiceUnavailable, StoreUnavailable
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS
-from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION
+from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, LEASES_VERSION
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
@@ -30,6 +30,13 @@ async def until_effects_are_known(runner: TopicRunner) -> None:
     """Return once the topic has effects, or all registered processes know what they are. Raises the same."""
     if runner.core.ownership.record.format < FORMAT_WITH_EFFECTS:
         _refuse(runner, await runner.parts.ledgers.older_than(EFFECTS_VERSION), "store of effects", "effects")
+
+
+async def until_leases_are_known(runner: TopicRunner) -> None:
+    """Return once the topic's log counts time, or all registered processes know leases. Raises the same."""
+    serving = runner.core.serving
+    if serving is None or not serving.log.table.state.time_ms:
+        _refuse(runner, await runner.parts.ledgers.older_than(LEASES_VERSION), "lease", "leases")
 
 
 class CodecCheck:

@@ -45,6 +45,8 @@ class ProducerSettings:
     on_behalf_of: Caller | None = None
     #: how often the topic has got more partitions; the owner records it for a new name
     growths: int = 0
+    #: of a lease: the producer continues as this instance, behind initial_sequence_id
+    lease: ProducerInstance | None = None
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -125,8 +127,8 @@ class SessionOpening(OwnerAttempts):
         self._settings = settings
         self._instance_id = instance_id
         self.name = settings.name
-        #: None until the first grant, and when an expired producer may start again
-        self.instance: ProducerInstance | None = None
+        #: None until the first grant, unless it is leased, and when an expired producer may start again
+        self.instance: ProducerInstance | None = settings.lease
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
         #: recorded when the name was first opened, see ProducerOpened; known from the first grant on

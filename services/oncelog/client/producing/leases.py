@@ -1,0 +1,144 @@
+"""Leases of producer ids: ids that survive disconnection, and that let a successor continue exactly.
+
+lease -> publish under it -> save (producer id, generation, next sequence id) with your own position
+  after a crash: lease the same id again -> the next generation fences the former program; its highest id says
+  which messages are stored
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.network import Network
+from oncelog.client.values.arguments import check_type, integer
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.ids import GENERATION_MAX, INSTANCE_ID_BYTES, SEQUENCE_ID_MAX, Generation, ProducerId
+from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
+from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID
+from oncelog.wire.owner_pb2 import LeaseProducerIdRequest
+
+#: Of one call.
+LEASES_MAX = 1_000
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWanted:
+    """What to lease.
+
+    Attributes:
+        topic: without partitions, or one partition.
+        producer_id: None: a new producer. Otherwise the next generation of this one, which fences its holder.
+        generation: the current one: the lease is renewed, and nobody is fenced.
+        expires: seconds that the id lives without a message, 10 to 366 days; it may live an eighth longer. None: seven
+            days; a renewal keeps what it has.
+    """
+
+    topic: str
+    producer_id: int | None = None
+    generation: int | None = None
+    expires: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument, InvalidName."""
+        parse_topic(self.topic)
+        if self.producer_id is not None:
+            integer("producer_id", self.producer_id, 1, PRODUCER_ID_MAX)
+        if self.generation is not None:
+            integer("generation", self.generation, 1, GENERATION_MAX)
+            if self.producer_id is None:
+                raise InvalidArgument("a new producer has no generation: give its producer_id", field="generation")
+        if self.expires is not None:
+            check_type("expires", self.expires, (int, float), "a number of seconds")
+            if not LEASE_MS_MIN <= self.expires * 1000 <= LEASE_MS_MAX:
+                limits = f"{LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000}"
+                raise InvalidArgument(f"expires is {limits} seconds", field="expires", limit=LEASE_MS_MAX // 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerLease:
+    """A lease, for `create_producer(topic, lease=...)`. Save its fields to continue under it.
+
+    Attributes:
+        topic: tenant/namespace/name.
+        producer_id, generation: the proof of who holds it.
+        last_sequence_id: the highest one that is stored; -1: none. The next message gets the one behind it.
+        producer_name: what readers see.
+        expires_in: seconds that the id lives at least, from the answer on, and from each message and renewal.
+    """
+
+    topic: str
+    producer_id: int
+    generation: int
+    last_sequence_id: int
+    producer_name: str = ""
+    expires_in: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument, InvalidName."""
+        parse_topic(self.topic)
+        integer("producer_id", self.producer_id, 1, PRODUCER_ID_MAX)
+        integer("generation", self.generation, 1, GENERATION_MAX)
+        integer("last_sequence_id", self.last_sequence_id, -1, SEQUENCE_ID_MAX - 1)
+
+    @property
+    def instance(self) -> ProducerInstance:
+        return ProducerInstance(ProducerId(self.producer_id), Generation(self.generation))
+
+
+def leased(settings: ProducerSettings, lease: ProducerLease, topic: TopicName) -> ProducerSettings:
+    """The settings of a producer that publishes under a lease. Raises InvalidArgument."""
+    check_type("lease", lease, ProducerLease, "a ProducerLease")
+    if parse_topic(lease.topic) != topic:
+        raise InvalidArgument(f"the lease is of topic {lease.topic}, and not of {topic}", field="lease")
+    if settings.name is not None or settings.initial_sequence_id is not None:
+        raise InvalidArgument("a lease has its own name and last sequence id: give neither", field="lease")
+    return replace(
+        settings,
+        mode=SequenceMode.CONTIGUOUS,
+        initial_sequence_id=lease.last_sequence_id,
+        lease=lease.instance,
+    )
+
+
+async def lease_all(
+    network: Network, wanted: Sequence[LeaseWanted], timeout_ms: int | None
+) -> list[ProducerLease | OncelogError]:
+    """As `AsyncClient.lease_producer_ids`."""
+    if len(wanted) > LEASES_MAX:
+        raise InvalidArgument(f"{len(wanted)} leases in one call", field="wanted", limit=LEASES_MAX)
+    for each in wanted:
+        check_type("wanted", each, LeaseWanted, "a sequence of LeaseWanted")
+
+    async def one(each: LeaseWanted) -> ProducerLease | OncelogError:
+        try:
+            return await _lease(network, parse_topic(each.topic), each, timeout_ms)
+        except OncelogError as error:
+            return error
+
+    return list(await asyncio.gather(*(one(each) for each in wanted)))
+
+
+async def _lease(network: Network, topic: TopicName, wanted: LeaseWanted, timeout_ms: int | None) -> ProducerLease:
+    request_id = secrets.token_bytes(INSTANCE_ID_BYTES)
+
+    async def ask(again: bool) -> ProducerLease:
+        route = await network.route(topic, fresh=again)
+        request = LeaseProducerIdRequest(
+            topic=str(topic), topic_id=route.topic_id, producer_id=wanted.producer_id or 0,
+            generation=wanted.generation or 0, expire_ms=int((wanted.expires or 0) * 1000), request_id=request_id,
+            owner_epoch_seen=network.epochs.highest(route.topic_id),
+        )  # fmt: skip
+        answer = await network.ask_owner(route, LEASE_PRODUCER_ID, request)
+        return ProducerLease(
+            str(topic), answer.producer_id, answer.generation, answer.last_sequence_id, answer.producer_name,
+            answer.expires_in_ms / 1000,
+        )  # fmt: skip
+
+    return await persist(ask, timeout_ms=timeout_ms, what=f"a lease for {topic}")

@@ -1,0 +1,97 @@
+"""Leases of producer ids at a real owner, over the wire."""
+
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import InvalidArgument, OncelogError, ProducerExpired, ProducerFenced, ServiceUnavailable
+from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.wire import owner_pb2 as pb
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
+from tests.contract.owner.owner_world import owner_world
+
+pytestmark = pytest.mark.asyncio
+REQUEST = b"r" * 16
+
+
+async def lease(
+    channel: Channel, runner: TopicRunner, producer_id: int = 0, generation: int = 0, *, expire_ms: int = 0,
+    request_id: bytes = REQUEST,
+) -> pb.LeaseProducerIdAnswer:  # fmt: skip
+    request = pb.LeaseProducerIdRequest(
+        topic=runner.name, topic_id=runner.topic_id, producer_id=producer_id, generation=generation,
+        expire_ms=expire_ms, request_id=request_id,
+    )  # fmt: skip
+    return await channel.call(LEASE_PRODUCER_ID, request, timeout_ms=10_000)
+
+
+async def test_lease_of_a_new_id_and_its_next_generation(tmp_path: Path) -> None:
+    """Repeated requests get what the first one got; the answer says how long the id lives."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        new = await lease(channel, runner)
+        assert (new.generation, new.last_sequence_id) == (1, -1)
+        assert LEASE_MS <= new.expires_in_ms < LEASE_MS * 9 // 8
+        assert (await lease(channel, runner)).producer_id == new.producer_id
+        following = await lease(channel, runner, new.producer_id, request_id=b"s" * 16)
+        assert (following.producer_id, following.generation) == (new.producer_id, 2)
+        with pytest.raises(ProducerFenced):
+            await lease(channel, runner, new.producer_id, 1, request_id=b"t" * 16)
+        renewed = await lease(channel, runner, new.producer_id, 2, expire_ms=LEASE_MS_MIN)
+        assert LEASE_MS_MIN <= renewed.expires_in_ms < LEASE_MS_MIN * 9 // 8
+        assert (await lease(channel, runner, new.producer_id, 2)).expires_in_ms == renewed.expires_in_ms
+        with pytest.raises(ProducerExpired):
+            await lease(channel, runner, 999)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("expire_ms", {"expire_ms": LEASE_MS_MIN - 1}),
+        ("expire_ms", {"expire_ms": LEASE_MS_MAX + 1}),
+        ("request_id", {"request_id": b"short"}),
+        ("generation", {"generation": 1}),
+    ],
+)
+async def test_bad_request_names_its_field(tmp_path: Path, field: str, values: dict[str, object]) -> None:
+    """And leases nothing."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        with pytest.raises(InvalidArgument) as refused:
+            await lease(channel, runner, **values)  # type: ignore[arg-type]
+        assert refused.value.details["field"] == field
+        assert runner.core.serving is not None
+        assert not len(runner.core.serving.log.table.state.producers)
+
+
+async def test_nothing_is_leased_beside_an_older_process(tmp_path: Path) -> None:
+    """It could not take the topic over; the error names it."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        named, register = OLDER["owner"]
+        await register(Registry(world.session)).establish()
+        with pytest.raises(ServiceUnavailable, match=named):
+            await lease(channel, runner)
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("producer_id", {"producer_id": 0}),
+        ("producer_id", {"producer_id": True}),
+        ("generation", {"generation": 3}),
+        ("generation", {"producer_id": 3, "generation": 2**32}),
+        ("expires", {"expires": 9.9}),
+        ("expires", {"expires": "1 h"}),
+    ],
+)
+async def test_bad_argument_is_refused_before_it_is_sent(field: str, fields: dict[str, object]) -> None:
+    """By the SDK, which names the argument."""
+    with pytest.raises(OncelogError) as refused:
+        oncelog.LeaseWanted("orders", **fields)  # type: ignore[arg-type]
+    assert refused.value.details["field"] == field
