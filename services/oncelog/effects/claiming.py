@@ -45,12 +45,14 @@ class Rewound(ClaimAgain):
 
 
 class Claim(NamedTuple):
-    """stored: the row as this claim wrote it. seek_epoch, generation: of the grant under which it was made."""
+    """stored: the row as this claim wrote it. seek_epoch, generation: of the grant under which it was made. next_index:
+    where the topic ended then."""
 
     source: Source
     stored: StoredPosition
     seek_epoch: SeekEpoch
     generation: Generation
+    next_index: int
 
 
 class Claiming:
@@ -77,7 +79,7 @@ class Claiming:
         if not effects.store_id:
             await driver.bind_effects(effects.seek_epoch, effects.generation)
         await self._compare(consumer, stored, effects)
-        return Claim(source, stored, effects.seek_epoch, effects.generation)
+        return Claim(source, stored, effects.seek_epoch, effects.generation, effects.next_index)
 
     async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
         if not effects.complete:

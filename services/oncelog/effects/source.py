@@ -163,7 +163,7 @@ class EffectsSource(Generic[ConnectionT]):
         claim = await self._claiming.claim(consumer, store_id)
         stored = claim.stored
         self.status.claims += 1
-        self.status.position = stored.position
+        self.status.position, self.status.next_index = stored.position, claim.next_index
         if went_back(None if before is None else before.stored, stored):
             raise AttachAgain
         self._claim = claim
@@ -279,6 +279,7 @@ class EffectsSource(Generic[ConnectionT]):
         """Apply, or give up. Raises ClaimLost, the errors of the store; FunctionFailedError, after the messages were
         tried one by one."""
         first, limit = messages[0], self._limits.attempts
+        self.status.waiting_publish_ms = first.publish_time_ms
         # A store without a position does not tell what took effect in a process that ended from what killed it.
         delivery_count = 1 if self._claimed.stored.keeps is Keeps.NOTHING else first.delivery_count
         if gives_up(delivery_count, self._failures(first), limit):
@@ -342,6 +343,7 @@ class EffectsSource(Generic[ConnectionT]):
         self._waiting = self._waiting[count:]
         status = self.status
         status.position, status.trouble, status.stuck = following.position, "", None
+        status.waiting_publish_ms = 0
         if last is not None:
             status.applied_publish_ms = last.publish_time_ms
 

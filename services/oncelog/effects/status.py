@@ -23,6 +23,7 @@ class SourceStatus:
         began_at: when the function began that is running; 0: none is. Seconds since 1970, as the next one.
         applied_at: when a transaction was committed last; 0: none was.
         applied_publish_ms: when the message below the position was published, ms since 1970; 0: unknown.
+        waiting_publish_ms: when the first message was published that is here and has not taken effect; 0: unknown.
         transactions, transaction_s: how many were committed, and the seconds that they took in all.
     """
 
@@ -44,6 +45,7 @@ class SourceStatus:
     began_at: float = 0.0
     applied_at: float = 0.0
     applied_publish_ms: int = 0
+    waiting_publish_ms: int = 0
     transactions: int = 0
     transaction_s: float = 0.0
 
@@ -53,10 +55,10 @@ class SourceStatus:
         return max(0, self.next_index - self.position) if self.position >= 0 else 0
 
     def lag_s(self, now: float) -> float:
-        """How long ago the newest message was published that has taken effect; 0 if there is no newer one."""
-        if not self.lag_messages or not self.applied_publish_ms:
-            return 0.0
-        return max(0.0, now - self.applied_publish_ms / 1000)
+        """How long ago the first message was published that has not taken effect; 0 if there is none. If it is not here
+        yet: since the one before it was published."""
+        since_ms = self.waiting_publish_ms or self.applied_publish_ms
+        return max(0.0, now - since_ms / 1000) if self.lag_messages and since_ms else 0.0
 
     def running_s(self, now: float) -> float:
         """For how long the function has been running; 0: it is not."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine, text
 
 import oncelog
 from oncelog.core.effects.ordered import Source, StoredPosition
-from oncelog.effects import Process, SqlEffects
+from oncelog.effects import FileEffects, Process, SqlEffects
 from oncelog.effects.process import run_processes
 from oncelog.effects.store import SourceNames
 from tests.cluster.cluster_fixture import Cluster
@@ -109,6 +109,28 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
         (b"kills", "its function began 1 times in processes that ended"),
         (b"raises", "ValueError: no parcel"),
     ]
+
+
+async def test_first_message_that_fails_shows_as_lag(client: oncelog.AsyncClient, tmp_path: Path) -> None:
+    """Also of a program that has never applied anything: an alarm on either lag fires."""
+    await (await client.create_producer("tickets")).send_many([b"bad", b"good"])
+
+    @oncelog.process("tickets", subscription="s", effects=FileEffects(tmp_path / "tickets"))
+    def fail(message: oncelog.Message, append: object) -> None:
+        raise ValueError("bad")
+
+    running = asyncio.ensure_future(run_processes(client, [fail]))
+
+    def stuck() -> bool:
+        assert not running.done(), running.result()
+        return any(each.stuck == 0 and each.attempts >= 2 for each in fail.statuses.values())
+
+    await until(stuck, DEADLINE_S, waiting_for="the second run of the function")
+    (status,) = fail.statuses.values()
+    assert status.lag_messages == 2
+    assert status.lag_s(status.waiting_publish_ms / 1000 + 90) == 90
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 class _Killed(BaseException):

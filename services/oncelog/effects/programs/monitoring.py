@@ -80,7 +80,7 @@ def _add_metrics(processes: Sequence[Process[Any]], telemetry: "Telemetry") -> N
     telemetry.observe_level("effects_active", "1: this process has the source", read(lambda each: int(each.active)))
     telemetry.observe_level("effects_lag_messages", "messages behind the position", read(lambda e: e.lag_messages))
     telemetry.observe_level(
-        "effects_lag_seconds", "age of the newest effect, if messages wait", read(lambda each: each.lag_s(time.time()))
+        "effects_lag_seconds", "age of the first message without an effect", read(lambda each: each.lag_s(time.time()))
     )
     telemetry.observe_level(
         "effects_running_seconds", "of the function that runs now", read(lambda each: each.running_s(time.time()))
