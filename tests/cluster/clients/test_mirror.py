@@ -261,6 +261,33 @@ async def test_chosen_topics_and_those_that_cannot_be(
     assert not Choice(namespace=parse_namespace("public/default")).takes(parse_topic("orders-billing-DLQ"))
 
 
+async def test_once_ends_where_nothing_is_left_to_copy(
+    cluster: Cluster, there: LocalCluster, source: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """Of one topic, of several where one has something new, and of one that is empty."""
+    producer = await source.create_producer("again-a")
+    await producer.send_many([b"0", b"1"])
+    await rest(source, "PUT", "/admin/v2/persistent/public/default/again-b")
+
+    async def copied(*words: str) -> list[str]:
+        run = start(tmp_path, "--from", there.url, "--to", cluster.url, "--once", *words)
+        async with running(run):
+            await until(lambda: not run.runs(), DEADLINE_S, waiting_for="the end of the mirror", every_s=0.1)
+        assert run.process.returncode == 0, run.log.read_text()
+        lines = run.log.read_text().splitlines()
+        run.log.unlink()
+        return lines
+
+    assert await copied("--pattern", "again-.*") == [
+        "public/default/again-a: 2 messages copied", "public/default/again-b: 0 messages copied",
+    ]  # fmt: skip
+    await (await source.create_producer("again-b")).send_many([b"0", b"1"])
+    assert await copied("--pattern", "again-.*") == [
+        "public/default/again-a: 0 messages copied", "public/default/again-b: 2 messages copied",
+    ]  # fmt: skip
+    assert await copied("--topic", "again-b") == ["public/default/again-b: 0 messages copied"]
+
+
 @pytest.mark.hazard("position-ahead-of-the-copy")
 async def test_consumers_go_on_at_the_target(client: oncelog.AsyncClient, source: oncelog.AsyncClient) -> None:
     """Behind what they have acknowledged at the source, and never behind what is not copied. A connected consumer is

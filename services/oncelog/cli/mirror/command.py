@@ -122,7 +122,7 @@ def mirror(
                     await asyncio.wait([work])
                     raise
             _report(errors, copying)
-            return Exit.OK
+            return Exit.INTERRUPTED if once and work.cancelled() else Exit.OK
 
     raise typer.Exit(run_command(run, errors))
 
