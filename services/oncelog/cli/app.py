@@ -20,8 +20,8 @@ To start, run a cluster on this machine with `oncelog standalone`. Then, in anot
 
     oncelog consume greetings --subscription mine --from earliest --count 3
 
-Set the address of another cluster with --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL, or keep it under a
-name with `oncelog context`.
+Set the address of another cluster with --url or --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL, or keep it under a
+name with `oncelog context`. An address of an option excludes those of variables.
 
 {EXIT_CODES}"""
 

@@ -5,6 +5,7 @@ def check(topic: ..., *, connection: Connection, timeout: TimeoutOption = 30.0) 
     client = await connection.connect(timeout)
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,13 @@ class Connection:
             allow_plaintext_token=self.allow_plaintext_token,
             operation_timeout=timeout_s,
         )
+
+    def variables(self) -> dict[str, str]:
+        """Of the environment. ONCELOG_ADMIN_URL belongs to the cluster of ONCELOG_URL: it is left out for another."""
+        own = dict(os.environ)
+        if self.url != own.get("ONCELOG_URL", DEFAULT_URL):
+            own.pop("ONCELOG_ADMIN_URL", None)
+        return own
 
     def as_job_options(self) -> dict[str, str | Path | bool | None]:
         """The same as options of a job on Spark."""

@@ -35,17 +35,20 @@ UrlOption = Annotated[
     ),
 ]
 AdminServiceUrlOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--url",
         envvar="ONCELOG_URL",
-        help="Instead of --admin-url: oncelog+proxy[+tls]://HOST:PORT, the port for producers and readers.",
+        help="Instead of --admin-url: the URL for producers and readers, oncelog[+proxy][+tls]://HOST:PORT.",
     ),
 ]
 AdminUrlOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST address of a metadata service, http[s]://HOST:PORT."
+        "--admin-url",
+        envvar="ONCELOG_ADMIN_URL",
+        help="REST address of a metadata service, http[s]://HOST:PORT. Default: that of --url if it is given, else "
+        f"{DEFAULT_ADMIN_URL}.",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format: table, or json for programs.")]

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from oncelog.cli.app import app
+from oncelog.cli.connection import Connection
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 
 
@@ -104,6 +105,32 @@ def test_command_uses_the_current_context(user: User, rest: RecordingServer, tmp
     token.unlink()
     gone = user.run("admin", "brokers", "list")
     assert (gone.exit_code, f"token_file of context prod is no file: {token}" in gone.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("admin", "brokers", "list"), ("effects", "redo", "t", "s", "--from", "earliest", "--yes")]
+)
+def test_address_of_an_option_excludes_all_others(user: User, rest: RecordingServer, words: tuple[str, ...]) -> None:
+    """Nothing is asked of another cluster, which a variable or the context names: a change would be made there."""
+    user.ok("context", "add", "prod", "--admin-url", rest.url)
+    user.ok("context", "use", "prod")
+    for variables in ({}, {"ONCELOG_ADMIN_URL": rest.url}):
+        for scheme in ("oncelog", "oncelog+proxy"):
+            shown = user.run(*words, "--url", f"{scheme}://127.0.0.1:1", "--timeout", "1", **variables)
+            assert (shown.exit_code, "127.0.0.1:1" in shown.stderr) == (4, True), shown.stderr
+    shown = user.run(*words, ONCELOG_URL="oncelog://127.0.0.1:1")
+    assert (shown.exit_code, "127.0.0.1:1" in shown.stderr) == (4, True), shown.stderr
+    assert rest.asked == []
+    user.run("admin", "brokers", "list", "--admin-url", rest.url, ONCELOG_URL="oncelog://127.0.0.1:1")
+    assert len(rest.asked) == 1
+
+
+def test_jobs_do_not_take_the_admin_url_of_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would delete its staging topics."""
+    monkeypatch.setenv("ONCELOG_ADMIN_URL", "http://a:8080")
+    monkeypatch.setenv("ONCELOG_URL", "oncelog://a:6650")
+    assert Connection("oncelog://a:6650").variables()["ONCELOG_ADMIN_URL"] == "http://a:8080"
+    assert "ONCELOG_ADMIN_URL" not in Connection("oncelog://b:6650").variables()
 
 
 def test_produce_uses_the_current_context(user: User) -> None:

@@ -181,7 +181,7 @@ async def test_command_line_uses_rest_through_the_gateway() -> None:
     """The same client class as over HTTP: responses, responses without a body, and errors."""
 
     def use(address: str) -> None:
-        with AdminApi(f"oncelog+proxy://127.0.0.1:1,{address}", timeout_s=20) as api:
+        with AdminApi(f"oncelog://127.0.0.1:1,{address}", timeout_s=20) as api:
             assert api.get("/echo/x", applied=True) == {
                 "name": "x", "method": "GET", "query": {"applied": "true"}, "body": "", "header": None, "role": ""
             }  # fmt: skip
@@ -198,8 +198,11 @@ async def test_command_line_uses_rest_through_the_gateway() -> None:
         await asyncio.to_thread(use, address)
 
 
-async def test_proxy_url_is_used_for_rest_too() -> None:
-    """ONCELOG_URL alone is enough; an explicit --admin-url takes precedence."""
-    assert admin_place("http://127.0.0.1:8080", "oncelog+proxy://a:1") == "oncelog+proxy://a:1"
-    assert admin_place("http://127.0.0.1:8080", "oncelog://a:1") == "http://127.0.0.1:8080"
+async def test_service_url_is_used_for_rest_too() -> None:
+    """Of every scheme; an --admin-url takes precedence."""
+    for url in ("oncelog+proxy://a:1", "oncelog://a:1", "oncelog+tls://a:1"):
+        assert admin_place(None, url) == url
     assert admin_place("https://rest:1", "oncelog+proxy+tls://a:1") == "https://rest:1"
+    assert admin_place(None, None) == "http://127.0.0.1:8080"
+    with pytest.raises(InvalidArgument, match="url must be oncelog://"):
+        admin_place(None, "http://a:1")

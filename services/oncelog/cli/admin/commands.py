@@ -15,7 +15,6 @@ from oncelog.cli.context.use import spread_in_context
 from oncelog.cli.failures import Exit, explain
 from oncelog.cli.options import (
     DEFAULT_ADMIN_URL,
-    DEFAULT_URL,
     AdminServiceUrlOption,
     AdminUrlOption,
     PlaintextTokenOption,
@@ -26,7 +25,7 @@ from oncelog.cli.options import (
     WideOutputOption,
 )
 from oncelog.cli.parameters import option_parameter, own_parameters, sign
-from oncelog.client.network.addresses import is_proxy_url, speaks_tls
+from oncelog.client.network.addresses import is_service_url, parse_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
 
@@ -54,8 +53,8 @@ class NegativeAnswer(Exception):
 class RestCall:
     """Address, credentials and output of a command. The fields are its options, in the order of the help."""
 
-    admin_url: AdminUrlOption = DEFAULT_ADMIN_URL
-    url: AdminServiceUrlOption = DEFAULT_URL
+    admin_url: AdminUrlOption = None
+    url: AdminServiceUrlOption = None
     token_file: TokenFileOption = None
     tls_ca_file: TlsCaFileOption = None
     allow_plaintext_token: PlaintextTokenOption = False
@@ -66,7 +65,7 @@ class RestCall:
         """Raises OncelogError."""
         place = admin_place(self.admin_url, self.url)
         credentials = Credentials.of(
-            tls=speaks_tls(place) if is_proxy_url(place) else place.startswith("https://"),
+            tls=speaks_tls(place) if is_service_url(place) else place.startswith("https://"),
             token=self.token_file,
             tls_ca_file=self.tls_ca_file,
             plaintext_token_allowed=self.allow_plaintext_token,
@@ -111,9 +110,12 @@ def admin_command(
     return add
 
 
-def admin_place(admin_url: str, url: str) -> str:
-    """The REST address: --admin-url if it is set, else --url if it is a proxy URL."""
-    return url if is_proxy_url(url) and admin_url == DEFAULT_ADMIN_URL else admin_url
+def admin_place(admin_url: str | None, url: str | None) -> str:
+    """The REST address. Without admin_url, requests go through the gRPC port of url. Raises InvalidArgument."""
+    if admin_url is None and url is not None:
+        parse_url(url)
+        return url
+    return admin_url or DEFAULT_ADMIN_URL
 
 
 def _print(answer: Answer | Report, output: WideOutput) -> None:

@@ -1,4 +1,4 @@
-"""REST over the gRPC port of a metadata service (`oncelog+proxy://`): each HTTP request of httpx is one gRPC call."""
+"""REST over the gRPC port of a metadata service (a service URL): each HTTP request of httpx is one gRPC call."""
 
 import asyncio
 

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from oncelog.client.network.addresses import is_proxy_url
+from oncelog.client.network.addresses import is_service_url
 from oncelog.client.network.problems import error_of_problem
 from oncelog.core.errors import DeadlineExceeded, Fatal, OncelogError, ServiceUnavailable
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -18,7 +18,7 @@ Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
 
 class AdminApi:
-    """One metadata service at `url`, http[s]://host:port or oncelog+proxy[+tls]://host:port.
+    """A metadata service at `url`: http[s]://host:port, or one of those of a service URL, oncelog…://host:port.
 
     timeout_s bounds each call.
     """
@@ -30,7 +30,7 @@ class AdminApi:
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._credentials = credentials
-        if is_proxy_url(url):
+        if is_service_url(url):
             from oncelog.cli.admin.proxy import ProxyTransport
 
             self._base = "http://oncelog"

@@ -1,7 +1,9 @@
-"""Which values a command takes from the current context.
+"""Where a command takes its address and credentials from: options, then variables, then the current context.
 
-A context is used as a whole: a command whose address is named by an option or a variable takes nothing from it, so that
-no token goes to another cluster than its own. Otherwise single options and variables win over the context.
+The addresses of a command are of one cluster, so they come from one place: an address of an option excludes those of
+variables and of the context, and an address of a variable excludes those of the context. A context is used as a whole:
+a command whose address is named by an option or a variable takes nothing from it, so that no token goes to another
+cluster than its own. Otherwise single options and variables win over the context.
 """
 
 from collections.abc import Callable
@@ -36,7 +38,11 @@ def spread_in_context(command: Callable[..., None], name: str, options: type) ->
 def _merged(command: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     sources = {name: command.get_parameter_source(name) for name in given}
     free = {name for name, source in sources.items() if source is not None and source.name == "DEFAULT"}
-    if not free.issuperset(name for name in _ADDRESSES if name in given):
+    addresses = {name for name in _ADDRESSES if name in given}
+    typed = {name for name in addresses - free if (source := sources[name]) and source.name == "COMMANDLINE"}
+    if typed:
+        return given | dict.fromkeys(addresses - typed)
+    if addresses - free:
         return given
     from oncelog.cli.context.file import contexts_path, read_contexts
 

@@ -53,7 +53,7 @@ def job_command(
         conf: ConfOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        options = checked(lambda: read(own | given(**connection.as_job_options()), os.environ))
+        options = checked(lambda: read(own | given(**connection.as_job_options()), connection.variables()))
         raise typer.Exit(run_job(name, master, conf, lambda spark: print_timed(lambda: work(spark, options), output)))
 
     command.__doc__ = description

@@ -66,6 +66,11 @@ def is_proxy_url(url: str) -> bool:
     return any(url.startswith(scheme) for scheme, (_, routing) in _SCHEMES.items() if routing is Routing.PROXY)
 
 
+def is_service_url(url: str) -> bool:
+    """Whether the URL is one of this module's, rather than of HTTP."""
+    return any(url.startswith(scheme) for scheme in _SCHEMES)
+
+
 def _scheme(url: str) -> str:
     scheme = next((scheme for scheme in _SCHEMES if str(url).startswith(scheme)), None)
     if scheme is None:
