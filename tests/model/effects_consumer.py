@@ -119,6 +119,8 @@ def _claims(state: State, rules: Rules, index: int) -> Iterator[Step]:
     except StoreMissing:
         yield f"{name} misses its row", with_consumer(state, index, Consumer(phase=Phase.STOPPED))
         return
+    if not rules.redo_never_ahead and row is not None and row.redo_epoch < effects.redo_epoch:
+        decided = replace(decided, position=effects.redo_index)
     new = _row(decided, me.era, me.asked.epoch)
     if not rules.debts_are_no_effects:
         new = new._replace(dead=NOBODY)
@@ -329,6 +331,6 @@ def _owes(state: State, rules: Rules, index: int) -> Iterator[Step]:
 
 
 def _dead(state: State, message: int) -> State:
-    if state.store.effects[-1][message]:
+    if state.has_effect(message):
         raise Violated(f"message {message} takes effect and is a dead letter")
     return state._replace(log=effects_log.dead_lettered(state.log, message), dead=state.dead | 1 << message)

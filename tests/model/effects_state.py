@@ -83,7 +83,7 @@ class Ack(NamedTuple):
 
 
 class Store(NamedTuple):
-    """effects: {era: {message: how often its effect is there}}, as tuples."""
+    """effects: {times that it was redone: {message: how often its effect is there}}, as tuples."""
 
     row: Row | None = None
     effects: tuple[tuple[int, ...], ...] = ()
@@ -110,6 +110,8 @@ class Budget(NamedTuple):
     backups: int = 0
     skips: int = 0
     redos: int = 0
+    #: where a redo begins
+    redo_from: int = 0
     seeks: int = 0
     recreations: int = 0
     lost_answers: int = 0
@@ -121,7 +123,8 @@ class Budget(NamedTuple):
 class State(NamedTuple):
     """active: the consumer with the newest grant. skipped: messages that an operator has passed over. ever: those that
     took effect in this era, whatever a store has forgotten. dead: those that are dead letters. starts: of each era, the
-    number of the subscription and the seek epoch."""
+    number of the subscription and the seek epoch. redone_from: of each redo, the first message that takes effect
+    again."""
 
     log: Log
     consumers: tuple[Consumer, ...]
@@ -135,6 +138,15 @@ class State(NamedTuple):
     ever: int = 0
     dead: int = 0
     starts: tuple[tuple[int, int], ...] = ((0, 0),)
+    redone_from: tuple[int, ...] = ()
+
+    def times_redone(self, era: int, message: int) -> int:
+        """How often a redo before that era has asked for its effect again: where the store has it."""
+        return sum(first <= message for first in self.redone_from[:era])
+
+    def has_effect(self, message: int) -> bool:
+        """In this era."""
+        return bool(self.store.effects[self.times_redone(self.era, message)][message])
 
     @property
     def size(self) -> int:
@@ -167,8 +179,11 @@ class Rules:
     position_of_the_claim: bool = True
     #: a claim waits for the transaction that holds the row
     claim_waits: bool = True
-    #: a redo begins where the log says
+    #: a redo begins where the log says, and never ahead of the store
     redo_from_its_index: bool = True
+    redo_never_ahead: bool = True
+    #: what was consumed before the place of a redo stays consumed
+    redo_keeps_consumed: bool = True
     #: a bound subscription without its row is an error
     missing_row_is_an_error: bool = True
     #: an idle consumer compares again

@@ -28,7 +28,7 @@ def steps_of(state: State, rules: Rules) -> Iterator[Step]:
     for number, ack in enumerate(state.acks):
         yield f"the acknowledgement below {ack.below} of C{ack.sender + 1} lands", landed(state, rules, number)
     yield from _fault_steps(state)
-    yield from _operator_steps(state)
+    yield from _operator_steps(state, rules)
 
 
 # --- faults and operators --------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def _died(state: State, index: int) -> State:
     return state._replace(acks=acks, transaction=transaction, active=NOBODY if state.active == index else state.active)
 
 
-def _operator_steps(state: State) -> Iterator[Step]:
+def _operator_steps(state: State, rules: Rules) -> Iterator[Step]:
     budget, log = state.budget, state.log
     if budget.skips:
         for index in range(state.size):
@@ -73,21 +73,28 @@ def _operator_steps(state: State) -> Iterator[Step]:
         ahead = state._replace(log=effects_log.sought(log, state.size, redo=False), skipped=passed)
         yield f"an operator seeks to {state.size}", spent(delivers_again(ahead), "seeks")
     if budget.redos:
-        yield "an operator redoes from 0", spent(_redone(state), "redos")
+        first = budget.redo_from
+        yield f"an operator redoes from {first}", spent(_redone(state, rules, first), "redos")
     if budget.recreations:
         fresh = state._replace(log=effects_log.recreated(log), active=NOBODY)
         yield "the subscription is recreated", spent(fresh, "recreations")
 
 
-def _redone(state: State) -> State:
-    log = effects_log.sought(state.log, 0, redo=True)
+def _redone(state: State, rules: Rules, index: int) -> State:
+    """What is before the index and was not acknowledged is passed over."""
+    before = (1 << index) - 1
+    passed = (state.skipped | ~state.log.acked) & before
+    log = effects_log.sought(state.log, index, redo=True)
+    if not rules.redo_keeps_consumed and log.known_from >= 0:
+        log = log._replace(consumed=0, known_from=index)
     none = (0,) * state.size
     backup = state.backup
     if backup is not None:
         backup = backup._replace(effects=(*backup.effects, none))
     store = state.store._replace(effects=(*state.store.effects, none))
     after = state._replace(
-        log=log, store=store, backup=backup, starts=(*state.starts, (log.number, log.epoch)), ever=0, skipped=0, dead=0
+        log=log, store=store, backup=backup, starts=(*state.starts, (log.number, log.epoch)),
+        redone_from=(*state.redone_from, index), ever=state.ever & before, skipped=passed, dead=state.dead & before,
     )  # fmt: skip
     return delivers_again(after)
 
@@ -147,9 +154,7 @@ class Healing:
     def _check_effects(self, state: State) -> None:
         if state.active == NOBODY:
             return  # each has stopped with an error
-        effects = state.store.effects[state.era]
-        missing = [
-            index for index in range(state.size) if not effects[index] and not (state.skipped | state.dead) >> index & 1
-        ]
+        passed = state.skipped | state.dead
+        missing = [index for index in range(state.size) if not state.has_effect(index) and not passed >> index & 1]
         if missing:
             raise Violated(f"the effects of {missing} are lost")

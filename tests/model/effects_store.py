@@ -62,10 +62,11 @@ def committed(state: State, transaction: Transaction) -> State:
     for message in transaction.messages if transaction.runs else ():
         if state.dead >> message & 1:
             raise Violated(f"message {message} takes effect and is a dead letter")
-        effects[transaction.era][message] += 1
-        if effects[transaction.era][message] > 1:
+        redone = state.times_redone(transaction.era, message)
+        effects[redone][message] += 1
+        if effects[redone][message] > 1:
             raise Violated(f"message {message} takes effect twice")
-        if transaction.era == state.era:
+        if redone == state.times_redone(state.era, message):
             ever |= 1 << message
     store = Store(
         row._replace(position=transaction.position, dead=transaction.dead), tuple(tuple(each) for each in effects)

@@ -50,6 +50,7 @@ SKIP = EffectsScenario("an operator skips", 2, _FORGETS._replace(skips=1))
 SEEK = EffectsScenario("an operator seeks", 2, _FORGETS._replace(seeks=1, lost_messages=1))
 REDO = EffectsScenario("a redo", 1, _FORGETS._replace(grants=2, redos=1))
 REDO_TWO = EffectsScenario("a redo, two messages", 2, _FORGETS._replace(redos=1))
+REDO_SECOND = EffectsScenario("a redo of the second message", 2, _FORGETS._replace(redos=1, redo_from=1))
 REDO_ZOMBIE = EffectsScenario("a redo, takeovers to and fro", 1, Budget(grants=3, redos=1))
 REDO_TAKEOVER = EffectsScenario("a redo, a takeover, two messages", 2, Budget(grants=2, redos=1))
 RECREATED = EffectsScenario("the subscription is recreated", 1, _FORGETS._replace(grants=3, recreations=1))
@@ -71,6 +72,7 @@ CLEAN = {
     SKIP: 6_000,
     SEEK: 6_000,
     REDO: 6_000,
+    REDO_SECOND: 6_000,
     REDO_ZOMBIE: 4_000,
     RECREATED: 6_000,
     LOST: 2_000,
@@ -108,7 +110,14 @@ MISTAKES = (
     ),
     Mistake("store-read-first", "the store is read before the log", ZOMBIE, ("position_of_the_claim",)),
     Mistake("plain-read-of-a-position", "a claim does not wait for the row", ANSWERS, ("claim_waits",)),
-    Mistake("redo-restored-to-before", "a redo begins at mark_delete", REDO_TWO, ("redo_from_its_index",)),
+    Mistake(
+        "redo-restored-to-before", "a redo begins at mark_delete", REDO_TWO,
+        ("redo_from_its_index", "redo_never_ahead"),
+    ),
+    Mistake("redo-hides-what-is-before-it", "a redo moves a position forward", REDO_SECOND, ("redo_never_ahead",)),
+    Mistake(
+        "redo-hides-what-is-before-it", "a redo forgets all that was consumed", REDO_SECOND, ("redo_keeps_consumed",),
+    ),
     Mistake("effects-table-dropped", "a missing row begins silently", FORGETS_ALL, ("missing_row_is_an_error",)),
     Mistake("verified-before-a-late-ack", "an idle consumer never compares again", FORGETS, ("verifies_by_timer",)),
     Mistake(

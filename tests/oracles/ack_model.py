@@ -118,7 +118,8 @@ class AckModel:
                 known.seek_epoch, known.acked, known.long = change.seek_epoch, set(), []
                 known.add([IndexRange(0, change.mark_delete - 1)])
                 if change.redo:
-                    known.consumed, known.known_from = set(), change.mark_delete
+                    known.consumed = {index for index in known.consumed if index < change.mark_delete}
+                    known.known_from = min(known.known_from, change.mark_delete)
             case DeadLettered() if change.sequence == known.decided.get(change.topic_id, 0):
                 if known.dead_letters.get(change.index, ("", 0))[0] != change.topic_id:
                     known.dead_letters[change.index] = (change.topic_id, change.sequence)

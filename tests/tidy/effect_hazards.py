@@ -34,6 +34,11 @@ EFFECT_HAZARDS = {
         "that it has everything up to its old position, and the effects of 0 to 2 are lost.",
         "The log keeps where a redo began, and what was consumed since. A store of an older redo begins there.",
     ),
+    "redo-hides-what-is-before-it": Hazard(
+        "Effects are redone from index 80 on. Then the store is restored to a backup of before the redo, which has "
+        "everything up to 50. The next claim begins at 80: the effects of 50 to 79 are lost in silence.",
+        "A redo forgets what was consumed from its place on, and nothing before it. It never moves a position forward.",
+    ),
     "consumer-without-effects": Hazard(
         "A consumer that keeps no effects attaches to a subscription whose effects are in a store. It acknowledges "
         "messages, and their effects are missing.",

@@ -126,12 +126,26 @@ def test_rewind_takes_consumed_messages_only() -> None:
 @pytest.mark.hazard("redo-restored-to-before")
 def test_redo_begins_anew_and_a_plain_seek_does_not() -> None:
     """A step back alone is filtered by the store, so the messages stay consumed; a redo tells from where on they are to
-    take effect again."""
+    take effect again. What is before that stays consumed."""
     effects = Effects(bound(), acked(0, 1, 2, 5))
     effects.fold(Sought(ONE, SeekEpoch(1), 1, redo=False))
     assert (effects.consumed, effects.state.redo_epoch) == ([(0, 2), (5, 5)], 0)
     effects.fold(acked(1, epoch=1), Sought(ONE, SeekEpoch(2), 1, redo=True), acked(1, epoch=2))
-    assert (effects.consumed, effects.state.redo_epoch, effects.state.redo_index) == ([(1, 1)], 2, 1)
+    assert (effects.consumed, effects.state.redo_epoch, effects.state.redo_index) == ([(0, 1)], 2, 1)
+
+
+@pytest.mark.hazard("redo-hides-what-is-before-it")
+def test_redo_keeps_what_is_consumed_before_it() -> None:
+    """Behind it nothing is consumed, also far ahead; before all that was known, the knowledge begins there."""
+    effects = Effects(bound(), acked(*range(10), 12), bound(forgotten_below=4))
+    effects.fold(Sought(ONE, SeekEpoch(1), 8, redo=True))
+    assert (effects.consumed, effects.binding.consumed.known_from, effects.binding.consumed.forgotten_below) == (
+        [(4, 7)], 4, 4,
+    )  # fmt: skip
+    effects.fold(acked(8, 9, epoch=1), Sought(ONE, SeekEpoch(2), 2, redo=True), acked(2, 3, epoch=2))
+    assert (effects.consumed, effects.binding.consumed.known_from, effects.binding.consumed.forgotten_below) == (
+        [(2, 3)], 2, 2,
+    )  # fmt: skip
 
 
 def test_what_is_forgotten_is_told() -> None:

@@ -92,6 +92,15 @@ def test_redo_begins_where_the_log_says(rank: Rank) -> None:
     assert claimed(replace(ROW, rank=Rank(2, 4, 2)), redo, STORE, "c").position == 45
 
 
+@pytest.mark.hazard("redo-hides-what-is-before-it")
+def test_redo_is_never_ahead_of_a_restored_store() -> None:
+    """It lacks what is before the redo's place, and that is lost, too."""
+    redo = replace(LOG, redo_epoch=SeekEpoch(4), redo_index=80, consumed=(IndexRange(20, 89),), mark_delete=90)
+    found = claimed(replace(ROW, position=50), redo, STORE, "c")
+    assert (found.position, found.last_message, found.rank.redo_epoch) == (50, ROW.last_message, 4)
+    assert lost(found, redo) == (IndexRange(50, 89),)
+
+
 @pytest.mark.parametrize("rank", [Rank(2, 0, 4), Rank(2, 1, 1), Rank(3, 0, 1)], ids=str)
 def test_lower_rank_never_claims(rank: Rank) -> None:
     with pytest.raises(Outranked):

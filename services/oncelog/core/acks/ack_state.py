@@ -188,7 +188,7 @@ class SubscriptionState:
         if change.redo:
             self.redo_epoch, self.redo_index = change.seek_epoch, change.mark_delete
             if self.binding is not None:
-                self.binding.consumed = Consumed(change.mark_delete)
+                self.binding.consumed.redo(change.mark_delete)
 
     def bound(self, change: EffectsBound) -> Ignored | None:
         binding = self.binding

@@ -9,6 +9,8 @@ Rules
   applied, so a store that lacks them has lost nothing (hazard skipped-message-rewound).
 - Only what was not acknowledged before joins: the acknowledgement of a message that an operator has skipped meanwhile
   says nothing about its effect (hazard skipped-message-counted-as-consumed).
+- A redo takes what lies before its place for consumed as before: a store that is restored to a backup of before the
+  redo lacks that, too (hazard redo-hides-what-is-before-it).
 - Of messages below `known_from` it is not known whether they were consumed. If that was known once and is forgotten, a
   store that lacks messages below `forgotten_below` is too old to be compared.
 """
@@ -62,6 +64,14 @@ class Consumed:
     def remove(self, ranges: Iterable[IndexRange]) -> None:
         """These consumed messages are to be consumed again."""
         self.set = self.set.without(ranges)
+
+    def redo(self, index: int) -> None:
+        """The messages from this index on are to be consumed again."""
+        kept = [IndexRange(first, min(last, index - 1)) for first, last in self.ranges() if first < index]
+        self.known_from = min(self.known_from, index)
+        self.forgotten_below = min(self.forgotten_below, index)
+        self.set = AckSet(self.known_from)
+        self.set.add(kept)
 
     def ranges(self, start: int = 0, max_ranges: int = sys.maxsize) -> list[IndexRange]:
         """The consumed ranges with indexes from `start` on, cut there; the lowest `max_ranges` of them."""

@@ -13,7 +13,9 @@ Rules
 - A lower rank never claims. A claim carries a fresh nonce; each apply names the nonce and the position that it expects,
   so what is still under way from before the claim changes nothing (hazards position-without-claim and
   plain-read-of-a-position).
-- A redo begins where the log says, not where the subscription is acknowledged (hazard redo-restored-to-before).
+- A redo begins where the log says, not where the subscription is acknowledged (hazard redo-restored-to-before), but
+  never ahead of the store: one that is restored lacks what is before the redo, too (hazard
+  redo-hides-what-is-before-it).
 - Only what consumers acknowledged can be lost (hazard skipped-message-rewound).
 - What was delivered at a later seek epoch than the claim knows needs another claim: the seek may be a redo (hazard
   redo-under-an-old-claim). Of what was received, only what is void is dropped: the owner does not deliver the rest
@@ -120,7 +122,7 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
         return replace(stored, rank=rank, claim=claim, position=position)
     if stored.rank > rank:
         raise Outranked(stored.rank)
-    if stored.rank[:2] < rank[:2] and effects.redo_epoch:
+    if stored.rank[:2] < rank[:2] and effects.redo_epoch and effects.redo_index < stored.position:
         return StoredPosition(rank, claim, effects.redo_index, "")
     return StoredPosition(rank, claim, stored.position, stored.last_message, stored.pending_dead)
 
