@@ -43,8 +43,8 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.MessageTooLarge: "a line exceeds the maximum message size: split it, or raise ONCELOG_MESSAGE_BYTES_MAX",
     errors.Unauthenticated: "send a token: --token-file FILE, or ONCELOG_TOKEN_FILE",
     errors.PermissionDenied: "ask an administrator to grant it: oncelog admin namespaces grant NAMESPACE ROLE RIGHT",
-    errors.ServiceUnavailable: "check --url, and that the cluster is running; `oncelog standalone` starts a local one",
-    errors.DeadlineExceeded: "check --url, and that the cluster is running; --timeout sets a longer timeout",
+    errors.ServiceUnavailable: "check the URL, and that the cluster runs; `oncelog standalone` starts a local one",
+    errors.DeadlineExceeded: "check the URL, and that the cluster runs; --timeout sets a longer timeout",
 }
 
 #: {origin of an unreachable address: what to do besides retrying}

@@ -36,6 +36,8 @@ TRY_AGAIN_S = 60.0
 POSITIONS_EVERY_S = 10.0
 #: How the names of dead-letter topics end, unless an application has chosen another name.
 DEAD_LETTERS_END = "-DLQ"
+#: Which cluster is meant, for log and errors.
+_AT_SOURCE, _AT_TARGET = "in the source cluster (--from)", "in the target cluster (--to)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +126,19 @@ class Mirror:
                         group.create_task(self._keep(topic, single=single))
                 await asyncio.sleep(LOOK_EVERY_S)
 
-    async def run_once(self) -> None:
-        """Copy what the topics have now. Raises the first final error."""
-        names = await self._found()
+    async def run_once(self, timeout: float | None = None) -> None:
+        """Copy what the topics have now. timeout: seconds in which each cluster must answer before the first message is
+        copied; None: no limit. Raises the errors of topics as a group; DeadlineExceeded names the cluster."""
+        timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
+        names = await self._found(timeout_ms)
         async with asyncio.TaskGroup() as group:
             for name in names:
                 self.topics[str(name)] = topic = self._made(name)
-                group.create_task(self._copy_once(topic))
+                group.create_task(self._copy_once(topic, timeout_ms))
 
-    async def _copy_once(self, topic: MirroredTopic) -> None:
-        topic.process = await self._prepare(topic)
-        await self._learn_ends(topic)
+    async def _copy_once(self, topic: MirroredTopic, timeout_ms: int | None) -> None:
+        topic.process = await self._prepare(topic, timeout_ms)
+        await self._learn_ends(topic, timeout_ms)
         copying = asyncio.ensure_future(run_processes(self._source, [topic.process]))
         done = asyncio.ensure_future(_until_copied(topic))
         try:
@@ -168,22 +172,26 @@ class Mirror:
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
-    async def _found(self) -> list[TopicName]:
+    async def _found(self, timeout_ms: int | None = None) -> list[TopicName]:
         if self._choice.namespace is None:
             return list(self._choice.topics)
-        listed = await rest(self._source, "GET", f"/admin/v2/persistent/{self._choice.namespace}")
+        namespace = self._choice.namespace
+        listed = await rest(
+            self._source, "GET", f"/admin/v2/persistent/{namespace}", timeout_ms=timeout_ms,
+            what=f"the topics of {namespace} {_AT_SOURCE}",
+        )  # fmt: skip
         names = {replace(parse_topic(name), partition=None) for name in listed}
         return sorted((name for name in names if self._choice.takes(name)), key=str)
 
-    async def _prepare(self, topic: MirroredTopic) -> Process[Copies]:
+    async def _prepare(self, topic: MirroredTopic, timeout_ms: int | None = None) -> Process[Copies]:
         """Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
         base = replace(topic.name, partition=None)
-        counts = await _partitions(self._source, base)
+        counts = await _partitions(self._source, base, _AT_SOURCE, timeout_ms)
         try:
-            there = await _partitions(self._target, base)
+            there = await _partitions(self._target, base, _AT_TARGET, timeout_ms)
         except TopicNotFound:
-            await _create(self._target, base, counts.now)
-            there = await _partitions(self._target, base)
+            await _create(self._target, base, counts.now, timeout_ms)
+            there = await _partitions(self._target, base, _AT_TARGET, timeout_ms)
         cluster_id = network_of(self._target).lookup.cluster_id
         if cluster_id == network_of(self._source).lookup.cluster_id:
             message = f"both URLs are of cluster {cluster_id}: a topic cannot be a copy of itself"
@@ -219,8 +227,10 @@ class Mirror:
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    async def _learn_ends(self, topic: MirroredTopic) -> None:
-        counts = PartitionCounts(0) if topic.name.partition is not None else await _partitions(self._source, topic.name)
+    async def _learn_ends(self, topic: MirroredTopic, timeout_ms: int | None) -> None:
+        counts = PartitionCounts(0)
+        if topic.name.partition is None:
+            counts = await _partitions(self._source, topic.name, _AT_SOURCE, timeout_ms)
         parts = [replace(topic.name, partition=number) for number in range(counts.now)] or [topic.name]
         for part in parts:
             topic.ends[str(part)] = await end_of(self._source, str(part))
@@ -238,14 +248,17 @@ def subscription_of(cluster_id: str) -> str:
     return f"{MIRROR_SUBSCRIPTION}{cluster_id}"
 
 
-async def _partitions(client: AsyncClient, topic: TopicName) -> PartitionCounts:
+async def _partitions(client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None) -> PartitionCounts:
     lookup = network_of(client).lookup
-    return await persist(lambda _: lookup.partition_counts(topic), timeout_ms=None, what=f"the partitions of {topic}")
+    return await persist(
+        lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic} {where}"
+    )
 
 
-async def _create(client: AsyncClient, topic: TopicName, partitions: int) -> None:
+async def _create(client: AsyncClient, topic: TopicName, partitions: int, timeout_ms: int | None) -> None:
     path = f"/admin/v2/persistent/{topic.tenant}/{topic.namespace}/{quote(topic.local_full, safe='')}"
+    what = f"the creation of {topic} {_AT_TARGET}"
     if partitions:
-        await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True)
+        await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True, timeout_ms=timeout_ms, what=what)
     else:
-        await rest(client, "PUT", path, may_exist=True)
+        await rest(client, "PUT", path, may_exist=True, timeout_ms=timeout_ms, what=what)

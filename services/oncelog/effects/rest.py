@@ -14,8 +14,18 @@ _TIMEOUT_MS = 30_000
 _CONFLICT = 409
 
 
-async def rest(client: AsyncClient, method: str, path: str, body: Any = None, *, may_exist: bool = False) -> Any:
-    """Call REST of the client's cluster, over its gRPC port. Raises the error of the answer."""
+async def rest(
+    client: AsyncClient,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    may_exist: bool = False,
+    timeout_ms: int | None = None,
+    what: str = "",
+) -> Any:
+    """Call REST of the client's cluster, over its gRPC port. timeout_ms: until a service answers; None: no limit. what:
+    the subject, for log and errors; empty: the call. Raises the error of the answer, and DeadlineExceeded."""
     request = RestRequest(
         method=method,
         target=path,
@@ -24,7 +34,9 @@ async def rest(client: AsyncClient, method: str, path: str, body: Any = None, *,
     )
     lookup = network_of(client).lookup
     answer = await persist(
-        lambda _: lookup.ask(REST, request, timeout_ms=_TIMEOUT_MS), timeout_ms=None, what=f"{method} {path}"
+        lambda _: lookup.ask(REST, request, timeout_ms=_TIMEOUT_MS),
+        timeout_ms=timeout_ms,
+        what=what or f"{method} {path}",
     )
     if answer.status == _CONFLICT and may_exist:
         return None

@@ -206,7 +206,7 @@ def test_unreachable_cluster_is_reported_with_advice(tmp_path: Path) -> None:
     done = subprocess.run(command(*words, *nowhere), capture_output=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 4
     assert b"cannot reach 127.0.0.1:1 (a metadata service): connection refused" in done.stderr
-    assert b"check --url" in done.stderr
+    assert b"check the URL" in done.stderr
 
 
 def test_closed_output_ends_the_read(cluster: Cluster, tmp_path: Path) -> None:

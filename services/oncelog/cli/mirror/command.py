@@ -32,7 +32,8 @@ the target. It needs the right `consume` at the source, and `produce` at the tar
         --topic orders --once
 
 A topic that is missing at the target is created with the source's number of partitions. Dead-letter topics (names that
-end with -DLQ) are copied only by --topic. With several topics, one that cannot be copied is tried again each minute,
+end with -DLQ) are copied only by --topic. A cluster that does not answer is waited for, and the log says so; with
+--once, --timeout ends the wait at the start. With several topics, one that cannot be copied is tried again each minute,
 with an error in the log; a single one ends the command.
 
 {EXIT_CODES}"""
@@ -105,7 +106,7 @@ def mirror(
             copying = Mirror(
                 source, target, choice, allow_gap=allow_gap, compression=compression, subscriptions=subscriptions
             )
-            work = asyncio.ensure_future(copying.run_once() if once else copying.run())
+            work = asyncio.ensure_future(copying.run_once(timeout) if once else copying.run())
             interrupt.first = partial(_end, work)
             try:
                 if health_port is None:
