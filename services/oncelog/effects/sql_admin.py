@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
 from oncelog.effects.sql_schema import DIALECTS, migrate, since
+from oncelog.effects.sql_session import said_by
 from oncelog.effects.sql_store import SqlEffects, position_of
 from oncelog.effects.sql_tables import SCHEMA_VERSION
 from oncelog.effects.store import SourceNames
@@ -119,9 +120,7 @@ class SqlAdmin:
             with self._engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            # Without the statement and the links that SQLAlchemy adds: an operator reads one sentence.
-            said = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise StoreUnavailable(f"{self.place}: {said}") from error
+            raise StoreUnavailable(f"{self.place}: {said_by(error)}") from error
 
 
 def schema_is_old(view: StoreView) -> bool:

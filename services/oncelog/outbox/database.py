@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -24,6 +25,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    inspect,
     null,
     select,
     text,
@@ -33,7 +35,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from oncelog.core.effects.errors import StoreNotTransactional, StoreSchemaTooNew
-from oncelog.core.errors import InvalidArgument, StoreUnavailable
+from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
 from oncelog.core.outbox.errors import OutboxDiverged, OutboxMisuse
 from oncelog.core.outbox.events import Assigned, Refused
 from oncelog.core.outbox.relay import LEASE_MS
@@ -41,7 +43,7 @@ from oncelog.core.outbox.resume import StoredRow
 from oncelog.core.outbox.rows import EXTRAS_BYTES_MAX, NumberedRow, RowHead
 from oncelog.core.outbox.streams import Stream
 from oncelog.effects.sql_schema import DIALECTS
-from oncelog.effects.sql_session import limit_stall
+from oncelog.effects.sql_session import limit_stall, said_by
 from oncelog.outbox.tables import SCHEMA_VERSION, OutboxTables, age_s, database_time_ms
 
 ResultT = TypeVar("ResultT")
@@ -74,14 +76,15 @@ class Backlog(NamedTuple):
 
 class OutboxDatabase:
     """url: of SQLAlchemy, with any synchronous driver. keep_ms: how long stored rows stay; 0: they are deleted. Raises
-    InvalidArgument."""
+    InvalidArgument, and NotFound if the directory of a SQLite file is missing, or the file, which is not created
+    without create_tables."""
 
     def __init__(
         self, url: str, tables: OutboxTables, *, create_tables: bool = True, keep_ms: int = 0, lease_ms: int = LEASE_MS
     ) -> None:
         self.tables = tables
         self.outbox_id = ""
-        self._engine = _engine_of(url)
+        self._engine = _engine_of(url, create_file=create_tables)
         self._create_tables = create_tables
         self._keep_ms = keep_ms
         self._lease_ms = lease_ms
@@ -101,7 +104,7 @@ class OutboxDatabase:
     # --- connection ---------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Raises StoreUnavailable, StoreSchemaTooNew, StoreNotTransactional."""
+        """Raises StoreUnavailable, StoreSchemaTooNew, StoreNotTransactional, and NotFound for missing tables."""
         try:
             await self._in_thread(self._connect)
         except SQLAlchemyError:
@@ -136,6 +139,8 @@ class OutboxDatabase:
     def _prepare(self, connection: Connection) -> None:
         if self._create_tables:
             self.tables.metadata.create_all(connection)
+        else:
+            self._require_tables(connection)
         if not self._is_sqlite:
             name = connection.dialect.identifier_preparer.format_table(self.tables.rows)
             sequence = func.to_regclass(func.pg_get_serial_sequence(name, "id"))
@@ -158,11 +163,20 @@ class OutboxDatabase:
             )
         self.outbox_id = row.outbox_id
 
+    def _require_tables(self, connection: Connection) -> None:
+        found = inspect(connection)
+        for table in self.tables.metadata.sorted_tables:
+            if not found.has_table(table.name, schema=table.schema):
+                raise NotFound(
+                    f"{self.place} has no table {table}: no relay has used this database, or it uses another --table "
+                    "or --schema. `oncelog relay run` creates the tables, and `oncelog relay ddl` prints the statements"
+                )
+
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"{self.place}: {error}") from error
+            raise StoreUnavailable(f"{self.place}: {said_by(error)}") from error
 
     async def _transact(self, work: Callable[[Connection], ResultT], *, writes: bool = True) -> ResultT:
         return await self._in_thread(lambda: self._perform(work, writes=writes))
@@ -244,6 +258,14 @@ class OutboxDatabase:
         rows = self.tables.rows.c
         statement = select(rows.id, rows.refused).where(rows.refused.is_not(None)).order_by(rows.id.desc()).limit(count)
         return await self._transact(lambda c: tuple(Refused(*row) for row in c.execute(statement)), writes=False)
+
+    async def waiting_topics(self, count: int) -> dict[str, int]:
+        """{topic: waiting rows}, of the first COUNTED_MAX waiting rows; the topics with most of them."""
+        rows = self.tables.rows.c
+        some = select(rows.topic).where(self._waiting).order_by(rows.id).limit(COUNTED_MAX).subquery()
+        each = func.count()
+        wanted = select(some.c.topic, each).group_by(some.c.topic).order_by(each.desc(), some.c.topic).limit(count)
+        return await self._transact(lambda c: {row[0]: row[1] for row in c.execute(wanted)}, writes=False)
 
     async def backlog(self) -> Backlog:
         return await self._transact(self._backlog, writes=False)
@@ -458,7 +480,7 @@ class _RowGone(Exception):
     """Ends the transaction that would have numbered it."""
 
 
-def _engine_of(url: str) -> Engine:
+def _engine_of(url: str, *, create_file: bool) -> Engine:
     try:
         engine = create_engine(url, poolclass=NullPool)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
@@ -470,6 +492,12 @@ def _engine_of(url: str) -> Engine:
     if engine.dialect.name not in DIALECTS or engine.dialect.is_async:
         message = f"{engine.url.drivername} is not supported: use {' or '.join(DIALECTS)}, and a synchronous driver"
         raise InvalidArgument(message, field="database")
+    path = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and path not in ("", ":memory:") and not path.startswith("file:"):
+        if not Path(path).parent.is_dir():
+            raise NotFound(f"there is no directory {Path(path).parent} for the database file {path}")
+        if not create_file and not Path(path).is_file():
+            raise NotFound(f"there is no database file {path}")
     return engine
 
 

@@ -80,6 +80,7 @@ class RelayProcess:
         self.core = core
         self.counts = RelayCounts()
         self.trouble = ""
+        self._waits = False
         self._make_log = open_log
         self._database = database
         self._log: StreamLog | None = None
@@ -176,7 +177,11 @@ class RelayProcess:
     async def _claim(self, effect: ClaimOutbox) -> RelayEvent:
         found = await self._database.claim(effect.claim)
         if found is None:
+            if not self._waits:
+                logger.info("another relay has the claim of %s: this one waits", self._database.tables.name)
+            self._waits = True
             return ClaimRefused(effect.claim)
+        self._waits = False
         self.counts.claims += 1
         self.trouble = ""
         logger.info("claimed the outbox %s in %s", self._database.tables.name, self._database.place)

@@ -7,11 +7,14 @@ from oncelog.outbox.database import OutboxDatabase
 
 #: Refused rows that are shown.
 REFUSED_MAX = 20
+#: Topics of waiting rows that are shown.
+TOPICS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """waiting, refused: counted up to 100,000. active: a relay has renewed its claim within its lease."""
+    """waiting, refused: counted up to 100,000. active: a relay has renewed its claim within its lease.
+    waiting_topics: {topic: rows}, the topics with most of them."""
 
     place: str
     table: str
@@ -21,10 +24,11 @@ class OutboxStatus:
     refused: int
     streams: list[dict[str, Any]] = field(default_factory=list)
     refused_rows: list[dict[str, Any]] = field(default_factory=list)
+    waiting_topics: dict[str, int] = field(default_factory=dict)
 
 
 async def read_status(database: OutboxDatabase) -> OutboxStatus:
-    """Closes the database. Raises StoreUnavailable."""
+    """Closes the database. Raises StoreUnavailable, NotFound."""
     await database.connect()
     try:
         backlog, active = await database.backlog(), await database.has_relay()
@@ -32,7 +36,7 @@ async def read_status(database: OutboxDatabase) -> OutboxStatus:
         refused = [refused._asdict() for refused in await database.refused_rows(REFUSED_MAX)]
         return OutboxStatus(
             database.place, database.tables.name, active, backlog.waiting, backlog.oldest_s, backlog.refused, streams,
-            refused,
+            refused, await database.waiting_topics(TOPICS_MAX),
         )  # fmt: skip
     finally:
         await database.close()

@@ -1,5 +1,6 @@
 """The health port of a program that is no service of a cluster: /livez, /readyz, /metrics, and /status as JSON."""
 
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,8 @@ from oncelog.runtime.installation import install_command
 if TYPE_CHECKING:
     from oncelog.runtime.health import Health
     from oncelog.runtime.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -33,7 +36,9 @@ async def monitored(
     health = Health(telemetry.metrics_text)
     describe(health, telemetry)
     try:
-        yield await health.start(host=host, port=port)
+        found = await health.start(host=host, port=port)
+        logger.info("health port", extra={"fields": {"url": f"http://{host}:{found}"}})
+        yield found
     finally:
         await health.stop()
         telemetry.shut_down()

@@ -178,6 +178,19 @@ def test_nothing_changes_under_a_program(shop: Shop, words: str) -> None:
     assert (shop.rows(), shop.changes()) == (before, [])
 
 
+def test_messages_name_what_helps(shop: Shop, tmp_path: Path) -> None:
+    """The options of this command, an empty file, and that an adoption is not needed."""
+    shown = shop.run("redo", "orders", "billing", "--yes", database=False, code=1)
+    assert "give one of --from and --from-index" in shown
+    new = f"sqlite:///{tmp_path}/new.db"
+    shown = shop.run("rebind", "orders", "billing", "--database", new, "--empty", "--yes", database=False, code=1)
+    assert "a new database begins as an empty file: create it" in shown
+    shown = shop.run("adopt", "orders", "billing", "--position", "30", code=1)
+    assert "store and log agree: without this command a program goes on at index 40" in shown
+    shown = shop.run("redo", "orders", "billing", "--from", "earliest", "--yes", database=False)
+    assert f"of {ORDERS} redoes its effects" in shown
+
+
 def test_redo_is_a_seek(shop: Shop) -> None:
     shop.run("redo", "orders", "billing", "--from", "earliest", "--yes", database=False)
     assert shop.changes() == [("POST", f"{BILLING}/resetcursor", {"position": "earliest", "redo": True})]

@@ -120,10 +120,10 @@ def seek(
     return f"subscription {subscription} of {topic} begins again"
 
 
-def seek_place(to: str | None, index: int | None) -> dict[str, object]:
-    """The body of a seek. Raises InvalidArgument unless exactly one of the two is given."""
+def seek_place(to: str | None, index: int | None, *, option: str = "to") -> dict[str, object]:
+    """The body of a seek. option: the name of that of `to`. Raises InvalidArgument unless exactly one is given."""
     if (to is None) == (index is None):
-        raise InvalidArgument("give one of --to and --to-index", field="to")
+        raise InvalidArgument(f"give one of --{option} and --{option}-index", field=option)
     return _place(to or "", index)
 
 

@@ -33,6 +33,7 @@ After an error of a program, its message names the command that helps. Commands 
 first; --yes agrees beforehand. Stop the programs before: a command refuses while they are connected.
 
 {EXIT_CODES}"""
+_EMPTY_FILE = "; a new database begins as an empty file: create it, and run this command again"
 TopicOption = Annotated[str | None, typer.Argument(metavar="[TOPIC", help="Look at this topic only.")]
 OfSubscriptionOption = Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION]", help="And this subscription.")]
 DialectOption = Annotated[str, typer.Option("--dialect", help="postgresql or sqlite.")]
@@ -90,7 +91,7 @@ def redo_effects(
     """
     from oncelog.cli.effects.changes import redo
 
-    place = seek_place(to, index)
+    place = seek_place(to, index, option="from")
     return redo(api, topic, subscription, place, f"index {index}" if to is None else to, yes=yes)
 
 
@@ -149,7 +150,7 @@ def rebind_store(
 
     if from_database is not None and empty:
         raise InvalidArgument("--from-database and --empty exclude each other", field="empty")
-    with opened(database, schema, prefix) as new:
+    with opened(database, schema, prefix, missing=_EMPTY_FILE) as new:
         if from_database is None:
             return rebind(api, new, topic, subscription, old=None, empty=empty, yes=yes)
         with opened(from_database, schema, prefix) as old:

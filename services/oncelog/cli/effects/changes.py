@@ -21,6 +21,7 @@ from oncelog.core.effects.comparison import compared
 from oncelog.core.effects.errors import StoreSchemaTooOld
 from oncelog.core.effects.ordered import Rank, StoredPosition, rank_of
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound
+from oncelog.core.names import parse_topic
 
 if TYPE_CHECKING:
     from oncelog.effects.sql_admin import SourceRow, SqlAdmin, StoreView
@@ -40,7 +41,7 @@ def redo(api: AdminApi, topic: str, subscription: str, place: dict[str, object],
 
     confirm(yes, loss, typed=subscription)
     api.post(f"{subscription_path(topic, subscription)}/resetcursor", {**place, "redo": True})
-    return f"subscription {subscription} of {topic} redoes its effects from {where} on: start the programs"
+    return f"subscription {subscription} of {parse_topic(topic)} redoes its effects from {where} on: start the programs"
 
 
 # --- adopt ------------------------------------------------------------------------------------------------------------
@@ -99,7 +100,11 @@ def _adoption(view: "StoreView", side: LogSide, position: int | None) -> _Adopti
     wanted = StoredPosition(rank_of(effects), uuid.uuid4().hex, position, "")
     if stored is not None and stored.position == position:
         wanted = replace(stored, rank=wanted.rank, claim=wanted.claim)
-    return _Adoption(side, row, wanted, _adoption_loss(side, stored, position))
+    loss = _adoption_loss(side, stored, position)
+    now = compared(stored, effects, view.store_id)
+    if now.trouble is None and now.position is not None:
+        loss += f" (store and log agree: without this command a program goes on at index {now.position})"
+    return _Adoption(side, row, wanted, loss)
 
 
 def _adoption_loss(side: LogSide, stored: StoredPosition | None, position: int) -> str:

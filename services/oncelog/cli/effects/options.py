@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncelog.core.errors import NotFound
+
 if TYPE_CHECKING:
     from oncelog.effects.sql_admin import SqlAdmin
 
@@ -38,11 +40,14 @@ SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", hel
 
 
 @contextmanager
-def opened(database: str, schema: str | None, prefix: str) -> "Iterator[SqlAdmin]":
-    """Raises InvalidArgument, NotFound."""
+def opened(database: str, schema: str | None, prefix: str, *, missing: str = "") -> "Iterator[SqlAdmin]":
+    """missing: what helps if there is no such file. Raises InvalidArgument, NotFound."""
     from oncelog.effects.sql_admin import SqlAdmin
 
-    admin = SqlAdmin(database, schema=schema, prefix=prefix)
+    try:
+        admin = SqlAdmin(database, schema=schema, prefix=prefix)
+    except NotFound as error:
+        raise NotFound(f"{error.message}{missing}") from error
     try:
         yield admin
     finally:

@@ -66,7 +66,8 @@ DatabaseOption = Annotated[
     str,
     typer.Option(
         "--database", envvar="ONCELOG_RELAY_DATABASE",
-        help="The database as a URL of SQLAlchemy, such as postgresql+psycopg://HOST/NAME or sqlite:////PATH.",
+        help="The database as a URL of SQLAlchemy, such as postgresql+psycopg://HOST/NAME or sqlite:////PATH. Of the "
+        "application whose rows are sent; ONCELOG_DATABASE, of `oncelog effects`, is another one.",
     ),
 ]  # fmt: skip
 TableOption = Annotated[str, typer.Option("--table", help="The table of rows; two others have its name as prefix.")]
@@ -127,7 +128,9 @@ def run(
     table: TableOption = _TABLE,
     schema: SchemaOption = None,
     keep: KeepOption = "0s",
-    poll: Annotated[str, typer.Option("--poll", help="How often an idle relay looks for rows.")] = "50ms..1s",
+    poll: Annotated[
+        str, typer.Option("--poll", help="How often an idle relay looks for rows: A..B, or one duration.")
+    ] = "50ms..1s",
     lease: Annotated[
         str, typer.Option("--lease", help="A relay that is silent for so long is replaced by another one.")
     ] = "15s",
@@ -224,10 +227,15 @@ def status(
     holder = "a relay is active" if found.active else "no relay is active"
     print(f"{found.place}, table {found.table}: {holder}")
     print(f"waiting: {found.waiting}, the oldest for {found.oldest_s:.1f} s; refused: {found.refused}")
+    for topic, rows in found.waiting_topics.items():
+        print(f"waiting: {rows} for {topic}")
+    if found.waiting_topics:
+        where = "its log, and /status of its --health-port" if found.active else "the log of the relay that ran last"
+        print(f"why a topic is held back: see {where}")
     for stream in found.streams:
         print(f"{stream['topic']}: next number {stream['next_number']}, stored up to {stream['confirmed']}")
     for row in found.refused_rows:
-        print(f"refused: row {row['id']}: {row['reason']}")
+        print(f"refused: row {row['row']}: {row['reason']}")
 
 
 @offline
