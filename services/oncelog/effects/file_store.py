@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from oncelog.client.values.arguments import check_seconds
-from oncelog.core.effects.errors import EffectMisuse, StoreDiverged
+from oncelog.core.effects.errors import EffectMisuse, StoreDiverged, StoreMissing
 from oncelog.core.effects.ordered import Source, StoredPosition, is_expected
 from oncelog.core.effects.side_file import (
     SIDE_BYTES_MAX,
@@ -184,7 +184,14 @@ class FileEffects:
                 check_source(side.header, wanted, str(side_path))
                 line = fitting(side, size, partial(self._tail_crc, path), str(path))
                 lines, stored, length = side.lines, line.stored, line.length
-            decided = decide(stored)
+            try:
+                decided = decide(stored)
+            except StoreMissing as error:
+                raise StoreMissing(
+                    f"{side_path} is missing, which says how far {path} is, and the log knows that messages have taken "
+                    f"effect in store {wanted.store_id}: restore both from one backup; or, to have every effect again, "
+                    "take another path and another subscription"
+                ) from error
             self._disk.create(path)
             if size > length:
                 logger.warning("%s: %d bytes without their line are cut from the end", path, size - length)

@@ -10,6 +10,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.commands import command
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, running
 from tests.cluster.until import until
 
@@ -27,22 +28,23 @@ def invoices(path: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.hazard("gap-passed-over", "half-an-effect")
 async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """In the order of the topic. What the restored database lacks takes effect again, and nothing else does."""
-    producer = await client.create_producer("orders")
+    """In the order of the topic. What the restored database lacks takes effect again, and nothing else does. The
+    program runs as it stands in the page, by itself and by `oncelog run`."""
+    producer = await client.create_producer("sales")
     wanted = [(f"order-{n}", n) for n in range(ORDERS)]
     await producer.send_many([b'{"cents": %d}' % n for n in range(ORDERS)], keys=[key.encode() for key, _ in wanted])
     database, backup = programs.directory / "shop.db", programs.directory / "backup.db"
-    url = f"sqlite:///{database}"
-    await programs.killed_often(lambda: programs.start("book.py", url), lambda: len(invoices(database)), ORDERS)
+    programs.environment["SHOP_DATABASE"] = f"sqlite:///{database}"
+    await programs.killed_often(lambda: programs.start("book.py"), lambda: len(invoices(database)), ORDERS)
     shutil.copy(database, backup)
     saved = len(invoices(backup))
-    async with running(programs.start("book.py", url)) as booking:
+    async with running(programs.start("book.py")) as booking:
         await booking.reaches(lambda: len(invoices(database)) > saved, "an invoice behind the backup")
-        await cluster.kill(await cluster.owner_of("orders"))
+        await cluster.kill(await cluster.owner_of("sales"))
         await booking.reaches(lambda: len(invoices(database)) == ORDERS, "all invoices")
 
         async def acknowledged() -> bool:
-            found = (await cluster.stats("orders")).get("subscriptions", {}).get("billing", {})
+            found = (await cluster.stats("sales")).get("subscriptions", {}).get("billing", {})
             return int(found.get("msg_backlog", -1)) == 0
 
         await until(acknowledged, DEADLINE_S, every_s=0.1, waiting_for="the acknowledgements")
@@ -51,7 +53,7 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
         (programs.directory / name).unlink(missing_ok=True)
     shutil.copy(backup, database)
     assert len(invoices(database)) == saved
-    async with running(programs.start("book.py", url)) as booking:
+    async with running(programs.start_command("run", command("run", "book:book"))) as booking:
         await booking.reaches(lambda: len(invoices(database)) >= ORDERS, "what the backup lacks")
         await producer.send(b'{"cents": 0}', key="last")
         await booking.reaches(lambda: invoices(database)[-1] == ("last", 0), "a new order")

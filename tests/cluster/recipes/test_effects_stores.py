@@ -28,12 +28,11 @@ async def test_each_order_is_in_the_file_and_in_redis_once(
 
     with RedisProcess.running(tmp_path / "redis") as server, redis.Redis(port=server.port) as stock:
         await programs.killed_often(lambda: programs.start("export.py"), lambda: len(exported()), ORDERS)
-        await programs.killed_often(
-            lambda: programs.start("stock.py", server.url), lambda: int(stock.llen("sold")), ORDERS
-        )
+        programs.environment["STOCK_REDIS"] = server.url
+        await programs.killed_often(lambda: programs.start("stock.py"), lambda: int(stock.llen("sold")), ORDERS)
         async with running(programs.start("export.py")) as exporting:
             await exporting.reaches(lambda: len(exported()) >= ORDERS, "all orders in the file")
-        async with running(programs.start("stock.py", server.url)) as selling:
+        async with running(programs.start("stock.py")) as selling:
             await selling.reaches(lambda: int(stock.llen("sold")) >= ORDERS, "all orders in Redis")
         assert exported() == wanted
         assert stock.lrange("sold", 0, -1) == wanted

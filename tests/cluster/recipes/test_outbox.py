@@ -21,8 +21,9 @@ import pytest
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.recipes.postgres_process import PostgresProcess
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, OUTBOX_PAGE, Programs, Running, Watched, running
 from tests.cluster.until import until
+from tests.tidy.documents import fenced, text_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -92,10 +93,11 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
     postgres.query("create database billing")
     shop_url = postgres.url.replace("postgresql:", "postgresql+psycopg:")
     billing = postgres.url.removesuffix("/postgres") + "/billing"
+    programs.environment["BILLING_DATABASE"] = billing.replace("postgresql:", "postgresql+psycopg:")
     port, relays, chance = free_port(), Relays(programs, postgres.url), random.Random(7)
     starts: dict[str, Callable[[], Running]] = {
         "shop": lambda: programs.start("shop.py", shop_url, str(port)),
-        "invoicer": lambda: programs.start("invoice.py", billing.replace("postgresql:", "postgresql+psycopg:")),
+        "invoicer": lambda: programs.start("invoice.py"),
         "relay": relays.start,
         "standby": relays.start,
     }
@@ -109,16 +111,17 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
                 alive[victim] = starts[victim]()
             if number in (40, 80):
                 await cluster.kill(await cluster.owner_of("shop-orders"))
-        wanted = [f"{ORDERS}|{sum(range(ORDERS))}"]
         sums = "select count(*), sum(cents) from "
-        assert postgres.query(f"{sums} orders") == wanted
+        assert postgres.query(f"{sums} orders") == [f"{ORDERS}|{sum(range(ORDERS))}"]
+        postgres.query(fenced(text_of(OUTBOX_PAGE), "sql")[0])  # one order more, of 1999 cents
+        wanted = [f"{ORDERS + 1}|{sum(range(ORDERS)) + 1999}"]
 
         def invoiced() -> bool:
             assert all(each.runs() for each in alive.values()), alive["relay"].log.read_text()[-3000:]
             return _query(postgres, billing, f"{sums} invoices") == wanted
 
         await until(invoiced, DEADLINE_S, every_s=0.2, waiting_for="all invoices")
-        assert _query(postgres, billing, "select count(distinct order_id) from invoices") == [str(ORDERS)]
+        assert _query(postgres, billing, "select count(distinct order_id) from invoices") == [str(ORDERS + 1)]
         assert postgres.query("select count(*) from oncelog_outbox") == ["0"]
     finally:
         for each in alive.values():

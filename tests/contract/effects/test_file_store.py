@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreDiverged
+from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreDiverged, StoreMissing
+from oncelog.core.effects.ordered import claimed as decide_claim
 from oncelog.core.effects.side_file import SIDE_BYTES_MAX, SideFile, SideHeader, SideLine, encoded, encoded_line
 from oncelog.core.errors import InvalidArgument, StoreMismatch, StoreUnavailable
 from oncelog.effects.file_store import APPEND_BYTES_MAX, FileAppend, FileEffects
 from oncelog.effects.store import ClaimLost
 from tests.contract.effects.positions import FIRST, NAMES, SOURCE, at, claimed, stored
+from tests.core.effects.test_ordered import LOG
 
 pytestmark = pytest.mark.asyncio
 
@@ -109,6 +112,20 @@ async def test_file_of_other_effects_is_refused(tmp_path: Path) -> None:
         await claimed(effects)
     with pytest.raises(StoreMismatch, match="use another path"):
         await claimed(FileEffects(path))
+
+
+@pytest.mark.hazard("effects-table-dropped")
+async def test_missing_side_file_is_named(tmp_path: Path) -> None:
+    """And the error names no command for databases, none of which could help."""
+    path = tmp_path / "numbers"
+    effects = await applied(path, "one")
+    (tmp_path / "numbers.oncelog").unlink()
+    store_id = await effects.store_id()
+    log = replace(LOG, store_id=store_id)
+    with pytest.raises(StoreMissing, match=r"numbers\.oncelog is missing") as error:
+        await effects.claim(SOURCE, NAMES, lambda found: decide_claim(found, log, store_id, "c"))
+    assert "oncelog effects" not in error.value.message
+    assert path.read_text() == "one\n"
 
 
 async def test_each_partition_has_its_file(tmp_path: Path) -> None:

@@ -31,12 +31,20 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"shop_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(SHOP)
     (tmp_path / f"{name}_broken.py").write_text("x = 1\n1 / 0\n")
+    (tmp_path / f"{name}_runs.py").write_text(f"{SHOP}\nimport oncelog\noncelog.run(book)\n")
     (tmp_path / f"{name}_needs.py").write_text("import no_such_thing_at_all\n")
     return name
 
 
 def test_function_is_found(shop: str) -> None:
     assert [load(f"{shop}:{name}").subscription for name in ("book", "Of.book")] == ["billing", "nested"]
+
+
+@pytest.mark.asyncio
+async def test_module_that_runs_itself_is_told_to_wait_for_main(shop: str) -> None:
+    """With the place in the application: as the command does, inside of an event loop."""
+    with pytest.raises(InvalidArgument, match=r'under `if __name__ == "__main__":`.*_runs.py, line 15\)'):
+        load(f"{shop}_runs:book")
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,10 @@ def test_what_the_log_knows_before_and_behind_the_binding() -> None:
 def test_consumer_without_effects_is_refused() -> None:
     """It would acknowledge what no store has: beside bound consumers, alone, and before the subscription is bound."""
     world, client = bound()
-    assert isinstance(world.subscribe("b", FAILOVER).answer, StoreMismatch)
+    refused = world.subscribe("b", FAILOVER).answer
+    assert isinstance(refused, StoreMismatch)
+    assert "subscriptions peek" in refused.message
+    assert "rebind" not in refused.message  # it would harm the programs that have the store
     world.detach(client, lost=False)
     assert isinstance(world.subscribe("b", FAILOVER).answer, StoreMismatch)
     unbound = Effects()

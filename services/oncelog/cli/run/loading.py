@@ -7,8 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import oncelog
 from oncelog.core.errors import InvalidArgument
 from oncelog.effects.process import Process
+
+_OWN = str(Path(oncelog.__file__).parent)
 
 
 def load(name: str) -> Process[Any]:
@@ -50,7 +53,8 @@ def _imported(name: str) -> ModuleType:
 def _broken(name: str, error: Exception) -> InvalidArgument:
     """With the place in the application: its error is not one of this command."""
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if "importlib" not in frame.filename), None)
+    others = (frame for frame in reversed(frames) if "importlib" not in frame.filename)
+    last = next((frame for frame in others if not frame.filename.startswith(_OWN)), None)
     place = "" if last is None else f" ({last.filename}, line {last.lineno})"
     return InvalidArgument(
         f"module {name} cannot be imported: {type(error).__name__}: {error}{place}", field="functions"

@@ -104,17 +104,19 @@ def claimed(stored: StoredPosition | None, effects: SubscriptionEffects, store_i
     """
     if effects.store_id and effects.store_id != store_id:
         raise StoreMismatch(
-            f"the effects of the subscription are in store {effects.store_id}, and this is store {store_id}: use that "
-            "database; or bind this one with `oncelog effects rebind`"
+            f"the effects of the subscription are in store {effects.store_id}, and this is store {store_id}: start the "
+            "program with that store. If this is a database that replaces it, run `oncelog effects rebind`; else give "
+            "the program another subscription"
         )
     rank = rank_of(effects)
     if stored is None:
         if effects.store_id:
             raise StoreMissing(
                 f"the log knows that store {store_id} has the effects of the subscription up to index "
-                f"{effects.mark_delete}, and the store has no row of them: restore the table; or say what the "
-                "store has with `oncelog effects adopt --position`; or, to have every effect again, empty your own "
-                "tables, and run `oncelog effects rebind --empty`"
+                f"{effects.mark_delete}, and the store has no row of them: restore the store. Of a database, say what "
+                "it has with `oncelog effects adopt --position`; or, to have every effect again, empty your own "
+                "tables, and run `oncelog effects rebind --empty`. With any other store, begin anew in an empty one, "
+                "under another subscription"
             )
         return StoredPosition(rank, claim, effects.mark_delete, "")
     if stored.keeps is not Keeps.ROW:

@@ -34,13 +34,25 @@ def run(
         health_host: the address on which it listens.
         stalled_after: seconds that a function may run before /livez fails; None: it does not fail.
 
-    Raises as `run_processes`.
+    Raises as `run_processes`; RuntimeError if an event loop runs already.
     """
+    _refuse_in_a_loop()
     if not processes or not all(isinstance(each, Process) for each in processes):
         raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
     address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
     connecting = connect(address, token=token)
     asyncio.run(run_until_signal(processes, connecting, health_host, health_port, stalled_after))
+
+
+def _refuse_in_a_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "oncelog.run was called while an event loop runs. If `oncelog run` imports the module, put the call under `if "
+        '__name__ == "__main__":`; in an async function use `await process.run(client)`'
+    )
 
 
 async def run_until_signal(

@@ -70,17 +70,28 @@ def refuse_store(context: Context, opening: ConsumerOpening) -> OncelogError | N
         message = "the store of the effects decides on dead letters: max_deliveries must be 0"
         return InvalidArgument(message, field="max_deliveries", limit=0)
     if binding is not None and store != (binding.store_id, binding.effect):
-        found = f"effect {opening.effect} of store {opening.store_id}" if opening.store_id else "no store of effects"
-        return StoreMismatch(
-            f"the effects of the subscription are those of {binding.effect} in store {binding.store_id}; this consumer "
-            f"has {found}. Use that store; or bind another database with `oncelog effects rebind`"
-        )
+        return _other_store(binding.store_id, binding.effect, opening)
     if context.rebinding:
         return ServiceUnavailable("the subscription is being bound to another store: try again")
     others = (each.opening for each in context.consumers.by_number.values())
     if any((each.store_id, each.effect) != store for each in others if each.instance_id != opening.instance_id):
         return StoreMismatch("the subscription has consumers that keep its effects elsewhere, or keep none")
     return None
+
+
+def _other_store(store_id: str, effect: str, opening: ConsumerOpening) -> StoreMismatch:
+    bound = f"the effects of the subscription are those of {effect} in store {store_id}"
+    if not opening.store_id:
+        return StoreMismatch(
+            f"{bound}; this consumer has no store, and would acknowledge messages without an effect. To read them, use "
+            "`oncelog read`, `oncelog admin subscriptions peek`, or another subscription"
+        )
+    return StoreMismatch(
+        f"{bound}; this program has those of {opening.effect} in store {opening.store_id}. Start it with that store "
+        "and effect, or with another subscription. A database that replaces the former one: `oncelog effects rebind`. "
+        "Files are another store without their PATH.oncelog.id; TopicEffects, if the list of outputs or fanout_max was "
+        "changed, or an output was deleted and created again"
+    )
 
 
 class BoundEffects:
