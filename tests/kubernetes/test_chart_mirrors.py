@@ -39,7 +39,7 @@ def test_mirror_has_what_its_values_say() -> None:
         "--from=oncelog+tls://a.example:6650", "--to=oncelog+tls://oncelog-metadata.logs.svc:6650", "--topic=orders",
         "--topic=eu/shop/payments",
     ]  # fmt: skip
-    assert {"--from-token-file=/etc/oncelog/source-token/token", "--compress", "--subscriptions"} <= set(
+    assert {"--from-token-file=/etc/oncelog/source-token/token", "--compression=zstd", "--subscriptions"} <= set(
         arguments(first)
     )
     assert {"--namespace=eu/shop", "--pattern=carts-.*", "--allow-gap"} <= set(arguments(second))

@@ -25,6 +25,12 @@ class WideOutput(StrEnum):
     JSON = "json"
 
 
+class CompressionChoice(StrEnum):
+    ZLIB = "zlib"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+
+
 UrlOption = Annotated[
     str,
     typer.Option(
@@ -73,6 +79,13 @@ TlsCaFileOption = Annotated[
         exists=True,
         dir_okay=False,
         help="PEM file of the cluster's CA, for oncelog+tls:// and https://. By default the system's CAs are used.",
+    ),
+]
+CompressionOption = Annotated[
+    CompressionChoice | None,
+    typer.Option(
+        "--compression",
+        help="Compress each batch. zstd and lz4 need the extra of that name, here and in programs that read.",
     ),
 ]
 PlaintextTokenOption = Annotated[

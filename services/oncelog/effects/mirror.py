@@ -11,12 +11,12 @@ import asyncio
 import logging
 import re
 from dataclasses import dataclass, field, replace
-from typing import Literal
 from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import PartitionCounts
+from oncelog.client.producing.sender import CompressionName, compression_of
 from oncelog.core.effects.errors import PartitionsDiffer
 from oncelog.core.errors import InvalidArgument, OncelogError, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
@@ -92,11 +92,13 @@ class Mirror:
         choice: Choice,
         *,
         allow_gap: bool = False,
-        compression: Literal["zlib"] | None = None,
+        compression: CompressionName | None = None,
         subscriptions: bool = False,
     ) -> None:
         """allow_gap: go on behind messages that the source has deleted before they were copied. subscriptions: also
-        copy the positions of consumers, see `mirror_positions`."""
+        copy the positions of consumers, see `mirror_positions`. compression: of the copies; those of the source do not
+        matter. Raises CompressionUnavailable, InvalidArgument."""
+        compression_of(compression)  # at once, not for each topic and each minute
         #: {name: topic}
         self.topics: dict[str, MirroredTopic] = {}
         self._source = source

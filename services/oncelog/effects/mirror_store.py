@@ -24,10 +24,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import Literal
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.producer import AsyncProducer, sender_of
+from oncelog.client.producing.sender import CompressionName
 from oncelog.client.values.messages import Message, MessageBatch, runs_of
 from oncelog.core.effects.errors import SourceDiverged, SourceTrimmed
 from oncelog.core.effects.ordered import Source, StoredPosition, found_at
@@ -62,7 +62,7 @@ class MirrorEffects(StoreInCluster["Copies"]):
     """The topic of the same name in another cluster."""
 
     def __init__(
-        self, target: AsyncClient, topic: TopicName, *, allow_gap: bool, compression: Literal["zlib"] | None
+        self, target: AsyncClient, topic: TopicName, *, allow_gap: bool, compression: CompressionName | None
     ) -> None:
         self.batch = BATCH
         self.target = target

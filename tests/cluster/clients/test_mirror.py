@@ -109,7 +109,7 @@ async def test_killed_mirrors_in_both_directions(
     async def has(found: oncelog.AsyncClient, count: int) -> bool:
         return len(await read_all(found, "lines")) >= count
 
-    async with running(start(tmp_path, *forth, "--compress")) as first:
+    async with running(start(tmp_path, *forth, "--compression", "zstd")) as first:
         await until(lambda: _copied_some(client), DEADLINE_S, waiting_for="a copy")
         first.kill()
     await publish(client, "lines", "local", 0, 60)
@@ -286,6 +286,26 @@ async def test_once_ends_where_nothing_is_left_to_copy(
         "public/default/again-a: 0 messages copied", "public/default/again-b: 2 messages copied",
     ]  # fmt: skip
     assert await copied("--topic", "again-b") == ["public/default/again-b: 0 messages copied"]
+
+
+async def test_copies_are_compressed_if_that_is_asked_for(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """By the option of the command, which is that of `oncelog produce`; the source's are not."""
+    for topic in ("squeezed-zstd", "squeezed-lz4"):
+        await (await source.create_producer(topic)).send(bytes(100_000))
+    words = ["--topic", "squeezed-zstd", "--once", "--compression", "zstd"]
+    run = start(tmp_path, "--from", there.url, "--to", cluster.url, *words)
+    async with running(run):
+        await until(lambda: not run.runs(), DEADLINE_S, waiting_for="the end of the mirror", every_s=0.1)
+    assert run.process.returncode == 0, run.log.read_text()
+    await once(source, client, "squeezed-lz4", compression="lz4")
+    for topic in ("squeezed-zstd", "squeezed-lz4"):
+        path = f"/admin/v2/persistent/public/default/{topic}/internalStats"
+        sizes = [(await rest(each, "GET", path))["open_ledger"]["bytes"] for each in (source, client)]
+        assert sizes[0] > 100_000, sizes
+        assert sizes[1] < 10_000, sizes
+        assert [message.value for message in await read_all(client, topic)] == [bytes(100_000)]
 
 
 @pytest.mark.hazard("position-ahead-of-the-copy")

@@ -4,13 +4,13 @@ import asyncio
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import PlaintextTokenOption, TimeoutOption
+from oncelog.cli.options import CompressionOption, PlaintextTokenOption, TimeoutOption
 from oncelog.cli.running import Interrupt, run_command
 from oncelog.core.names import parse_namespace, parse_topic
 
@@ -75,7 +75,7 @@ def mirror(
             help="Also create the source's subscriptions at the target, and move them on while nobody consumes there.",
         ),
     ] = False,
-    compress: Annotated[bool, typer.Option("--compress", help="Compress the copies with zlib.")] = False,
+    compression: CompressionOption = None,
     from_token_file: TokenFile = None,
     from_tls_ca_file: CaFile = None,
     to_token_file: TokenFile = None,
@@ -97,15 +97,15 @@ def mirror(
         from oncelog.client.client import connect
         from oncelog.effects.mirror import Mirror
 
-        compression: Literal["zlib"] | None = "zlib" if compress else None
         client = partial(connect, allow_plaintext_token=allow_plaintext_token, operation_timeout=timeout)
         async with (
             await client(source_url, token=from_token_file, tls_ca_file=from_tls_ca_file) as source,
             await client(target_url, token=to_token_file, tls_ca_file=to_tls_ca_file) as target,
         ):
             copying = Mirror(
-                source, target, choice, allow_gap=allow_gap, compression=compression, subscriptions=subscriptions
-            )
+                source, target, choice, allow_gap=allow_gap, subscriptions=subscriptions,
+                compression=None if compression is None else compression.value,
+            )  # fmt: skip
             work = asyncio.ensure_future(copying.run_once(timeout) if once else copying.run())
             interrupt.first = partial(_end, work)
             try:

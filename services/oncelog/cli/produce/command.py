@@ -16,7 +16,7 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import Output, OutputOption, TimeoutOption
+from oncelog.cli.options import CompressionChoice, CompressionOption, Output, OutputOption, TimeoutOption
 from oncelog.cli.produce.progress import ProgressKind, progress_view
 from oncelog.cli.running import Interrupt, run_command
 
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 class UnverifiedChoice(StrEnum):
     ACCEPT = "accept"
     RAISE = "raise"
-
-
-class CompressionChoice(StrEnum):
-    ZLIB = "zlib"
-    ZSTD = "zstd"
-    LZ4 = "lz4"
 
 
 class ConflictChoice(StrEnum):
@@ -143,12 +137,7 @@ def produce(
             "stored: accept and report it, or raise an error."
         ),
     ] = UnverifiedChoice.ACCEPT,
-    compression: Annotated[
-        CompressionChoice | None,
-        typer.Option(
-            help="Compress each batch. zstd and lz4 need the extra of that name, here and in programs that read."
-        ),
-    ] = None,
+    compression: CompressionOption = None,
     progress: Annotated[
         ProgressKind,
         typer.Option(
