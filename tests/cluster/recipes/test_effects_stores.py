@@ -18,7 +18,7 @@ async def test_each_order_is_in_the_file_and_in_redis_once(
     programs: Programs, client: oncelog.AsyncClient, tmp_path: Path
 ) -> None:
     """In the order of the topic."""
-    producer = await client.create_producer("orders")
+    producer = await client.create_producer("sales")
     wanted = [b'{"cents": %d}' % n for n in range(ORDERS)]
     await producer.send_many(wanted, keys=[b"%d" % (n % 3) for n in range(ORDERS)])
     path = programs.directory / "orders-all.jsonl"
