@@ -11,6 +11,7 @@ import uuid
 from typing import Any, NamedTuple
 
 from oncelog.client.client import AsyncClient
+from oncelog.core.counted import counted
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreDiverged
 from oncelog.core.effects.giving_up import settled
@@ -89,8 +90,8 @@ class Claiming:
         if missing:
             count = sum(last - first + 1 for first, last in missing)
             logger.warning(
-                "%s: the store has lost the effects of %d messages of %s from index %d on; they are delivered again",
-                self._effect, count, self._names.topic, missing[0].first,
+                "%s: the store has lost the effects of %s of %s from index %d on; what is missing is delivered again",
+                self._effect, counted(count, "message"), self._names.topic, missing[0].first,
             )  # fmt: skip
             await consumer.driver.rewind(effects.seek_epoch, effects.generation, missing)
             raise Rewound(count)

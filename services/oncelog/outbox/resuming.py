@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
+from oncelog.core.counted import counted
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.outbox.errors import OutboxDiverged, TopicRecreated
 from oncelog.core.outbox.relay import LEASE_MS
@@ -83,7 +84,7 @@ class _Resume:
         if happened is Happened.OTHER_TOPIC:
             count = await self._database.forget_numbers(self._claim, stream.number, stream.confirmed)
             await self._database.delete_stream(self._claim, stream.number)
-            self._tell(f"{stream.topic}: {count} rows get numbers of a new stream")
+            self._tell(f"{stream.topic}: new numbers in a new stream for {counted(count, 'row')}")
             return
         opened = await self._log.open(stream.topic, 1)
         if opened.topic_id != stream.topic_id:
@@ -103,8 +104,8 @@ class _Resume:
         following = stream._replace(next_number=last + 1, confirmed=last, confirmed_message="")
         await self._database.write_stream(self._claim, following)
         self._tell(
-            f"{stream.topic}: the log has lost {stream.confirmed - last} messages behind number {last}; {count} rows "
-            "that are kept or were not sent get new numbers"
+            f"{stream.topic}: the log has lost {counted(stream.confirmed - last, 'message')} behind number {last}; new "
+            f"numbers for {counted(count, 'row')}, kept or not sent"
         )
 
     async def _after_restore(self, stream: Stream, last: int) -> None:
@@ -137,7 +138,10 @@ class _Resume:
             chunk = await anext(messages, [])
         following = stream._replace(next_number=last + 1, confirmed=last, confirmed_message=message_id)
         await self._database.write_stream(self._claim, following)
-        self._tell(f"{stream.topic}: {stored} rows were stored already, {lost} messages have no row; next: {last + 1}")
+        self._tell(
+            f"{stream.topic}: {counted(stored, 'row')} stored already, {counted(lost, 'message')} without a row; "
+            f"next: {last + 1}"
+        )
 
     async def _behind(self, stream: Stream, last: int) -> AsyncIterator[list[LogMessage]]:
         """What the log has behind `confirmed`, in pieces that one transaction takes."""

@@ -146,7 +146,7 @@ LOSING: list[tuple[tuple[str, ...], dict[str, Any], str]] = [
     (("adopt", "orders", "billing", "--position", "50"), {}, "those from 40 to 49 get no effect any more"),
     (("adopt", "orders", "billing"), {"redo_epoch": 2}, "below index 40, and of none from there on"),
     (("rebind", "orders", "billing"), {"store_id": OTHER_STORE}, f"instead of {OTHER_STORE}: {ORDERS} from index 40"),
-    (("forget",), {"topic_id": "ee" * 16}, "delete 1 rows of topics that are gone from sqlite"),
+    (("forget",), {"topic_id": "ee" * 16}, "delete 1 row of topics that are gone from sqlite"),
     (("detach",), {}, "another store than"),
 ]
 
@@ -174,7 +174,7 @@ def test_nothing_changes_under_a_program(shop: Shop, words: str) -> None:
     shop.log(consumers=1, store_id=OTHER_STORE)
     before = shop.rows()
     shown = shop.run(*words.split(), "--yes", database="redo" not in words, code=1)
-    assert "has 1 connected consumers: stop the programs" in shown
+    assert "has 1 connected consumer: stop the programs" in shown
     assert (shop.rows(), shop.changes()) == (before, [])
 
 
@@ -274,7 +274,7 @@ def test_forgotten_is_only_what_is_known_to_be_gone(shop: Shop) -> None:
     shop.run("forget", "--yes", code=4)
     assert len(shop.rows()) == 4
     shop.rest.answers[TOPIC] = (200, {"topic_id": TOPIC_ID})
-    assert "deleted 1 of 1 rows" in shop.run("forget", "--yes")
+    assert "deleted 1 of 1 row" in shop.run("forget", "--yes")
     assert sorted(topic for topic, _ in shop.rows()) == ["public/default/far", ORDERS, "public/default/who"]
 
 

@@ -91,7 +91,7 @@ class Shop:
         async def done() -> bool:
             answer = await asyncio.to_thread(self.cluster.run, "effects", *words)
             answers.append((answer.returncode, (answer.stdout or answer.stderr).decode()))
-            return "connected consumers" not in answers[-1][1]
+            return "connected consumer" not in answers[-1][1]
 
         await until(done, DEADLINE_S, waiting_for="the end of the consumers")
         assert answers[-1][0] == code, answers[-1][1]
@@ -182,7 +182,7 @@ async def test_operator_looks_redoes_moves_and_cleans_up(
     assert "no row of a topic that is gone" in await shop.run("forget", "--database", shop.url("empty"), "--yes")
     assert cluster.run("admin", "topics", "delete", TOPIC, "--yes").returncode == 0
     assert (await shop.status("empty"))["state"] == "gone"
-    assert "deleted 1 of 1 rows" in await shop.run("forget", "--database", shop.url("empty"), "--yes")
+    assert "deleted 1 of 1 row" in await shop.run("forget", "--database", shop.url("empty"), "--yes")
     assert shop.execute("empty", "select count(*) from oncelog_effects") == [(0,)]
     assert shop.invoices("empty") == list(range(13))
 

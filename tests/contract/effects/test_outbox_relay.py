@@ -175,7 +175,7 @@ async def test_after_a_restore_only_what_the_log_lacks_is_sent(outbox: Outbox) -
     assert await outbox.left() == 3
     told = await outbox.resume(Happened.RESTORED)
     assert len([line for line in told if "does not have its row" in line]) == 2
-    assert "2 rows were stored already, 2 messages have no row; next: 6" in told[-1]
+    assert "2 rows stored already, 2 messages without a row; next: 6" in told[-1]
     await outbox.send_all("f")
     assert outbox.log.values == [b"a", b"b", b"c", b"d", b"lost", b"lost too", b"e", b"f"]
 

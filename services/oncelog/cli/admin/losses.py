@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import namespace_path, permissions_path, topic_path
+from oncelog.core.counted import counted
 from oncelog.core.errors import Retriable, TopicNotFound
 
 #: Subscriptions that are named, those with the largest backlogs; the others are counted.
@@ -22,7 +23,7 @@ def of_topic(api: AdminApi, topic: str) -> str:
 
 def of_subscription(api: AdminApi, path: str) -> str:
     """`7 messages`: its backlog in all partitions. path: of the subscription. Raises SubscriptionNotFound."""
-    return _known(lambda: _counted(_backlog(_values(api.get(path))), "message"))
+    return _known(lambda: counted(_backlog(_values(api.get(path))), "message"))
 
 
 def of_namespace(api: AdminApi, namespace: str) -> str:
@@ -32,7 +33,7 @@ def of_namespace(api: AdminApi, namespace: str) -> str:
     roles = sorted(rights) if isinstance(rights, dict) else []
     if not roles:
         return "the rights of no role"
-    return f"the rights of {_counted(len(roles), 'role')}: {_named(roles)}"
+    return f"the rights of {counted(len(roles), 'role')}: {_named(roles)}"
 
 
 def _stats(api: AdminApi, path: str, *, missing: bool) -> Iterator[Mapping[str, object]]:
@@ -57,10 +58,10 @@ def _content(topics: list[Mapping[str, object]]) -> str:
         for name, stats in (subscriptions if isinstance(subscriptions, dict) else {}).items():
             backlogs[name] = backlogs.get(name, 0) + _backlog([stats])
     if not backlogs:
-        return f"{_counted(messages, 'message')} and no subscription"
+        return f"{counted(messages, 'message')} and no subscription"
     worst = sorted(backlogs, key=lambda name: (-backlogs[name], name))
     named = _named([f"{name} (backlog {backlogs[name]:,})" for name in worst])
-    return f"{_counted(messages, 'message')} and {_counted(len(backlogs), 'subscription')}: {named}"
+    return f"{counted(messages, 'message')} and {counted(len(backlogs), 'subscription')}: {named}"
 
 
 def _known(look: Callable[[], str]) -> str:
@@ -76,10 +77,6 @@ def _backlog(subscriptions: list[object]) -> int:
 
 def _values(answer: Answer) -> list[object]:
     return list(answer.values()) if isinstance(answer, dict) else []
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _named(names: list[str]) -> str:

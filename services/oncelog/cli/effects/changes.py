@@ -17,6 +17,7 @@ from oncelog.cli.admin.confirmation import confirm
 from oncelog.cli.admin.rest import AdminApi
 from oncelog.cli.admin.rest_paths import subscription_path
 from oncelog.cli.effects.log_side import LogSide, cluster_id_of, log_sides, require_stopped, topic_id_of
+from oncelog.core.counted import counted
 from oncelog.core.effects.comparison import compared
 from oncelog.core.effects.errors import StoreSchemaTooOld
 from oncelog.core.effects.ordered import Rank, StoredPosition, rank_of
@@ -221,10 +222,13 @@ def forget(api: AdminApi, admin: "SqlAdmin", *, yes: bool) -> str:
     names = ", ".join(sorted({row.names.topic for row in gone}))
     confirm(
         yes,
-        lambda: f"delete {len(gone)} rows of topics that are gone from {view.place}: {names}; your own tables stay",
+        lambda: (
+            f"delete {counted(len(gone), 'row')} of topics that are gone from {view.place}: {names}; your own "
+            "tables stay"
+        ),
         typed=short(view.store_id),
     )
-    return f"deleted {admin.forget(gone)} of {len(gone)} rows"
+    return f"deleted {admin.forget(gone)} of {counted(len(gone), 'row')}"
 
 
 def detach(admin: "SqlAdmin", *, yes: bool) -> str:

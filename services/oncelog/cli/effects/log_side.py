@@ -6,6 +6,7 @@ from typing import Any
 from oncelog.cli.admin.rest import AdminApi, number
 from oncelog.cli.admin.rest_paths import ROOT, subscription_path, topic_path
 from oncelog.core.acks.changes import IndexRange
+from oncelog.core.counted import counted
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.ordered import Source
 from oncelog.core.errors import Conflict, Fatal, TopicNotFound
@@ -81,8 +82,8 @@ def require_stopped(sides: list[LogSide]) -> None:
     used = [side for side in sides if side.consumers]
     if used:
         raise Conflict(
-            f"subscription {used[0].subscription} of {used[0].topic} has {used[0].consumers} connected consumers: stop "
-            "the programs, and try again"
+            f"subscription {used[0].subscription} of {used[0].topic} has "
+            f"{counted(used[0].consumers, 'connected consumer')}: stop the programs, and try again"
         )
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.options import CompressionOption, PlaintextTokenOption, TimeoutOption
 from oncelog.cli.running import Interrupt, run_command
+from oncelog.core.counted import counted
 from oncelog.core.names import parse_namespace, parse_topic
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _report(errors: Console, copying: "Mirror") -> None:
     for name, topic in sorted(copying.topics.items()):
         counts = topic.effects.counts
         passed = f", {counts.passed} came from other clusters" if counts.passed else ""
-        errors.print(f"{name}: {counts.copied} messages copied{passed}")
+        errors.print(f"{name}: {counted(counts.copied, 'message')} copied{passed}")
 
 
 def _end(work: "asyncio.Future[None]") -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from oncelog.pipeline.job_progress import counted
+from oncelog.core.counted import counted
 
 Json = Mapping[str, Any]
 _STYLES = {"good": "green", "violations": "bold red", "violated": "bold red", "incomplete": "yellow", "none": "dim"}

@@ -19,6 +19,7 @@ from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.options import CompressionChoice, CompressionOption, Output, OutputOption, TimeoutOption
 from oncelog.cli.produce.progress import ProgressKind, progress_view
 from oncelog.cli.running import Interrupt, run_command
+from oncelog.core.counted import counted
 
 if TYPE_CHECKING:
     from oncelog.cli.produce.line_file import IncompleteLine, LineBlock, LineFile
@@ -285,7 +286,7 @@ def _summarise(
     if publishing.stopped or progress.acked < progress.sent:
         place = f", up to byte {progress.offset}" if job.path is not None else ""
         again = "; run the same command again to continue" if publishing.stopped and job.path is not None else ""
-        _say(errors, f"stopped: {progress.acked:,} lines are acknowledged{place}{again}")
+        _say(errors, f"stopped: {counted(progress.acked, 'line')} acknowledged{place}{again}")
 
 
 def _say(errors: Console, sentence: str) -> None:
@@ -296,6 +297,6 @@ def _sentences(progress: "RunProgress", resumed_from: int | None, seconds: float
     rate = progress.acked / max(seconds, 0.001)
     resumed = "" if resumed_from is None else f", resumed at byte {resumed_from:,}"
     return (
-        f"{progress.acked:,} lines acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
-        f"{progress.stored:,} stored, {progress.duplicates:,} duplicates refused{resumed}"
+        f"{counted(progress.acked, 'line')} acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
+        f"{progress.stored:,} stored, {counted(progress.duplicates, 'duplicate')} refused{resumed}"
     )

@@ -20,6 +20,7 @@ Rules
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from oncelog.core.counted import counted
 from oncelog.core.outbox.errors import LogLostMessages, OutboxDiverged, OutboxRestored, TopicRecreated
 from oncelog.core.outbox.rows import NumberedRow
 
@@ -64,7 +65,7 @@ def check_end(stream: Stream, numbered: Sequence[NumberedRow], topic_id: str, la
     if last < stored:
         raise LogLostMessages(
             f"the outbox knows that {topic} has stored its numbers up to {stored}, and the log ends at "
-            f"{last}: it has lost {stored - last} messages, or was restored. To go on behind the loss, and "
+            f"{last}: it has lost {counted(stored - last, 'message')}, or was restored. To go on behind the loss, and "
             f"send those rows again that --keep has kept, {_RESUME} --log-lost {topic}`",
             topic=topic,
             first=last + 1,

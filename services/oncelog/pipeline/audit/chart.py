@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure, FigureBase
 
-from oncelog.pipeline.job_progress import counted
+from oncelog.core.counted import counted
 
 _COLOURS = {"good": "#1a7f37", "violations": "#c0392b", "incomplete": "#9a6700"}
 _LANES = (

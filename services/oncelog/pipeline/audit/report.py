@@ -8,10 +8,10 @@ verdict     good: every guarantee was checked and holds, up to `end`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oncelog.core.counted import counted
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.pipeline.audit.job import TopicAudit
 from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
-from oncelog.pipeline.job_progress import counted
 from oncelog.verify.copies import shown
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_check import CHECKS, TopicCheck

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from oncelog.core.counted import counted
 from oncelog.core.errors import Conflict, NotFound, TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
-from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.job_progress import Report, report_progress
 from oncelog.pipeline.options import as_options
 from oncelog.pipeline.sink.batch_publisher import finish_batch
 from oncelog.pipeline.sink.journal_records import RangeBatch

@@ -25,6 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from oncelog.core.counted import counted
 from oncelog.core.errors import TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.export.clean import Leftover, leftovers
@@ -33,7 +34,7 @@ from oncelog.pipeline.export.options import ExportOptions
 from oncelog.pipeline.export.reading import read_back, session_settings
 from oncelog.pipeline.export.run import VerifiedFile, came_first, run_export
 from oncelog.pipeline.export.store import ExportStore, store_of
-from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.job_progress import Report, report_progress
 from oncelog.pipeline.source.offsets import Span, TaskRange, TopicState
 from oncelog.pipeline.source.options import SourceOptions, TopicPattern
 from oncelog.pipeline.source.pushed_filters import EVERYTHING

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from oncelog.client.sync import Client
+from oncelog.core.counted import counted
 from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
@@ -26,7 +27,7 @@ from oncelog.pipeline.file_import.records import (
     plan_import,
 )
 from oncelog.pipeline.file_import.tasks import check_file, import_file
-from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.job_progress import Report, report_progress
 from oncelog.pipeline.sink.log import SinkJournal, SinkLog, connected
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
