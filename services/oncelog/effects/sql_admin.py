@@ -34,12 +34,14 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreView:
-    """What a store says of itself. rows: by effect, topic and partition."""
+    """What a store says of itself. rows: by effect, topic and partition. missing: the table of rows, if it was dropped:
+    a program finds no row then."""
 
     place: str
     store_id: str
     schema_version: int
     rows: tuple[SourceRow, ...]
+    missing: str = ""
 
 
 class SqlAdmin:
@@ -56,7 +58,7 @@ class SqlAdmin:
         self._engine.dispose()
 
     def view(self) -> StoreView:
-        """Changes nothing. Raises NotFound if the tables are missing."""
+        """Changes nothing. Raises NotFound if the table that says who the store is is missing or empty."""
         meta, effects = self._tables.meta.c, self._tables.effects
         with self._begun() as connection:
             if not inspect(connection).has_table(self._tables.meta.name, schema=self._tables.meta.schema):
@@ -67,6 +69,8 @@ class SqlAdmin:
             known = connection.execute(select(meta.schema_version, meta.store_id)).one_or_none()
             if known is None:
                 raise NotFound(f"{self.place}: the table {self._tables.meta} is empty: no program has used it yet")
+            if not inspect(connection).has_table(effects.name, schema=effects.schema):
+                return StoreView(self.place, known.store_id, known.schema_version, (), missing=str(effects))
             there = [column for column in effects.columns if since(column) <= known.schema_version]
             ordered = select(*there).order_by(effects.c.effect, effects.c.topic, effects.c.partition_no)
             rows = tuple(_row_of(row) for row in connection.execute(ordered))
@@ -75,10 +79,13 @@ class SqlAdmin:
     def created(self) -> StoreView:
         """As `view`, after the tables were created, if they are missing, and the store has proved to roll back."""
         try:
-            return self.view()
+            view = self.view()
         except NotFound:
+            view = None
+        if view is None or view.missing:
             asyncio.run(self._effects.store_id())
-            return self.view()
+            view = self.view()
+        return view
 
     def migrate(self) -> tuple[int, int]:
         """The schema version before and behind it. Raises NotFound."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
@@ -105,6 +105,7 @@ def test_status_shows_both_sides(shop: Shop) -> None:
     ("log", "state", "code"),
     [
         ({"consumed": [[10, 49]]}, "lost", 0),
+        ({"redo_epoch": 5, "redo_index": 20}, "redo", 0),
         ({"store_id": ""}, "unbound", 0),
         ({"store_id": OTHER_STORE}, "store_mismatch", 1),
         ({"redo_epoch": 2}, "redo_lost", 1),
@@ -119,6 +120,33 @@ def test_status_says_what_a_program_would_end_with(shop: Shop, log: dict[str, An
     (source,) = json.loads(shop.run("status", "-o", "json", code=code))["sources"]
     assert source["state"] == state
     assert not code or "`oncelog effects " in source["message"]
+
+
+def test_status_sees_a_missing_row_and_table(shop: Shop) -> None:
+    """A row by the name of its subscription, and without it the status says that it cannot."""
+    engine = create_engine(shop.url)
+    with engine.begin() as connection:
+        connection.execute(text("delete from oncelog_effects"))
+    answer = json.loads(shop.run("status", "-o", "json"))
+    assert (answer["sources"], "only subscriptions with a row" in answer["scope"]) == ([], True)
+    assert "Name TOPIC and SUBSCRIPTION" in shop.run("status")
+    (source,) = json.loads(shop.run("status", "orders", "billing", "-o", "json", code=1))["sources"]
+    assert source["state"] == "store_missing"
+    with engine.begin() as connection:
+        connection.execute(text("drop table oncelog_effects"))
+    assert "the table oncelog_effects was dropped" in shop.run("status", code=1)
+    assert "store_missing" in shop.run("status", "orders", "billing", code=1)
+    shop.run("adopt", "orders", "billing", "--position", "30", "--yes")
+    assert [stored.position for _, stored in shop.rows()] == [30]
+    engine.dispose()
+
+
+def test_status_shows_a_pending_redo(shop: Shop) -> None:
+    """Its place, and what is behind it."""
+    shop.log(redo_epoch=5, redo_index=20)
+    assert "from index 20 on again" in shop.run("status")
+    (source,) = json.loads(shop.run("status", "-o", "json"))["sources"]
+    assert (source["lag"], source["store"]["position"]) == (80, 40)
 
 
 def test_status_of_what_the_log_does_not_have(shop: Shop) -> None:

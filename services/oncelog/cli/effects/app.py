@@ -58,7 +58,9 @@ def show_status(
     whose effects the store has not any more; a program that runs gets them again. state: ok, or what is wrong. The exit
     code is 1 if a program would end with an error.
 
-    With TOPIC and SUBSCRIPTION, also if the store has no row of them.
+    Without TOPIC and SUBSCRIPTION it compares only what has a row in this database: it sees neither a row that was
+    deleted, nor a subscription that is bound to another database. With them it does. A redo that no program has begun
+    yet has the state redo.
     """
     from oncelog.cli.effects.status import status, store_status
 

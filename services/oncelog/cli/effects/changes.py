@@ -60,6 +60,8 @@ def adopt(api: AdminApi, admin: "SqlAdmin", topic: str, subscription: str, posit
     if not plans:
         raise InvalidArgument("store and log agree: there is nothing to adopt", field="topic")
     confirm(yes, lambda: "; ".join(plan.loss for plan in plans), typed=subscription)
+    if view.missing:
+        admin.created()
     for plan in plans:
         admin.put(plan.side.source, plan.side.names, _unchanged(plan.row, plan.wanted))
     return "; ".join(f"{plan.side.topic} goes on at index {plan.wanted.position}" for plan in plans)

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from oncelog.effects.sql_admin import SourceRow, SqlAdmin, StoreView
 
 #: States of a source that need no operator; all others are codes of errors that end a program.
-OK, LOST, UNBOUND, GONE, OTHER_CLUSTER, NO_SUBSCRIPTION = (
-    "ok", "lost", "unbound", "gone", "other_cluster", "no_subscription",
+OK, LOST, REDO, UNBOUND, GONE, OTHER_CLUSTER, NO_SUBSCRIPTION = (
+    "ok", "lost", "redo", "unbound", "gone", "other_cluster", "no_subscription",
 )  # fmt: skip
+_ROWS_ONLY = (
+    "only subscriptions with a row in this database were compared. Name TOPIC and SUBSCRIPTION to compare one whose "
+    "row may be missing, or that may be bound to another database"
+)
 _MEANING = {
     LOST: "the store has forgotten effects, perhaps because it was restored: a program that runs gets them again",
     UNBOUND: "the subscription is bound to no store yet: the first program that runs binds it",
@@ -61,7 +65,8 @@ def status(api: AdminApi, admin: "SqlAdmin", wanted: tuple[str, str] | None) -> 
     view = admin.view()
     rows = {(row.names.topic, row.names.subscription): row for row in _wanted(view, wanted)}
     found = [_judged(view.store_id, rows.get(key), side) for key, side in known.items()]
-    return _report(view, found), any(each.is_trouble for each in found)
+    trouble = bool(view.missing) or any(each.is_trouble for each in found)
+    return _report(view, found, scope="" if wanted is not None else _ROWS_ONLY), trouble
 
 
 def _wanted(view: "StoreView", wanted: tuple[str, str] | None) -> list["SourceRow"]:
@@ -98,16 +103,28 @@ def _judged(store_id: str, row: "SourceRow | None", side: SourceStatus | LogSide
     comparison = compared(None if row is None else row.stored, side.effects, store_id)
     if comparison.trouble is not None:
         return SourceStatus(row, side, comparison.trouble.code, comparison.trouble.message, comparison)
+    begin = comparison.position
+    # Only a redo moves the position of a row back.
+    if side.effects.store_id and row is not None and begin is not None and begin < row.stored.position:
+        message = f"a redo is pending: a program that runs applies the messages from index {begin} on again"
+        return SourceStatus(row, side, REDO, message, comparison)
     state = UNBOUND if not side.effects.store_id else LOST if comparison.lost else OK
     return SourceStatus(row, side, state, "", comparison)
 
 
-def _report(view: "StoreView", found: list[SourceStatus]) -> Report:
+def _report(view: "StoreView", found: list[SourceStatus], scope: str = "") -> Report:
     from oncelog.effects.sql_admin import schema_is_old
 
     head: dict[str, object] = {
         "store": view.place, "store_id": view.store_id, "schema_version": view.schema_version,
     }  # fmt: skip
+    if view.missing:
+        head["missing"] = (
+            f"the table {view.missing} was dropped: a program whose subscription is bound to this store ends with "
+            "store_missing. Restore the table; or `oncelog effects adopt --position`"
+        )
+    if scope:
+        head["scope"] = scope
     shown: dict[str, object] = {**head, "sources": [_shown(each) for each in found]}
     if schema_is_old(view):
         shown["note"] = "the tables are of an older version: run `oncelog effects migrate`"
@@ -126,7 +143,7 @@ def _shown(each: SourceStatus) -> dict[str, object]:
         "position": "-" if row is None else row.stored.position,
     }
     if side is not None:
-        columns |= {"lag": _lag(row, side.effects), "lost": each.comparison.lost_count if each.comparison else 0}
+        columns |= {"lag": _lag(each, side.effects), "lost": each.comparison.lost_count if each.comparison else 0}
     return (
         columns
         | ({"state": each.state} if each.state else {})
@@ -134,8 +151,11 @@ def _shown(each: SourceStatus) -> dict[str, object]:
     )
 
 
-def _lag(row: "SourceRow | None", effects: SubscriptionEffects) -> int:
-    return max(0, effects.next_index - (effects.first_index if row is None else row.stored.position))
+def _lag(each: SourceStatus, effects: SubscriptionEffects) -> int:
+    """Behind the row, or behind where a pending redo begins."""
+    if each.state == REDO and each.comparison is not None and each.comparison.position is not None:
+        return max(0, effects.next_index - each.comparison.position)
+    return max(0, effects.next_index - (effects.first_index if each.row is None else each.row.stored.position))
 
 
 def _answer(each: SourceStatus) -> Answer:
@@ -171,4 +191,4 @@ def _answer(each: SourceStatus) -> Answer:
         "next_index": effects.next_index,
         "consumers": side.consumers,
     }
-    return answer | {"lag": _lag(row, effects), "lost": lost}
+    return answer | {"lag": _lag(each, effects), "lost": lost}
