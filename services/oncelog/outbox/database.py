@@ -8,20 +8,17 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     LargeBinary,
     Text,
     bindparam,
     case,
     cast,
     column,
-    create_engine,
     delete,
     func,
     insert,
@@ -31,19 +28,18 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
 from oncelog.core.effects.errors import StoreNotTransactional, StoreSchemaTooNew
-from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
+from oncelog.core.errors import NotFound, StoreUnavailable
 from oncelog.core.outbox.errors import OutboxDiverged, OutboxMisuse
 from oncelog.core.outbox.events import Assigned, Refused
 from oncelog.core.outbox.relay import LEASE_MS
 from oncelog.core.outbox.resume import StoredRow
 from oncelog.core.outbox.rows import EXTRAS_BYTES_MAX, NumberedRow, RowHead
 from oncelog.core.outbox.streams import Stream
-from oncelog.effects.sql_schema import DIALECTS
 from oncelog.effects.sql_session import limit_stall, said_by
+from oncelog.outbox.engine import engine_of
 from oncelog.outbox.tables import SCHEMA_VERSION, OutboxTables, age_s, database_time_ms
 
 ResultT = TypeVar("ResultT")
@@ -84,7 +80,7 @@ class OutboxDatabase:
     ) -> None:
         self.tables = tables
         self.outbox_id = ""
-        self._engine = _engine_of(url, create_file=create_tables)
+        self._engine = engine_of(url, create_file=create_tables)
         self._create_tables = create_tables
         self._keep_ms = keep_ms
         self._lease_ms = lease_ms
@@ -478,27 +474,6 @@ class OutboxDatabase:
 
 class _RowGone(Exception):
     """Ends the transaction that would have numbered it."""
-
-
-def _engine_of(url: str, *, create_file: bool) -> Engine:
-    try:
-        engine = create_engine(url, poolclass=NullPool)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        message = (
-            f"not an address of a database that is supported here: {error}; use for example "
-            "postgresql+psycopg://HOST/NAME or sqlite:////PATH, and install the driver"
-        )
-        raise InvalidArgument(message, field="database") from error
-    if engine.dialect.name not in DIALECTS or engine.dialect.is_async:
-        message = f"{engine.url.drivername} is not supported: use {' or '.join(DIALECTS)}, and a synchronous driver"
-        raise InvalidArgument(message, field="database")
-    path = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and path not in ("", ":memory:") and not path.startswith("file:"):
-        if not Path(path).parent.is_dir():
-            raise NotFound(f"there is no directory {Path(path).parent} for the database file {path}")
-        if not create_file and not Path(path).is_file():
-            raise NotFound(f"there is no database file {path}")
-    return engine
 
 
 def _stream_columns(streams: Any) -> tuple[Any, ...]:
