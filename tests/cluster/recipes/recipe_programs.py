@@ -34,6 +34,7 @@ class Programs:
         self._random = random.Random(str(directory.name))
         for page in (PAGE, EFFECTS_PAGE, STORES_PAGE, OUTBOX_PAGE):
             for name, text in programs(page).items():
+                assert not (directory / name).exists(), f"two pages have a program {name}"
                 (directory / name).write_text(text)
 
     def command(self, name: str, *arguments: str) -> list[str]:
@@ -48,11 +49,12 @@ class Programs:
     async def killed_often(self, start: Callable[[], "Running"], progress: Callable[[], int], total: int) -> None:
         """Start the program, kill -9 it at a random moment of its work, and again; it never comes to its end.
 
-        progress: how much is done, of `total`. Each run gets on by at most a third of the rest.
+        progress: how much is done, of `total`. Each run gets on by at most a sixth of the rest: a fast one must not
+        come to its end before it is killed.
         """
         for _ in range(KILLS):
             done = progress()
-            wanted = done + self._random.randint(1, (total - done) // 3)
+            wanted = done + self._random.randint(1, (total - done) // 6)
             running = start()
             await running.reaches(partial(_is_reached, progress, wanted), f"{wanted} of {total}")
             running.kill()

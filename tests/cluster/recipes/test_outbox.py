@@ -96,7 +96,7 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
     programs.environment["BILLING_DATABASE"] = billing.replace("postgresql:", "postgresql+psycopg:")
     port, relays, chance = free_port(), Relays(programs, postgres.url), random.Random(7)
     starts: dict[str, Callable[[], Running]] = {
-        "shop": lambda: programs.start("shop.py", shop_url, str(port)),
+        "shop": lambda: programs.start("webshop.py", shop_url, str(port)),
         "invoicer": lambda: programs.start("invoice.py"),
         "relay": relays.start,
         "standby": relays.start,
@@ -110,7 +110,7 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
                 alive[victim].kill()
                 alive[victim] = starts[victim]()
             if number in (40, 80):
-                await cluster.kill(await cluster.owner_of("shop-orders"))
+                await cluster.kill(await cluster.owner_of("web-orders"))
         sums = "select count(*), sum(cents) from "
         assert postgres.query(f"{sums} orders") == [f"{ORDERS}|{sum(range(ORDERS))}"]
         postgres.query(fenced(text_of(OUTBOX_PAGE), "sql")[0])  # one order more, of 1999 cents

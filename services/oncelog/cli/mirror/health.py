@@ -12,7 +12,7 @@ _LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], float]], ...] = (
     ("mirror_lag_messages", "Messages of the source that this mirror has still to copy", lambda one: one.lag_messages),
     (
         "mirror_lag_seconds",
-        "How long ago the newest copied message was published, while others wait",
+        "How long ago the first message that is not copied was published; 0: none waits",
         lambda one: one.lag_s(time.time()),
     ),
     ("mirror_failed", "1 while the topic cannot be copied", lambda one: int(bool(one.trouble))),
