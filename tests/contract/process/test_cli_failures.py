@@ -75,7 +75,7 @@ async def test_wrong_ca_is_reported_with_advice(failure: Failure, tmp_path: Path
     code, shown = explained(error)
     assert code is Exit.FAILED
     assert "certificate is not signed by this CA" in shown
-    assert "that the cluster is running" not in shown
+    assert "that the cluster runs" not in shown
 
 
 @pytest.mark.asyncio
@@ -92,4 +92,4 @@ def test_unreachable_cluster_exits_with_the_retry_code(error: OncelogError) -> N
     """The control."""
     code, shown = explained(error)
     assert code is Exit.UNAVAILABLE
-    assert "that the cluster is running" in shown
+    assert "that the cluster runs" in shown

@@ -54,7 +54,7 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
-        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_031,
+        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_047,
         (
             (EffectsClient, "_settle", _not_settled), (ordered, "went_back", _never),
             (effects_client, "VERIFY_TICKS", 1 << 40),

@@ -72,6 +72,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     # Server-side failures that need an operator. Each has its own code.
     errors.StorageDirectoryRefused: (500, "Storage directory refused"),
     errors.JournalFailed: (500, "Journal failed"),
+    errors.CompressionUnavailable: (500, "Compression unavailable"),
     errors.CorruptEntry: (500, "Corrupt data"),
     errors.UnreadableEntry: (500, "Unreadable entry"),
     errors.EntriesLost: (500, "Entries lost"),

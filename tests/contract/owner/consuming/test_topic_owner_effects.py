@@ -141,7 +141,7 @@ async def test_operator_sees_the_store_redoes_and_rebinds(tmp_path: Path) -> Non
         await admin.change(redo=ReaderStart(index=2))
         seen = (await admin.described())["billing"]
         assert seen["effects"] == {
-            "store_id": "0b" * 16, "effect": "invoices", "consumed_count": 0, "redo_epoch": 2, "redo_index": 2,
+            "store_id": "0b" * 16, "effect": "invoices", "consumed_count": 2, "redo_epoch": 2, "redo_index": 2,
         }  # fmt: skip
         assert seen["mark_delete"] == 2
 
