@@ -39,7 +39,7 @@ engine = create_engine(os.environ["DATABASE"])
 with engine.begin() as connection:
     connection.execute(text("create table if not exists parcels (value text)"))
 
-@oncelog.process("parcels", subscription="billing", effects=SqlEffects(engine), batch=50, max_attempts=1)
+@oncelog.process("lost-parcels", subscription="billing", effects=SqlEffects(engine), batch=50, max_attempts=1)
 def book(messages, connection):
     for message in messages:
         connection.execute(text("insert into parcels values (:value)"), {"value": message.value.decode()})
@@ -63,7 +63,7 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
 ) -> None:
     """And none of those that were in work beside it. It kills two or three processes: the first time it was one of
     many, and the log may not have learned that it was begun."""
-    producer = await client.create_producer("parcels", compression="zstd")
+    producer = await client.create_producer("lost-parcels", compression="zstd")
     values = [f"{number}" for number in range(30)]
     values[3], values[20] = "kills", "raises"
     await producer.send_many([value.encode() for value in values])
@@ -85,7 +85,7 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
     assert kills in (2, 3)
 
     async def letters() -> bool:
-        return len(await read_all(client, "parcels-billing-DLQ")) == 2
+        return len(await read_all(client, "lost-parcels-billing-DLQ")) == 2
 
     await until(letters, DEADLINE_S, every_s=0.1, waiting_for="both dead letters")
 
@@ -96,14 +96,15 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
     (status,) = json.loads(await asyncio.to_thread(told, "/status"))
     assert (status["effect"], status["active"], status["position"], status["stuck"]) == ("billing", True, 30, None)
     assert status["dead_letters"] == 2
-    labels = 'effect="billing",partition="-1",topic="public/default/parcels"'
+    labels = 'effect="billing",partition="-1",topic="public/default/lost-parcels"'
     assert f"oncelog_effects_dead_letters_total{{{labels}}} 2.0" in await asyncio.to_thread(told, "/metrics")
     assert json.loads(await asyncio.to_thread(told, "/readyz"))["status"] == "ok"
     os.killpg(last.process.pid, signal.SIGTERM)
     await last.ends()
     assert rows(database, "parcels") == [value for value in values if value.isdigit()]
     found = [
-        (each.value, each.properties["dead_letter.reason"]) for each in await read_all(client, "parcels-billing-DLQ")
+        (each.value, each.properties["dead_letter.reason"])
+        for each in await read_all(client, "lost-parcels-billing-DLQ")
     ]
     assert found == [
         (b"kills", "its function began 1 times in processes that ended"),
