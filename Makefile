@@ -15,6 +15,7 @@ PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # The default suite in parts, some of which run at once: simulation and computing compute, the others mostly wait.
+# `test` begins with the longest.
 SIMULATION := tests/simulation
 COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
 PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
@@ -59,7 +60,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-services test-clients test-computing test-pipeline lint test-contract test-simulation
+	@$(BIN)/python -m tests.suite test-clients test-contract test-services test-computing test-simulation test-pipeline lint
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core

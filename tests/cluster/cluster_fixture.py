@@ -3,6 +3,8 @@
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory): with Cluster.running(tmp_path_factory.mktemp("cluster")) as own: yield own
 
+    cluster = pytest.fixture(scope="package")(shared_cluster)  # in conftest.py: for all tests of a folder
+
 It is `oncelog standalone` itself, so what dies is started again a moment later; `held()` stops the supervisor, and with
 it the restarts, for as long as a test needs something to stay away. At the end of the block everything is killed by its
 id, stopped processes too, whatever the tests left behind.
@@ -19,12 +21,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import pytest
 
 from oncelog.core.names import parse_topic
 from oncelog.runtime.settings import variable
 from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
 from tests.cluster.until import until, until_sync
+from tests.contract.stores.redis_process import RedisProcess
 
 START_S = 180.0
 #: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
@@ -270,3 +274,15 @@ def children_of(pid: int) -> list[int]:
         with contextlib.suppress(FileNotFoundError):
             found += map(int, task.read_text().split())
     return found
+
+
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two storage nodes and two owners, and a Redis for keys, for the tests of a folder that need no settings of their
+    own: its start costs as much as many of them. Each test has topics that no other of the folder uses, and restores
+    what else it changes."""
+    place = tmp_path_factory.mktemp("shared")
+    with (
+        RedisProcess.running(place / "redis") as redis,
+        Cluster.running(place, storage_nodes=2, owners=2, redis_url=redis.url) as running,
+    ):
+        yield running

@@ -1,25 +1,11 @@
-"""One cluster for all tests that need no settings of their own: its start costs as much as many of them."""
+"""A client of the cluster that the test uses."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.contract.stores.redis_process import RedisProcess
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two storage nodes and two owners, and a Redis for keys. Each test has topics of its own, and restores what else
-    it changes."""
-    place = tmp_path_factory.mktemp("shared")
-    with (
-        RedisProcess.running(place / "redis") as redis,
-        Cluster.running(place, storage_nodes=2, owners=2, redis_url=redis.url) as running,
-    ):
-        yield running
 
 
 @pytest_asyncio.fixture

@@ -1,4 +1,4 @@
-"""The programs of the page in a directory of each test, and a reader of what they publish."""
+"""A cluster, the programs of the page in a directory of each test, and a reader of what they publish."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,8 +8,10 @@ import pytest
 import pytest_asyncio
 
 import oncelog
-from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.cluster_fixture import Cluster, shared_cluster
 from tests.cluster.recipes.recipe_programs import Programs, Watched
+
+cluster = pytest.fixture(scope="package")(shared_cluster)
 
 
 @pytest.fixture
