@@ -12,6 +12,7 @@ from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
 from oncelog.metadata.coordination.partition_growth import PartitionGrowth
 from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
+from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
@@ -44,6 +45,7 @@ class Coordination:
     calls: OwnerCalls
     lookup: TopicLookup
     placements: Placements
+    topic_calls: TopicCalls
     subscriptions: SubscriptionCalls
     growth: PartitionGrowth
     lister: TopicLister
@@ -73,7 +75,8 @@ class Coordination:
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
         lookup = TopicLookup(topics, policies, owners, placements)
-        subscriptions = SubscriptionCalls(lookup, owners, calls)
+        topic_calls = TopicCalls(lookup, owners)
+        subscriptions = SubscriptionCalls(lookup, topic_calls, calls)
         deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
         return cls(
             cluster_id=cluster_id,
@@ -87,6 +90,7 @@ class Coordination:
             calls=calls,
             lookup=lookup,
             placements=placements,
+            topic_calls=topic_calls,
             subscriptions=subscriptions,
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),

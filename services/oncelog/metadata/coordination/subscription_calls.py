@@ -1,43 +1,29 @@
 """Calls about subscriptions to the owners of topics. A topic without an owner is placed first."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from oncelog.core.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    NotOwner,
-    OncelogError,
-    ServiceUnavailable,
-    TopicLoading,
-)
+from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.status import may_have_been_done
 from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.wire import subscriptions_pb2 as pb
 
-AnswerT = TypeVar("AnswerT")
-
 #: An owner may prove first that it is the current one, and read the log.
 CALL_TIMEOUT_MS = 10_000
-#: How long a call is repeated while the topic moves: until then nothing was done.
-MOVING_MAX_MS = 10_000
-_PAUSE_S = 0.1
 
 
 class SubscriptionCalls:
     """Used by the REST interface, which checks rights."""
 
-    def __init__(self, lookup: TopicLookup, owners: Owners, calls: OwnerCalls) -> None:
+    def __init__(self, lookup: TopicLookup, topics: TopicCalls, calls: OwnerCalls) -> None:
         self._lookup = lookup
-        self._owners = owners
+        self._topics = topics
         self._calls = calls
 
     async def partitions(self, topic: TopicName) -> int:
@@ -69,7 +55,7 @@ class SubscriptionCalls:
             )
             return await self._calls.ask(owner, DESCRIBE_SUBSCRIPTIONS, request, timeout_ms=CALL_TIMEOUT_MS)
 
-        return await self._of_owner(topic, ask)
+        return await self._topics.of_owner(topic, ask)
 
     async def change(self, topic: TopicName, change: pb.ChangeSubscriptionRequest) -> None:
         """change: without the topic. Returns when it is durable.
@@ -90,7 +76,7 @@ class SubscriptionCalls:
                 message = f"it is unknown whether subscription {change.subscription} was changed: {error.message}"
                 raise DeadlineExceeded(message, **error.details) from error
 
-        await self._of_owner(topic, ask, create=change.HasField("create"))
+        await self._topics.of_owner(topic, ask, create=change.HasField("create") and topic.partition is not None)
 
     async def peek(self, topic: TopicName, subscription: str, number: int) -> pb.PeekMessageAnswer:
         """A message of the backlog, counted from 1. Raises NotFound behind its end."""
@@ -101,30 +87,4 @@ class SubscriptionCalls:
             )
             return await self._calls.ask(owner, PEEK_MESSAGE, request, timeout_ms=CALL_TIMEOUT_MS)
 
-        return await self._of_owner(topic, ask)
-
-    async def _of_owner(
-        self,
-        topic: TopicName,
-        ask: Callable[[LiveOwner, TopicId], Awaitable[AnswerT]],
-        *,
-        create: bool = False,
-    ) -> AnswerT:
-        """create: a partition is created on its first use, if it is missing."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + MOVING_MAX_MS / 1000
-        while True:
-            located = await self._lookup.locate(topic, create=create and topic.partition is not None)
-            if located.partitions:
-                message = f"{topic} is partitioned: use one of its {located.partitions} partitions, {topic}-partition-N"
-                raise InvalidArgument(message, field="topic")
-            owner = self._owners.find(located.owner)
-            failure: OncelogError = ServiceUnavailable(f"the owner of {topic} has just gone: try again")
-            if owner is not None:
-                try:
-                    return await ask(owner, located.topic_id)
-                except (NotOwner, TopicLoading) as error:
-                    failure = error
-            if loop.time() > ends_at:
-                raise failure
-            await asyncio.sleep(_PAUSE_S)
+        return await self._topics.of_owner(topic, ask)

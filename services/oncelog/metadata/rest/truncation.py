@@ -1,21 +1,12 @@
 """The route that truncates a topic: all its messages are deleted, and the topic stays."""
 
-import asyncio
-import time
-
 from fastapi import APIRouter
 
 from oncelog.core.access import Right
-from oncelog.core.errors import NotOwner, ServiceUnavailable, TopicLoading
-from oncelog.core.names import TopicName
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import TopicPath
-
-#: How long a topic that is being taken over is waited for.
-LOADING_MS = 10_000
-RETRY_MS = 100
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -37,23 +28,7 @@ def routes(coordination: Coordination) -> APIRouter:
         `service_unavailable` the truncation goes on: repeat the request to learn when it is complete.
         """
         count = (await coordination.lookup.find(topic)).partitions
-        await each_partition(topic, count, lambda each: _truncate(coordination, each))
+        truncate = coordination.calls.truncate
+        await each_partition(topic, count, lambda each: coordination.topic_calls.of_owner(each, truncate))
 
     return router
-
-
-async def _truncate(coordination: Coordination, topic: TopicName) -> None:
-    deadline = time.monotonic() + LOADING_MS / 1000
-    while True:
-        located = await coordination.lookup.locate(topic, create=False)
-        owner = coordination.owners.find(located.owner)
-        try:
-            if owner is None:
-                raise ServiceUnavailable(f"the owner of {topic} has just gone: try again")
-            await coordination.calls.truncate(owner, located.topic_id)
-        except (NotOwner, TopicLoading):
-            if time.monotonic() >= deadline:
-                raise
-            await asyncio.sleep(RETRY_MS / 1000)
-        else:
-            return
