@@ -22,7 +22,6 @@ from oncelog.metadata.rest import (
     subscriptions,
     topic_lists,
     topics,
-    truncation,
 )
 from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
@@ -76,7 +75,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    parts = (namespaces, permissions, partitions, topics, topic_lists, subscriptions, truncation, policies, cluster)
+    parts = (namespaces, permissions, partitions, topics, topic_lists, subscriptions, policies, cluster)
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))

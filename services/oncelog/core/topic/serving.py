@@ -17,15 +17,18 @@ Producers wait only for that last close. The next owner replays what comes after
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
 from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerIdClaimed, LedgerPurpose, NextLedger
 from oncelog.core.chain.ownership import Ownership
 from oncelog.core.chain.roll_rule import RollRule
+from oncelog.core.delivery.events import ConsumerEvent
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, LedgerLink
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -37,12 +40,24 @@ from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
-from oncelog.core.records.records import RecordWritten
+from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten
 from oncelog.core.retention.paging import PageSettings
 from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings, SnapshotWriter, TakenOver
-from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX
+from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX, Handlers
 from oncelog.core.topic_events.effects import LastAddConfirmed, StartTopicTimer, Step
+from oncelog.core.topic_events.events import (
+    BatchesReceived,
+    ClockChecked,
+    EntryIdsRead,
+    LedgerEndsRead,
+    OpeningAbandoned,
+    ProducerIdAllocated,
+    ProducerIdRefused,
+    SessionClosed,
+    TrimRequested,
+    TruncateRequested,
+)
 
 #: A ledger of the cursor or of the ack log that lacks a member waits longer than the log's, by this factor: no
 #: producer waits for its copies, and the next snapshot with a base replaces the cursor's anyway.
@@ -175,6 +190,30 @@ class Serving:
         self._log_is_last = False
         #: where the fold of the log was when its invariants were checked
         self._checked: Position | None = None
+
+    def handlers(self) -> Handlers:
+        """Events of a topic whose state is here."""
+        sessions, openings, space = self.sessions, self.openings, self.space
+        return {
+            BatchesReceived: sessions.receive,
+            SessionClosed: sessions.close,
+            EntryIdsRead: sessions.entry_ids_read,
+            ProducerOpening: openings.open,
+            OpeningAbandoned: openings.abandoned,
+            ProducerIdAllocated: openings.allocated,
+            ProducerIdRefused: openings.refused,
+            EntriesAnswered: self.entries_answered,
+            MemberLost: self.member_lost,
+            LedgerIdClaimed: self.ledger_id_claimed,
+            (RecordWritten, LedgerKey): self.ledger_written,
+            (RecordWritten, CursorKey): self.cursor.record_written,
+            TrimRequested: space.trim,
+            TruncateRequested: space.truncate,
+            LedgerEndsRead: space.ledger_ends_read,
+            (RecordRead, PageKey): space.page_read,
+            ClockChecked: space.clock_checked,
+            **dict.fromkeys(get_args(ConsumerEvent), self.subscriptions.handle),
+        }
 
     # --- of each step -------------------------------------------------------------------------------------------------
 

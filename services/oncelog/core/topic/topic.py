@@ -16,14 +16,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import get_args
 
-from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost
-from oncelog.core.chain.next_ledger import (
-    DeleteLedgers,
-    LedgerIdClaimed,
-    LedgerPurpose,
-    ManagedLedgerSettings,
-    NextLedger,
-)
+from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerPurpose, ManagedLedgerSettings, NextLedger
 from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
@@ -41,7 +34,6 @@ from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
     AnswerSubscribe,
-    ConsumerEvent,
     ConsumerOpening,
     SeekRequested,
 )
@@ -51,14 +43,14 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, TopicRecord
 from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
 from oncelog.core.publishing.expiry import EXPIRY_TIMER
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.publishing.sessions import BlockedOn
-from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten, TopicKey, kind_of
+from oncelog.core.records.records import RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.snapshot_writer import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Handlers, Takeover
@@ -80,24 +72,16 @@ from oncelog.core.topic_events.effects import (
     TopicFailed,
 )
 from oncelog.core.topic_events.events import (
-    BatchesReceived,
-    ClockChecked,
     DedupToggled,
     DrainRequested,
-    EntryIdsRead,
     HigherEpochReported,
-    LedgerEndsRead,
     OpeningAbandoned,
     OpeningsDelayed,
     PoliciesChanged,
-    ProducerIdAllocated,
-    ProducerIdRefused,
-    SessionClosed,
     SupportChecked,
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
-    TrimRequested,
     TruncateRequested,
 )
 
@@ -116,31 +100,6 @@ class Phase(Enum):
     WAITING = "waiting"
     CLOSED = "closed"
     DEPOSED = "deposed"
-
-
-def _handlers_of(serving: Serving) -> Handlers:
-    """Events of a topic whose state is here."""
-    sessions, openings = serving.sessions, serving.openings
-    return {
-        BatchesReceived: sessions.receive,
-        SessionClosed: sessions.close,
-        EntryIdsRead: sessions.entry_ids_read,
-        ProducerOpening: openings.open,
-        OpeningAbandoned: openings.abandoned,
-        ProducerIdAllocated: openings.allocated,
-        ProducerIdRefused: openings.refused,
-        EntriesAnswered: serving.entries_answered,
-        MemberLost: serving.member_lost,
-        LedgerIdClaimed: serving.ledger_id_claimed,
-        (RecordWritten, LedgerKey): serving.ledger_written,
-        (RecordWritten, CursorKey): serving.cursor.record_written,
-        TrimRequested: serving.space.trim,
-        TruncateRequested: serving.space.truncate,
-        LedgerEndsRead: serving.space.ledger_ends_read,
-        (RecordRead, PageKey): serving.space.page_read,
-        ClockChecked: serving.space.clock_checked,
-        **dict.fromkeys(get_args(ConsumerEvent), serving.subscriptions.handle),
-    }
 
 
 class Topic:
@@ -324,7 +283,7 @@ class Topic:
             first_session=self._next_session, first_consumer=self._next_consumer, new_id=self._new_subscription_id,
             dedup_enabled=self.dedup_enabled, policies=self.policies, drained=self._drained,
         )  # fmt: skip
-        self._handlers = {**self._always, **_handlers_of(serving)}
+        self._handlers = {**self._always, **serving.handlers()}
         serving.start()
         # From here on they wait where their repeats and withdrawals find them.
         for opening in self.early.take_all():

@@ -1,4 +1,4 @@
-"""Routes for topics: list, create, show, look up, unload, delete. Statistics come from the topic owners."""
+"""Routes for topics: list, create, show, look up, unload, truncate, delete. Statistics come from the topic owners."""
 
 import json
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
 from oncelog.metadata_store.records.topic_store import NameRecord
 
@@ -79,6 +80,7 @@ def routes(coordination: Coordination) -> APIRouter:
         _require_unpartitioned(topic, name)
         await coordination.placements.unload(name.topic_id)
 
+    _add_truncation(router, coordination)
     return router
 
 
@@ -122,6 +124,27 @@ def _add_deletion(router: APIRouter, coordination: Coordination) -> None:
         `conflict` for a partitioned topic and for a single partition.
         """
         await coordination.deletions.delete(topic)
+
+
+def _add_truncation(router: APIRouter, coordination: Coordination) -> None:
+    @router.delete(
+        f"{_TOPIC}/truncate",
+        summary="Truncate a topic",
+        operation_id="truncate_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def truncate_topic(topic: TopicPath) -> None:
+        """Delete all messages of a topic, whether or not they are acknowledged; of a partitioned topic, in all
+        partitions. Every subscription goes on at the end.
+
+        Producers go on, and sequence ids stay known. Messages that are published meanwhile may be deleted, too. When
+        this is answered, the messages are gone from the topic; storage nodes give the space back soon after. After
+        `service_unavailable` the truncation goes on: repeat the request to learn when it is complete.
+        """
+        count = (await coordination.lookup.find(topic)).partitions
+        truncate = coordination.calls.truncate
+        await each_partition(topic, count, lambda each: coordination.topic_calls.of_owner(each, truncate))
 
 
 def _add_reports(router: APIRouter, coordination: Coordination) -> None:
