@@ -42,9 +42,7 @@ def caller_for(caller: Caller, stated: Caller | None) -> Caller:
     if stated is None:
         return caller
     if not caller.superuser:
-        raise PermissionDenied(
-            f"role {caller.role} is not a superuser, and cannot open producers for role {stated.role}"
-        )
+        raise PermissionDenied(f"role {caller.role} is not a superuser, and cannot act for role {stated.role}")
     # Without authentication there are no roles, whatever is stated.
     return caller if caller == UNCHECKED else stated
 

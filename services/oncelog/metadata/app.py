@@ -17,6 +17,7 @@ from oncelog.metadata.rest import (
     permissions,
     policies,
     problems,
+    producer_leases,
     storage,
     storage_end,
     subscriptions,
@@ -75,7 +76,17 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
-    parts = (namespaces, permissions, partitions, topics, topic_lists, subscriptions, policies, cluster)
+    parts = (
+        namespaces,
+        permissions,
+        partitions,
+        topics,
+        topic_lists,
+        producer_leases,
+        subscriptions,
+        policies,
+        cluster,
+    )
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
     app.include_router(publish_routes.routes(publisher))

@@ -288,13 +288,17 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
     if opening.resume is not None:
         out.resume.producer_id, out.resume.generation = opening.resume
     if opening.on_behalf_of is not None:
-        out.on_behalf_of.role, out.on_behalf_of.superuser = opening.on_behalf_of.role, opening.on_behalf_of.superuser
+        out.on_behalf_of.CopyFrom(caller_to_wire(opening.on_behalf_of))
     if opening.present is not None:
         out.present.producer_id, out.present.generation = opening.present
     return out
 
 
-def _caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
+def caller_to_wire(caller: Caller) -> pb.OnBehalfOf:
+    return pb.OnBehalfOf(role=caller.role, superuser=caller.superuser)
+
+
+def caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
     """Raises InvalidName for a role that no token can have."""
     if caller.role:
         check_part(caller.role, field="on_behalf_of")
@@ -330,7 +334,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         _instance_from_wire(opening.present) if opening.HasField("present") else None,
         OwnerEpoch(opening.owner_epoch_seen),
         InstanceId(opening.instance_id),
-        _caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
+        caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
         opening.growths,
     )
 

@@ -962,6 +962,7 @@ class LeaseProducerIdRequest(_message.Message):
     EXPIRE_MS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
+    ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     producer_id: _builtins.int
@@ -974,6 +975,10 @@ class LeaseProducerIdRequest(_message.Message):
     """16 random bytes, the same in all repetitions of one request."""
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
+    @_builtins.property
+    def on_behalf_of(self) -> Global___OnBehalfOf:
+        """The caller for whom a superuser leases the id; its role owns the id. Absent: the superuser itself."""
+
     def __init__(
         self,
         *,
@@ -984,10 +989,11 @@ class LeaseProducerIdRequest(_message.Message):
         expire_ms: _builtins.int = ...,
         request_id: _builtins.bytes = ...,
         owner_epoch_seen: _builtins.int = ...,
+        on_behalf_of: Global___OnBehalfOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "generation", b"generation", "owner_epoch_seen", b"owner_epoch_seen", "producer_id", b"producer_id", "request_id", b"request_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "generation", b"generation", "on_behalf_of", b"on_behalf_of", "owner_epoch_seen", b"owner_epoch_seen", "producer_id", b"producer_id", "request_id", b"request_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,6 +57,28 @@ NODE = "0a1b" * 8
         ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
         ("topics truncate new --yes", ("DELETE", f"{TOPIC}/truncate", None)),
         ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
+        (
+            "producers lease new orders-partition-1 --expires 1h --request-id r",
+            (
+                "POST",
+                "/admin/v2/producers/lease",
+                {
+                    "leases": [
+                        {"topic": "public/default/new", "expire_ms": 3_600_000},
+                        {"topic": "public/default/orders-partition-1", "expire_ms": 3_600_000},
+                    ],
+                    "request_id": "r",
+                },
+            ),
+        ),
+        (
+            "producers lease new --producer-id 7 --generation 2 --request-id r",
+            (
+                "POST",
+                "/admin/v2/producers/lease",
+                {"leases": [{"topic": "public/default/new", "producer_id": 7, "generation": 2}], "request_id": "r"},
+            ),
+        ),
         ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
         ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),
         ("topics remove-deduplication new", ("DELETE", f"{TOPIC}/deduplicationEnabled", None)),
@@ -228,6 +250,57 @@ def test_unreachable_server_is_a_retriable_error() -> None:
     result = CliRunner().invoke(app, ["admin", "brokers", "list", "--admin-url", url])
     assert result.exit_code == 4
     assert "check --admin-url" in result.stderr
+
+
+@pytest.mark.parametrize(("failed", "exit_code"), [(False, 0), (True, 1)])
+def test_lease_that_failed_is_shown_beside_the_others(rest: RecordingServer, failed: bool, exit_code: int) -> None:
+    """The exit code says whether there is one; -o json is the response."""
+    error = {"code": "producer_expired", "detail": "lease a new one", "status": 410}
+    lease = {
+        "topic": "a/b/c",
+        "error": None,
+        "producer_id": 7,
+        "generation": 1,
+        "sequence_number": -1,
+        "expire_ms": 9_999,
+    }
+    answer = {"leases": [lease, lease | {"error": error, "producer_id": None} if failed else lease]}
+    rest.answers["/admin/v2/producers/lease"] = (200, answer)
+    code, output, _ = admin(rest, "producers", "lease", "a/b/c", "a/b/d", "-o", "json")
+    assert (code, json.loads(output)) == (exit_code, answer)
+    code, output, _ = admin(rest, "producers", "lease", "a/b/c", "a/b/d")
+    assert code == exit_code
+    assert ("producer_expired: lease a new one" in output) is failed
+
+
+def test_lease_without_an_answer_can_be_repeated(rest: RecordingServer) -> None:
+    """The error has the request id that was sent, so the repeated command leases nothing twice."""
+    problem = {"code": "deadline_exceeded", "detail": "no answer", "status": 504}
+    rest.answers["/admin/v2/producers/lease"] = (504, problem)
+    code, _, errors = admin(rest, "producers", "lease", "orders")
+    [(_, _, body)] = rest.asked
+    assert isinstance(body, dict)
+    assert code == 4
+    assert f"--request-id {body['request_id']}" in " ".join(errors.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("a b --producer-id 7", "producer-id"),
+        ("a --generation 7", "generation"),
+        ("a --expires 9s", "expires"),
+        ("a --expires -1", "expires"),
+        ("a --expires 367d", "expires"),
+    ],
+)
+def test_invalid_lease_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, field: str) -> None:
+    """With the option to correct."""
+    code, _, errors = admin(rest, "producers", "lease", *words.split())
+    assert code == 1
+    assert "[invalid_argument]" in errors
+    assert field.replace("-", " ") in errors.replace("-", " ")
+    assert rest.asked == []
 
 
 LEDGERS = "/admin/v2/storage/ledgers"

@@ -16,6 +16,7 @@ from oncelog.metadata_store.records.policies import Policies
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,
+    LEASE_PRODUCER_ID,
     PRODUCER_NAMES,
     PUBLISH,
     TOPIC_STATES,
@@ -28,7 +29,14 @@ from oncelog.runtime.credentials import Credentials
 from oncelog.topic_owner.observe.topic_states import internal_stats
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import LOADING_DEADLINE_MS
-from oncelog.wire.owner_pb2 import LastMessageRequest, ProducerNamesRequest, TopicStatesRequest
+from oncelog.wire.owner_pb2 import (
+    LastMessageRequest,
+    LeaseProducerIdAnswer,
+    LeaseProducerIdRequest,
+    OnBehalfOf,
+    ProducerNamesRequest,
+    TopicStatesRequest,
+)
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.process.security_world import secured, token
@@ -147,6 +155,31 @@ async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None
         [denied] = (await opened("root", address, runner, on_behalf_of=Caller("second"))).denied
         assert isinstance(denied.error, PermissionDenied)
         assert (await opened("root", address, runner, on_behalf_of=Caller("operator", superuser=True))).granted
+
+
+async def leased(role: str, address: str, runner: TopicRunner, stated: str, producer_id: int) -> LeaseProducerIdAnswer:
+    """The lease of an id, 0: a new one, that a role asks for on behalf of another."""
+    async with channel_of(role, address) as channel:
+        request = LeaseProducerIdRequest(
+            topic=runner.name, topic_id=runner.topic_id, producer_id=producer_id, request_id=stated.encode().ljust(16),
+            on_behalf_of=OnBehalfOf(role=stated),
+        )  # fmt: skip
+        return await channel.call(LEASE_PRODUCER_ID, request, timeout_ms=TIMEOUT_MS)
+
+
+async def test_lease_on_behalf_of_a_caller_belongs_to_that_caller(tmp_path: Path) -> None:
+    """Metadata services ask so for HTTP callers: the caller's rights count, and only superusers may state one."""
+    async with owner(tmp_path) as (world, runner, address):
+        await grant(world, {**GRANTS, "second": ("produce",)})
+        await until(lambda: "second" in (runner.grants or {}), 30)
+        new = await leased("root", address, runner, "importer", 0)
+        with pytest.raises(PermissionDenied, match="belongs to role importer"):
+            await leased("root", address, runner, "second", new.producer_id)
+        with pytest.raises(PermissionDenied, match="no right to produce"):
+            await leased("root", address, runner, "auditor", 0)
+        with pytest.raises(PermissionDenied, match="cannot act for role second"):
+            await leased("importer", address, runner, "second", 0)
+        assert (await leased("root", address, runner, "importer", new.producer_id)).generation == 1
 
 
 async def test_reader_needs_the_right_to_consume(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from oncelog.metadata.replica import Coordination
 from tests.contract.rest.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest.rest_story import PAGE, page
 
-NAMES = dict.fromkeys(["CLUSTER", "LEDGER", "NODE", "TAG", "NEXT", "SESSION", "ESPRESSO", "TEAS"], "x") | {
+NAMES = dict.fromkeys(
+    ["CLUSTER", "LEDGER", "NODE", "TAG", "NEXT", "SESSION", "ESPRESSO", "TEAS", "LEASED", "ANOTHER_LEASED"], "x"
+) | {
     "REST": "http://rest",
     "HEALTH": "http://health",
 }

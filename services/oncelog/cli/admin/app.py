@@ -12,6 +12,7 @@ from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
 from oncelog.cli.admin.policies import add_policies
+from oncelog.cli.admin.producers import producers
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import (
     ROOT,
@@ -77,6 +78,7 @@ for _name, _group in (
     ("namespaces", namespaces),
     ("topics", topics),
     ("subscriptions", subscriptions),
+    ("producers", producers),
     ("tenants", tenants),
     ("cluster", cluster),
     ("brokers", brokers),

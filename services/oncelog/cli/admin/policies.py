@@ -3,7 +3,6 @@
 The same three commands at each level: set, get, remove. Durations and sizes are typed with units: 30m, 7d, 500M, 10G.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +14,7 @@ import typer
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.provisioning_file import POLICIES
 from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.units import NO_LIMIT, bytes_of, seconds_of
 from oncelog.cli.parameters import option_parameter, own_parameters, sign
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
@@ -25,9 +25,6 @@ _PANEL = "Policies: the most specific level that sets one wins"
 Place = Callable[[AdminApi, str], str]
 #: Where the level is the cluster, and no name is typed.
 _CLUSTER = "the cluster"
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_NO_LIMIT = -1
 
 
 class QuotaOption(StrEnum):
@@ -81,7 +78,7 @@ def _switch(enable: Enable) -> Answer:
 
 
 def _ttl(ttl: TtlOption) -> Answer:
-    return _seconds(ttl, "ttl")
+    return seconds_of(ttl, "ttl")
 
 
 def _ranges(max_ranges: RangesOption) -> Answer:
@@ -89,47 +86,29 @@ def _ranges(max_ranges: RangesOption) -> Answer:
 
 
 def _state_bytes(max_bytes: BytesOption) -> Answer:
-    return _size(max_bytes, "max")
+    return bytes_of(max_bytes, "max")
 
 
 def _retention(time: RetentionTime, size: RetentionSize) -> Answer:
-    seconds, size_bytes = _seconds(time, "time"), _size(size, "size")
+    seconds, size_bytes = seconds_of(time, "time"), bytes_of(size, "size")
     for value, unit, field, name in ((seconds, 60, "time", "a minute"), (size_bytes, 1 << 20, "size", "1M")):
         if value > 0 and value % unit:
             raise InvalidArgument(f"{field}: the unit of retention is {name}", field=field, limit=unit)
     return {
-        "retentionTimeInMinutes": seconds // 60 if seconds >= 0 else _NO_LIMIT,
-        "retentionSizeInMB": size_bytes >> 20 if size_bytes >= 0 else _NO_LIMIT,
+        "retentionTimeInMinutes": seconds // 60 if seconds >= 0 else NO_LIMIT,
+        "retentionSizeInMB": size_bytes >> 20 if size_bytes >= 0 else NO_LIMIT,
     }
 
 
 def _quota(policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1") -> Answer:
-    size_bytes, seconds = _size(limit_size, "limit-size"), _seconds(limit_time, "limit-time")
+    size_bytes, seconds = bytes_of(limit_size, "limit-size"), seconds_of(limit_time, "limit-time")
     for value, highest, field in (
         (size_bytes, QUOTA_BYTES_MAX, "limit-size"),
         (seconds, QUOTA_SECONDS_MAX, "limit-time"),
     ):
-        if value != _NO_LIMIT and not 1 <= value <= highest:
+        if value != NO_LIMIT and not 1 <= value <= highest:
             raise InvalidArgument(f"{field}: must be 1 to {highest}, or -1 for no limit", field=field, limit=highest)
     return {"limitSize": size_bytes, "limitTime": seconds, "policy": policy.value}
-
-
-def _seconds(typed: str, field: str) -> int:
-    return _number(typed, _SECONDS, field, "30m, 12h, 7d")
-
-
-def _size(typed: str, field: str) -> int:
-    return _number(typed, _BYTES, field, "500M, 10G")
-
-
-def _number(typed: str, units: dict[str, int], field: str, examples: str) -> int:
-    """The number that was typed; -1: no limit. Raises InvalidArgument."""
-    if typed == "-1":
-        return _NO_LIMIT
-    match = re.fullmatch(r"(\d{1,18})([A-Za-z]?)", typed)
-    if match is None or match[2] not in units:
-        raise InvalidArgument(f"{field}: {typed!r} is no number with a unit, such as {examples}, or -1", field=field)
-    return int(match[1]) * units[match[2]]
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------

@@ -116,26 +116,28 @@ class ProblemBody(BaseModel):
 
 def problem(error: OncelogError, *, publishing: bool = False) -> JSONResponse:
     """The response for `error`. publishing: it also has the field `stored`."""
+    headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
+    body = body_of(error)
+    if body.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return _response(body, headers, _fate(error) if publishing else {})
+
+
+def body_of(error: OncelogError) -> ProblemBody:
+    """Of a response, or of one part of it."""
     status, title = _STATUSES[status_class(type(error))]
     field, request_id = (error.details.get(name) for name in ("field", "request_id"))
     given = {name: error.details.get(name) for name in ("limit", "expected", "high_water")}
     numbers: dict[str, Any] = {name: number for name, number in given.items() if isinstance(number, int)}
-    headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return _response(
-        ProblemBody(
-            type=_type(error.code),
-            title=title,
-            status=status,
-            detail=error.message[:_DETAIL_CHARACTERS_MAX],
-            code=error.code,
-            field=str(field) if field is not None else None,
-            request_id=str(request_id) if request_id is not None else None,
-            **numbers,
-        ),
-        headers,
-        _fate(error) if publishing else {},
+    return ProblemBody(
+        type=_type(error.code),
+        title=title,
+        status=status,
+        detail=error.message[:_DETAIL_CHARACTERS_MAX],
+        code=error.code,
+        field=str(field) if field is not None else None,
+        request_id=str(request_id) if request_id is not None else None,
+        **numbers,
     )
 
 

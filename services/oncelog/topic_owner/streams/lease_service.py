@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from oncelog.core.access import Caller, Right
+from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Lease, Leased, ProducerOpening
@@ -19,6 +19,7 @@ from oncelog.core.ids import (
 )
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, lease_ms
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
+from oncelog.rpc.owner_codec import caller_from_wire
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
@@ -60,6 +61,8 @@ class LeaseService:
         """Raises InvalidArgument, PermissionDenied, ProducerFenced, ProducerExpired; ServiceUnavailable while older
         processes are registered; NotOwner."""
         wanted = _lease_of(request)
+        stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
+        caller = caller_for(caller, stated)
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.PRODUCE)
         await until_leases_are_known(runner)

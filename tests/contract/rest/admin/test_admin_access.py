@@ -44,6 +44,8 @@ RULES = {
     f"GET {FLIGHTS}/stats": "apc",
     f"GET {FLIGHTS}/internalStats": "a",
     f"PUT {FLIGHTS}/unload": "a",
+    f"POST {FLIGHTS}/producers/lease": "p",
+    "POST /admin/v2/producers/lease": "*",
     f"GET {FLIGHTS}/subscriptions": "ac",
     f"GET {FLIGHTS}/subscription/s": "ac",
     f"DELETE {FLIGHTS}/subscription/s": "ac",
@@ -143,7 +145,18 @@ async def test_every_route_has_a_known_rule(admin: Admin) -> None:
 
     answers = await asyncio.gather(*map(status, calls))
     found = {call for call, answer in zip(calls, answers, strict=True) if answer != 403}
-    assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health"}
+    # The rights for leases of several topics are checked for each element.
+    assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health", "POST /admin/v2/producers/lease"}
+
+
+async def test_lease_without_the_right_to_produce_creates_no_topic(admin: Admin) -> None:
+    """The rights for leases of several topics are checked for each element, before its topic is looked up."""
+    wanted = {"leases": [{"topic": "public/default/new"}]}
+    for role in ("keeper", "stranger"):
+        answer = await admin.http.post("/admin/v2/producers/lease", json=wanted, headers=bearer(role))
+        [lease] = answer.json()["leases"]
+        assert lease["error"]["code"] == "permission_denied"
+    await admin.refused("GET", "/admin/v2/persistent/public/default/new", 404, "topic_not_found", headers=bearer(ROOT))
 
 
 async def test_missing_namespace_is_refused_like_one_without_rights(admin: Admin) -> None:

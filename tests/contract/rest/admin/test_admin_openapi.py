@@ -49,6 +49,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesM
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
@@ -62,6 +63,7 @@ POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscriptio
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages/{seconds}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}
+POST /admin/v2/producers/lease
 GET /admin/v2/storage/ledgers
 GET /admin/v2/storage/ledgers/{ledger_id}
 POST /admin/v2/storage/ledgers/{ledger_id}/end
@@ -122,7 +124,7 @@ async def test_every_request_is_described() -> None:
         assert operation["summary"], call
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
-        answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(("/verify", "/end"))
+        answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(("/verify", "/end", "/lease"))
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call
         if success == "200":

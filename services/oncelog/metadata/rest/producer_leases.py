@@ -1,0 +1,186 @@
+"""Routes for leases of producer ids: of one topic, and of several topics and partitions at once.
+
+Each element is leased on its own, and has an answer or an error of its own; the response is 200 in any case.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from oncelog.client.producing.leases import LEASES_MAX, PRODUCER_ID_MAX
+from oncelog.core.access import Caller, Right
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.ids import GENERATION_MAX
+from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
+from oncelog.metadata.coordination.producer_leases import LeaseOrder, request_id_of
+from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.access import CallerOfRequest, anybody, requires
+from oncelog.metadata.rest.partitions import PARTITIONS_MAX
+from oncelog.metadata.rest.problems import ProblemBody, body_of
+from oncelog.metadata.rest.values import TopicPath
+
+#: Leases of one request that wait for their owners at the same time.
+_AT_ONCE = 16
+_RequestId = Annotated[
+    StrictStr | None,
+    Field(
+        min_length=1,
+        max_length=255,
+        description="Any text that no other request has, such as a UUID. The same request with the same text can be "
+        "repeated until it is answered: it leases nothing twice.",
+    ),
+]
+
+
+class LeaseElement(BaseModel):
+    """A lease of the topic in the path."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: StrictInt | None = Field(None, ge=0, lt=PARTITIONS_MAX, description="Of a partitioned topic.")
+    producer_id: StrictInt = Field(-1, ge=-1, le=PRODUCER_ID_MAX, description="-1: a new one.")
+    generation: StrictInt | None = Field(
+        None,
+        ge=1,
+        le=GENERATION_MAX,
+        description="The current generation: the lease is only renewed. null: the next one, which fences the holder.",
+    )
+    expire_ms: StrictInt | None = Field(
+        None,
+        ge=0,
+        lt=1 << 53,
+        description="How long the id lives without a message, a renewal or a connection: "
+        f"{LEASE_MS_MIN} to {LEASE_MS_MAX}; null: seven days, or as before.",
+    )
+
+    def order(self, topic: TopicName) -> LeaseOrder:
+        """Raises InvalidArgument."""
+        if self.producer_id == 0:
+            raise InvalidArgument("producer_id is 1 or more; -1: a new one", field="producer_id")
+        if self.partition is not None and topic.partition is not None:
+            raise InvalidArgument(f"{topic} is a partition already: leave partition out", field="partition")
+        place = topic if self.partition is None else replace(topic, partition=self.partition)
+        return LeaseOrder(place, max(0, self.producer_id), self.generation or 0, self.expire_ms or 0)
+
+
+class LeaseOfTopic(LeaseElement):
+    """A lease of any topic."""
+
+    topic: StrictStr = Field(description="tenant/namespace/name, or name for public/default.")
+
+
+class LeaseRequest(BaseModel):
+    """Leases of one topic."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    leases: list[LeaseElement] = Field(min_length=1, max_length=LEASES_MAX)
+    request_id: _RequestId = None
+
+
+class LeasesRequest(BaseModel):
+    """Leases of several topics."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    leases: list[LeaseOfTopic] = Field(min_length=1, max_length=LEASES_MAX)
+    request_id: _RequestId = None
+
+
+class LeaseAnswer(BaseModel):
+    """A lease, which is durable, or why there is none; then the other fields are null."""
+
+    topic: str = Field(description="As tenant/namespace/name, with the partition; as it was sent if it is invalid")
+    error: ProblemBody | None = None
+    producer_id: int | None = None
+    generation: int | None = None
+    sequence_number: int | None = Field(
+        default=None, description="The highest that is stored; -1: none. The next one follows."
+    )
+    expire_ms: int | None = Field(
+        default=None, description="The id lives at least so long from now on, and from each message."
+    )
+    producer_name: str | None = Field(default=None, description="What readers see.")
+
+
+class LeaseAnswers(BaseModel):
+    """In the order of the request."""
+
+    leases: list[LeaseAnswer]
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    router = APIRouter(tags=["topics"])
+
+    @router.post(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease",
+        summary="Lease producer ids of a topic",
+        operation_id="lease_producer_ids",
+        dependencies=[requires(Right.PRODUCE)],
+    )
+    async def lease_producer_ids(topic: TopicPath, body: LeaseRequest, caller: CallerOfRequest) -> LeaseAnswers:
+        """New ids, or the next generation of ids, which fences their holders, or renewals. Each element is leased on
+        its own, and has its own error.
+
+        A lease is durable when it is answered. With a `request_id` the request can be repeated. Ids belong to the role
+        that leased them first; others need the right `admin`, too.
+        """
+        return await _lease(coordination, [(str(topic), each) for each in body.leases], body.request_id, caller)
+
+    @router.post(
+        "/admin/v2/producers/lease",
+        summary="Lease producer ids of several topics",
+        operation_id="lease_producer_ids_of_topics",
+        dependencies=[anybody],
+    )
+    async def lease_producer_ids_of_topics(body: LeasesRequest, caller: CallerOfRequest) -> LeaseAnswers:
+        """As for one topic; each element names its topic. Where the caller has not the right `produce`, that element is
+        refused."""
+        return await _lease(coordination, [(each.topic, each) for each in body.leases], body.request_id, caller)
+
+    return router
+
+
+async def _lease(
+    coordination: Coordination, wanted: Sequence[tuple[str, LeaseElement]], request_id: str | None, caller: Caller
+) -> LeaseAnswers:
+    _refuse_repeats(wanted)
+    request = request_id or secrets.token_hex(16)
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(position: int, topic: str, element: LeaseElement) -> LeaseAnswer:
+        try:
+            order = element.order(parse_topic(topic))
+            async with room:
+                await coordination.policies.require(caller, order.topic.namespace_name, Right.PRODUCE)
+                own_id = request_id_of(request, position, order, caller.role)
+                leased = await coordination.leases.lease(order, caller, own_id)
+        except OncelogError as error:
+            return LeaseAnswer(topic=topic, error=body_of(error))
+        return LeaseAnswer(
+            topic=str(order.topic),
+            producer_id=leased.producer_id,
+            generation=leased.generation,
+            sequence_number=leased.last_sequence_id,
+            expire_ms=leased.expires_in_ms,
+            producer_name=leased.producer_name,
+        )
+
+    answers = (one(position, topic, element) for position, (topic, element) in enumerate(wanted))
+    return LeaseAnswers(leases=list(await asyncio.gather(*answers)))
+
+
+def _refuse_repeats(wanted: Sequence[tuple[str, LeaseElement]]) -> None:
+    """Two leases of one id in one request would fence each other, in no order."""
+    counts = Counter((topic, each.partition, each.producer_id) for topic, each in wanted if each.producer_id > 0)
+    for (topic, _, producer_id), count in counts.items():
+        if count > 1:
+            message = f"producer id {producer_id} of {topic} stands in {count} elements: lease it once"
+            raise InvalidArgument(message, field="producer_id")
