@@ -42,6 +42,8 @@ ACK_MESSAGES = 10_000
 #: An idle consumer compares again: an acknowledgement that was under way at the first time may have landed since
 #: (hazard verified-before-a-late-ack).
 VERIFY_EVERY_S = 30.0
+#: A consumer that is not active for so long after it was attached is a standby.
+STANDBY_AFTER_S = 1.0
 #: How often the end of the topic is asked for, for reports.
 LAG_EVERY_S = 10.0
 
@@ -152,9 +154,25 @@ class EffectsSource(Generic[ConnectionT]):
             self._consumer, self._claim = await self._attach(store_id, self._dead_letters), None
             self._care.attached()
         self.status.active = False
-        await self._attached.until_active()
+        await self._wait_until_active()
         self.status.active = True
         await self._claim_store(store_id)
+
+    async def _wait_until_active(self) -> None:
+        what, waits = f"{self._effect} of {self._topic}", False
+
+        def tell() -> None:
+            nonlocal waits
+            waits = True
+            logger.info("standby: another process is active for %s; this one waits, and takes over when it ends", what)
+
+        notice = asyncio.get_running_loop().call_later(STANDBY_AFTER_S, tell)
+        try:
+            await self._attached.until_active()
+        finally:
+            notice.cancel()
+        if waits:
+            logger.info("active: this process has taken over %s", what)
 
     async def _claim_store(self, store_id: str) -> None:
         consumer, before = self._attached, self._claim

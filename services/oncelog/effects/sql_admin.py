@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, create_engine, delete, inspect, make_url, select, update
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from oncelog.core.effects.errors import StoreMissing
 from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
 from oncelog.effects.sql_schema import DIALECTS, migrate, since
@@ -100,7 +101,17 @@ class SqlAdmin:
         return asyncio.run(self._effects.claim(source, names, decide))
 
     def detach(self) -> str:
-        """Give the store a new id, which is returned. Programs that run on it end at their next claim, at once."""
+        """Give the store a new id, which is returned. Programs that run on it end at their next claim, at once.
+
+        Raises StoreMissing if the table of rows was dropped: no claim could be voided.
+        """
+        missing = self.view().missing
+        if missing:
+            raise StoreMissing(
+                f"the table {missing} of {self.place} was dropped, and {self._tables.meta} is still there: nothing was "
+                f"changed. Restore the table. Or, if this database is to be another store, drop {self._tables.meta}, "
+                "too: the next program makes both"
+            )
         store_id = uuid.uuid4().hex
         with self._begun() as connection:
             connection.execute(update(self._tables.effects).values(claim=uuid.uuid4().hex))

@@ -107,6 +107,25 @@ def test_command_uses_the_current_context(user: User, rest: RecordingServer, tmp
     assert (gone.exit_code, f"token_file of context prod is no file: {token}" in gone.stderr) == (1, True)
 
 
+def test_token_of_a_variable_for_another_address_is_told(user: User, rest: RecordingServer, tmp_path: Path) -> None:
+    """It is sent, as the user has asked for; without a variable for the address, and with the same, in silence."""
+    (token := tmp_path / "prod.token").write_text("t1")
+    for known, warned in (
+        ({}, False),
+        ({"ONCELOG_ADMIN_URL": rest.url}, False),
+        ({"ONCELOG_ADMIN_URL": "http://a:1"}, True),
+    ):
+        shown = user.run(
+            "admin", "brokers", "list", "--admin-url", rest.url, ONCELOG_TOKEN_FILE=str(token), **known
+        )  # fmt: skip
+        assert (shown.exit_code, rest.headers[-1]["Authorization"]) == (0, "Bearer t1")
+        told = f"the token of ONCELOG_TOKEN_FILE is sent to --admin-url {rest.url}, and ONCELOG_ADMIN_URL names another"
+        assert (told in shown.stderr) is warned
+    own = ("--token-file", str(token))
+    shown = user.run("admin", "brokers", "list", "--admin-url", rest.url, *own, ONCELOG_ADMIN_URL="http://a:1")
+    assert "warning" not in shown.stderr
+
+
 @pytest.mark.parametrize(
     "words", [("admin", "brokers", "list"), ("effects", "redo", "t", "s", "--from", "earliest", "--yes")]
 )

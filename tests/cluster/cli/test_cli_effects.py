@@ -136,6 +136,9 @@ def test_status_sees_a_missing_row_and_table(shop: Shop) -> None:
         connection.execute(text("drop table oncelog_effects"))
     assert "the table oncelog_effects was dropped" in shop.run("status", code=1)
     assert "store_missing" in shop.run("status", "orders", "billing", code=1)
+    detached = shop.run("detach", "--yes", code=1)
+    assert "the table oncelog_effects of sqlite" in detached
+    assert detached.strip().endswith("drop oncelog_effects_meta, too: the next program makes both [store_missing]")
     shop.run("adopt", "orders", "billing", "--position", "30", "--yes")
     assert [stored.position for _, stored in shop.rows()] == [30]
     engine.dispose()

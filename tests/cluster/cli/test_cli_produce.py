@@ -54,7 +54,7 @@ def test_file_is_published_once_by_repeated_runs(cluster: Cluster, tmp_path: Pat
     changed = cluster.run(*words, "-o", "json")
     summary = json.loads(changed.stdout)
     assert (changed.returncode, summary["stored"], summary["duplicates"], summary["differing"]) == (0, 0, 4, 4)
-    assert b"4 lines are in batches that differ from what the log stores" in changed.stderr
+    assert b"not stored: 4 lines in batches that differ from what the log stores" in changed.stderr
     assert raw(cluster, "once") == b"a\r\n\n\xff\nlast\n"
     messages = rows(cluster, "once")
     assert [message["sequence_id"] for message in messages] == [0, 3, 4, 6]

@@ -1,5 +1,6 @@
 """Runs the programs of docs/recipes.md, docs/effects.md and docs/outbox.md as a user does, and kills them."""
 
+import json
 import os
 import random
 import subprocess
@@ -8,6 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 import oncelog
 from oncelog.runtime.orphan_guard import guarded
@@ -97,6 +101,21 @@ class Running:
         finally:
             if sys.exc_info()[0] is not None:
                 self.kill()
+
+    async def says(self, words: str) -> str:
+        """Return the first line of its log that contains the words."""
+
+        def line() -> str:
+            return next((each for each in self.log.read_text().splitlines() if words in each), "")
+
+        await self.reaches(line, f"{words!r} in its log")
+        return line()
+
+    async def health(self, path: str) -> Any:
+        """What its health port answers, which must be good news."""
+        url = json.loads(await self.says('"msg": "health port"'))["url"]
+        async with httpx.AsyncClient() as http:
+            return (await http.get(f"{url}{path}", timeout=DEADLINE_S)).raise_for_status().json()
 
     async def ends(self, code: int = 0) -> str:
         """Return what it has written once it has ended with this exit code."""

@@ -57,4 +57,17 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
         await booking.reaches(lambda: len(invoices(database)) >= ORDERS, "what the backup lacks")
         await producer.send(b'{"cents": 0}', key="last")
         await booking.reaches(lambda: invoices(database)[-1] == ("last", 0), "a new order")
-    assert invoices(database)[:-1] == wanted
+        async with running(
+            programs.start_command("standby", command("run", "book:book", "--health-port", "0"))
+        ) as next_one:
+            await next_one.says(
+                "standby: another process is active for billing of public/default/sales; this one waits"
+            )
+            await next_one.health("/readyz")
+            assert [each["active"] for each in await next_one.health("/status")] == [False]
+            booking.kill()
+            await next_one.says("active: this process has taken over billing of public/default/sales")
+            assert [each["active"] for each in await next_one.health("/status")] == [True]
+            await producer.send(b'{"cents": 1}', key="very last")
+            await next_one.reaches(lambda: invoices(database)[-1] == ("very last", 1), "an order after the takeover")
+    assert invoices(database)[:-2] == wanted

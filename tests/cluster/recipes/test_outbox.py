@@ -59,6 +59,11 @@ class Relays:
     def start(self, *options: str) -> Running:
         return self.command("run", "--lease", f"{LEASE_S}s", *options)
 
+    def standby(self) -> Running:
+        """With a log and a health port of its own."""
+        words = ("run", "--database", self.url, "--lease", f"{LEASE_S}s", "--health-port", "0")
+        return self._programs.start_command("standby", guarded([*RELAY, *words]))
+
     def command(self, name: str, *options: str) -> Running:
         return self._programs.start_command("relay", guarded([*RELAY, name, "--database", self.url, *options]))
 
@@ -229,8 +234,14 @@ async def test_restored_database_ends_the_relay_until_it_is_told(
     assert f"the log has event {uuid.uuid5(uuid.NAMESPACE_URL, 'lost').hex}" in told
     async with running(relays.start()) as relay:
         await relay.reaches(lambda: topic.has(6), "the row that is new")
-        rows("f")
-        await relay.reaches(lambda: topic.has(7) and not _left(database), "a row behind it")
+        async with running(relays.standby()) as standby:
+            await standby.says("another relay has the claim of oncelog_outbox: this one waits")
+            await standby.health("/readyz")
+            assert (await standby.health("/status"))["active"] is False
+            relay.kill()
+            rows("f")
+            await standby.reaches(lambda: topic.has(7) and not _left(database), "a row behind it")
+            assert (await standby.health("/status"))["active"] is True
     assert topic.values == [b"a", b"b", b"c", b"d", b"lost", b"e", b"f"]
 
 

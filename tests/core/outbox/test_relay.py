@@ -20,9 +20,10 @@ from oncelog.core.outbox.events import (
     TimerFired,
     TimerKind,
 )
-from oncelog.core.outbox.relay import OutboxRelay
+from oncelog.core.outbox.relay import LOOK_ROWS_MAX, OutboxRelay
 from oncelog.core.outbox.resume import Happened
 from oncelog.core.outbox.sending import StreamState
+from oncelog.core.sdk.producer.routing import partition_of
 from tests.core.outbox.world import (
     TOPIC,
     VALUE_BYTES_MAX,
@@ -127,6 +128,40 @@ def test_relay_that_wakes_up_behind_another_one_ends_with_no_error(make: type[Ou
     assert finish(database, log).error is None
     run_until_idle(stopped)
     assert (stopped.error is None) == (make is OutboxRelay)
+
+
+def test_partition_that_is_down_holds_only_its_own_rows() -> None:
+    """Also rows that are inserted later. If a look sees rows of that partition only, its topic waits, and others do
+    not. Once it is back, each partition has its rows in their order."""
+    names = [f"{TOPIC}-partition-{number}" for number in range(2)]
+    database, log = Database(), Log(partitions={TOPIC: 2}, down={names[1]})
+    wanted: dict[str, list[str]] = {name: [] for name in names}
+
+    def insert(count: int, *partitions: int) -> None:
+        for _ in range(count):
+            event_id = f"event {database.next_row}"
+            partition = partition_of(event_id.encode(), 2)
+            if partition in partitions:
+                database.insert(event_id)
+                wanted[names[partition]].append(event_id)
+            else:
+                database.next_row += 1
+
+    insert(30, 0, 1)
+    relay = Relay("first", database, log)
+    relay.connect()
+    for _ in range(2):
+        run_until_idle(relay, stop=lambda: log.events(names[0]) == wanted[names[0]])
+        insert(10, 0, 1)
+        relay.feed(TimerFired(relay.core.claim, TimerKind.POLL))
+    insert(2 * LOOK_ROWS_MAX + 100, 1)
+    database.insert("payment", "payments")
+    relay.feed(TimerFired(relay.core.claim, TimerKind.POLL))
+    run_until_idle(relay, stop=lambda: log.events(PAYMENTS) == ["payment"])
+    assert log.events(names[1]) == []
+    log.down.clear()
+    run_until_idle(relay, steps_max=20_000)
+    assert {name: log.events(name) for name in names} == wanted
 
 
 def test_row_without_partition_keeps_its_key_together() -> None:

@@ -102,6 +102,8 @@ class Topic:
 class Log:
     topics: dict[str, Topic] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
+    #: topics and partitions that have no owner
+    down: set[str] = field(default_factory=set)
 
     def topic(self, name: str) -> Topic:
         return self.topics.setdefault(name, Topic(f"id of {name}"))
@@ -195,6 +197,8 @@ class Relay:
         match effect:
             case FindPartitions():
                 return PartitionsFound(effect.claim, effect.topic, self.log.partitions.get(effect.topic, 0))
+            case OpenStream() if effect.topic in self.log.down:
+                return StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
             case OpenStream():
                 last = topic.last
                 if "open before reading" not in self.left_out:

@@ -4,8 +4,12 @@ The addresses of a command are of one cluster, so they come from one place: an a
 variables and of the context, and an address of a variable excludes those of the context. A context is used as a whole:
 a command whose address is named by an option or a variable takes nothing from it, so that no token goes to another
 cluster than its own. Otherwise single options and variables win over the context.
+
+A token file of a variable is the user's wish for each command, also for one with an address of an option. If the
+variable of that address names another one, the token is probably of that cluster: a warning says that it is sent.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,12 +39,28 @@ def spread_in_context(command: Callable[..., None], name: str, options: type) ->
     return spread_parameter(command, name, parameters, gather)
 
 
+def _warn_of_token(sources: dict[str, Any], given: dict[str, Any], typed: set[str]) -> None:
+    source = sources.get("token_file")
+    if source is None or source.name != "ENVIRONMENT":
+        return
+    for option, variable, known in (
+        (f"--{name.replace('_', '-')}", f"ONCELOG_{name.upper()}", given[name]) for name in sorted(typed)
+    ):
+        if os.environ.get(variable, known) != known:
+            typer.echo(
+                f"warning: the token of ONCELOG_TOKEN_FILE is sent to {option} {known}, and {variable} names another "
+                "address: give the token of this cluster with --token-file",
+                err=True,
+            )
+
+
 def _merged(command: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     sources = {name: command.get_parameter_source(name) for name in given}
     free = {name for name, source in sources.items() if source is not None and source.name == "DEFAULT"}
     addresses = {name for name in _ADDRESSES if name in given}
     typed = {name for name in addresses - free if (source := sources[name]) and source.name == "COMMANDLINE"}
     if typed:
+        _warn_of_token(sources, given, typed)
         return given | dict.fromkeys(addresses - typed)
     if addresses - free:
         return given

@@ -266,15 +266,16 @@ def _summarise(
     if progress.unverified:
         _say(
             errors,
-            f"{progress.unverified:,} lines were not stored by this run, and may never have been: their ids are older "
-            "than all batches that the log remembers for this producer name; publish new lines under another name",
+            f"not stored by this run, and perhaps never: {counted(progress.unverified, 'line')} with ids that are "
+            "older than all batches that the log remembers for this producer name; publish new lines under another "
+            "name",
         )
     if progress.differing:
         _say(
             errors,
-            f"{progress.differing:,} lines are in batches that differ from what the log stores under their byte "
-            "offsets: the stored lines stay, and these were not stored; if the file was replaced or changed, publish "
-            "it under another producer name",
+            f"not stored: {counted(progress.differing, 'line')} in batches that differ from what the log stores under "
+            "their byte offsets; the stored lines stay. If the file was replaced or changed, publish it under another "
+            "producer name",
         )
     if incomplete is not None:
         _say(

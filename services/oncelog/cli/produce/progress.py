@@ -14,6 +14,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from oncelog.core.counted import counted
+
 
 class ProgressKind(StrEnum):
     AUTO = "auto"
@@ -65,9 +67,7 @@ class Bar:
 
     def __init__(self, size_bytes: int | None, console: Console) -> None:
         columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
-        facts = TextColumn(
-            "{task.fields[lines]:,} lines acked, {task.fields[rate]:,.0f}/s, {task.fields[duplicates]:,} dup"
-        )
+        facts = TextColumn("{task.fields[lines]} acked, {task.fields[rate]:,.0f}/s, {task.fields[duplicates]:,} dup")
         self._progress = Progress(*columns, facts, console=console, transient=True)
         self._size_bytes = size_bytes
         self._task: TaskID | None = None
@@ -76,7 +76,12 @@ class Bar:
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None:
         self._began = time.monotonic()
         self._task = self._progress.add_task(
-            producer_name, total=self._size_bytes, completed=max(start, 0), lines=0, rate=0.0, duplicates=0
+            producer_name,
+            total=self._size_bytes,
+            completed=max(start, 0),
+            lines=counted(0, "line"),
+            rate=0.0,
+            duplicates=0,
         )
         self._progress.start()
 
@@ -84,7 +89,9 @@ class Bar:
         assert self._task is not None, "`opened` is called before `acked`"
         rate = lines / max(time.monotonic() - self._began, 0.001)
         completed = offset if offset >= 0 else None
-        self._progress.update(self._task, completed=completed, lines=lines, rate=rate, duplicates=duplicates)
+        self._progress.update(
+            self._task, completed=completed, lines=counted(lines, "line"), rate=rate, duplicates=duplicates
+        )
 
     def ended(self) -> None:
         self._progress.stop()

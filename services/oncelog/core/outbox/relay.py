@@ -22,7 +22,8 @@ Rules
 - Rows are confirmed by stream and number under the claim, never by their id (hazard row-id-given-anew).
 - Nothing is concluded from an answer of the log that a number was stored before: the stream is opened and compared
   again (hazard duplicate-of-another-row).
-- A topic that cannot be used now is tried again later; other topics go on.
+- A topic or partition that cannot be used now is tried again later. Other topics go on, and so do other partitions,
+  while what a look sees is not all of it rows that wait.
 - What contradicts the log ends the relay, if it still has the claim then: a relay that was stopped for longer than its
   lease compares the log with numbers that another one has gone beyond (hazard stale-relay-finds-a-contradiction).
 """
@@ -209,7 +210,7 @@ class OutboxRelay:
             case TimerKind.PRUNE:
                 return [PruneRows(self.claim, PRUNE_ROWS_MAX)]
             case TimerKind.POLL:
-                return self._look()
+                return self._release()  # a new row may be of a partition that takes rows
             case TimerKind.RETRY:
                 self.troubles.clear()
                 failed = [state for state in self.streams.values() if state.stage is StreamStage.FAILED]
@@ -310,8 +311,8 @@ class OutboxRelay:
         for row in event.rows:
             place = self._place_of(row, effects)
             if place is None:
-                self._held[row.topic] = None
-            elif isinstance(place, str):
+                continue
+            if isinstance(place, str):
                 refused.append(Refused(row.id, place))
             else:
                 state, size_bytes = place
@@ -323,20 +324,19 @@ class OutboxRelay:
         if assigned or refused:
             return [*effects, NumberRows(self.claim, tuple(assigned), tuple(refused))]
         self._looking = False
+        self._held.update(dict.fromkeys(row.topic for row in event.rows))
         if event.rows or self._look_again:
-            return [*effects, *self._look()]  # without the topics that are held
+            return [*effects, *self._look()]  # without the topics of which every row waits
         effects.append(StartTimer(self.claim, TimerKind.POLL, self._poll_ms))
         self._poll_ms = min(2 * self._poll_ms, self.poll_ms_max)
         return effects
 
     def _place_of(self, row: RowHead, effects: list[RelayEffect]) -> tuple[StreamState, int] | str | None:
         """The stream of the row, and its bytes; or why it can never be sent. None: it waits, like all later rows of its
-        topic that this look has seen."""
+        stream that this look has seen: while a look is handled, no stream gets ready."""
         checked = check_row(row)
         if isinstance(checked, str):
             return checked
-        if row.topic in self._held:
-            return None
         topic = checked.topic
         if topic.partition is None:
             count = self._partitions.get(str(topic))
