@@ -134,6 +134,27 @@ def test_redo_begins_anew_and_a_plain_seek_does_not() -> None:
     assert (effects.consumed, effects.state.redo_epoch, effects.state.redo_index) == ([(0, 1)], 2, 1)
 
 
+@pytest.mark.parametrize("redo", [False, True])
+def test_seek_back_over_a_skipped_message_takes_the_skip_back(redo: bool) -> None:
+    """The operator asks for it again. Beyond it in the store it is filtered; it is acknowledged by a consumer then, and
+    a store that is restored to before it gets it, so that its first effect is late rather than lost."""
+    effects = Effects(bound(), MessagesSkipped(ONE, FIRST, single(2)), acked(0, 1, 3, 4))
+    assert effects.consumed == [(0, 1), (3, 4)]
+    effects.fold(Sought(ONE, SeekEpoch(1), 1, redo=redo))
+    assert (effects.state.mark_delete, effects.state.acks.ranges()) == (1, [])
+    effects.fold(acked(1, 2, 3, 4, epoch=1), rewound(2, (2, 4)))
+    assert (effects.state.mark_delete, effects.consumed) == (2, [(0, 1)])
+
+
+@pytest.mark.hazard("skipped-message-rewound")
+@pytest.mark.parametrize("redo", [False, True])
+def test_seek_behind_a_skipped_message_leaves_it_skipped(redo: bool) -> None:
+    """Also when the store is restored to before both."""
+    effects = Effects(bound(), MessagesSkipped(ONE, FIRST, single(2)), acked(0, 1, 3, 4))
+    effects.fold(Sought(ONE, SeekEpoch(1), 4, redo=redo), acked(4, epoch=1), rewound(2, (1, 4)))
+    assert (effects.state.acks.mark_delete, effects.state.acks.ranges()) == (1, [IndexRange(2, 2)])
+
+
 @pytest.mark.hazard("redo-hides-what-is-before-it")
 def test_redo_keeps_what_is_consumed_before_it() -> None:
     """Behind it nothing is consumed, also far ahead; before all that was known, the knowledge begins there."""
