@@ -19,8 +19,10 @@ STAMP := .venv/.stamp
 SIMULATION := tests/simulation
 COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
 PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
-CONTRACT := tests/contract
-CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/effects_proof tests/cluster/processes tests/cluster/recipes
+STORES := tests/contract/sdk tests/contract/storage_client tests/contract/stores
+CONTRACT := $(addprefix tests/contract/, effects node owner process repair rest rpc)
+CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/processes
+RECIPES := tests/cluster/effects_proof tests/cluster/recipes
 SERVICES := tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
@@ -28,7 +30,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -60,7 +62,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-clients test-contract test-services test-computing test-simulation test-pipeline lint
+	@$(BIN)/python -m tests.suite test-services test-computing test-clients test-pipeline test-contract test-stores test-recipes test-simulation lint
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
@@ -71,8 +73,14 @@ test-services: $(STAMP)
 test-clients: $(STAMP)
 	$(BIN)/pytest $(CLIENTS)
 
+test-recipes: $(STAMP)
+	$(BIN)/pytest $(RECIPES)
+
 test-contract: $(STAMP)
 	$(BIN)/pytest $(CONTRACT)
+
+test-stores: $(STAMP)
+	$(BIN)/pytest $(STORES)
 
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)
