@@ -2,13 +2,14 @@
 
 import pytest
 
-from oncelog.core.chain.managed_ledger import SendAdds
+from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied, ProducerExpired, ProducerFenced
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.opening import Granted, Lease, Leased, ProducerInstance
-from oncelog.core.formats.producers_aged import decode_aged
+from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import NO_SEQUENCE, Generation, InstanceId, ProducerId
-from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MIN, ProducerLifetimes, lease_ms
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.policies.producer_lifetimes import EIGHTHS, LEASE_MS, LEASE_MS_MIN, ProducerLifetimes, lease_ms
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.process_version import LEASES_VERSION
 from oncelog.core.publishing.dedup_state import assigned_name
@@ -91,6 +92,12 @@ def known(owner: Owner) -> set[int]:
     return set(owner.core.serving.log.table.state.producers)
 
 
+def aged_entries(world: World) -> list[ProducersAged]:
+    """Of the whole log, in order."""
+    entries = [data for link in world.links for data in world.entries_of(link.ledger_id).values()]
+    return [decode_aged(body_of(data)) for data in entries if peek_header(data).kind == EntryKind.PRODUCERS_AGED]
+
+
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
@@ -117,6 +124,25 @@ def test_lease_of_an_existing_id_fences_its_holder() -> None:
     (end,) = owner.emitted(EndSession)
     assert (end.session, type(end.error)) == (session.session, ProducerFenced)
     assert isinstance(lease(owner, first.instance.producer_id, 1), ProducerFenced)
+
+
+@pytest.mark.hazard("renewal-fences-itself")
+def test_renewal_does_not_get_the_proof_of_the_next_generation() -> None:
+    """Both become durable in one step: the former holder is told that it is fenced."""
+    _, owner = serving()
+    pid = leased(owner).instance.producer_id
+    renewal, next_one = (
+        owner.ask(None, SendAdds, mode=CONTIGUOUS, lease=Lease(pid, generation, LIFETIME))
+        for generation in (Generation(1), None)
+    )
+    renewed, fenced = owner.emitted(SendAdds)[-2:]
+    ids = [add.entry_id for add in (*renewed.adds, *fenced.adds)]
+    for member in renewed.members[:2]:
+        owner.handle(EntriesAnswered(renewed.ledger_id, member, ids, AppendStatus.OK))
+    granted = owner.answers[next_one]
+    assert isinstance(granted, Leased)
+    assert granted.instance == (1, 2)
+    assert isinstance(owner.answers[renewal], ProducerFenced)
 
 
 @pytest.mark.hazard("renewal-fences-itself")
@@ -216,6 +242,17 @@ def test_connected_producer_does_not_expire() -> None:
     assert not known(owner)
 
 
+def test_id_that_was_leased_often_is_renewed_once() -> None:
+    """Each lease has put it into a list; an entry renews it once all the same."""
+    world, owner = serving()
+    leased(owner)
+    second = leased(owner, 1)
+    owner.open(None, resume=second.instance, mode=CONTIGUOUS)
+    pass_time(owner, 3 * LIFETIME)
+    assert known(owner) == {1}
+    assert all(len(each.renewed) <= 1 for each in aged_entries(world))
+
+
 @pytest.mark.hazard("minimum-lifetime-shortened")
 def test_clocks_sleep_and_takeovers_never_shorten_a_lifetime() -> None:
     """A clock that jumps by a year, a timer that fires late, and an owner that ends in the middle of a period."""
@@ -281,12 +318,16 @@ def expiring() -> tuple[World, Owner, Leased]:
     world, owner = serving()
     lease_ = leased(owner)
     pass_time(owner, LIFETIME)
+    until_expiry_is_in_flight(owner)
+    return world, owner, lease_
+
+
+def until_expiry_is_in_flight(owner: Owner) -> None:
     assert owner.core.serving is not None
     while not (in_flight := owner.core.serving.log.in_flight) or not (aged := in_flight[0].aged) or not aged.expired:
         owner.run()
         owner.handle(TopicTimerFired(periods(owner)[-1].key))
         owner.run(SendAdds)
-    return world, owner, lease_
 
 
 def test_opening_while_its_name_expires_waits() -> None:
@@ -309,6 +350,23 @@ def test_expiry_that_was_not_written_has_not_happened() -> None:
     assert not known(other)
 
 
+def test_expiry_in_flight_is_not_appended_again() -> None:
+    """The id was leased twice, so it is in a list twice; the write takes longer than a period."""
+    world, owner = serving()
+    leased(owner)
+    pass_time(owner, LIFETIME // 8)
+    leased(owner, 1)
+    pass_time(owner, LIFETIME // 4)
+    leased(owner)
+    until_expiry_is_in_flight(owner)
+    for _ in range(EIGHTHS):
+        owner.handle(TopicTimerFired(periods(owner)[-1].key))
+        owner.run(SendAdds)
+    owner.run()
+    assert [each.expired for each in aged_entries(world) if each.expired] == [(1,), (2,)]
+    assert set(world.folded().producers) == known(owner) == set()
+
+
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
@@ -321,9 +379,7 @@ def test_many_expire_in_steps() -> None:
         leased(owner)
     run_out(owner, 5 * LIFETIME // 4)
     assert not known(owner)
-    entries = [data for link in world.links for data in world.entries_of(link.ledger_id).values()]
-    aged = [decode_aged(body_of(data)) for data in entries if peek_header(data).kind == EntryKind.PRODUCERS_AGED]
-    assert [len(each.expired) for each in aged if each.expired] == [3, 3, 1]
+    assert [len(each.expired) for each in aged_entries(world) if each.expired] == [3, 3, 1]
 
 
 def test_expiry_list_finds_what_is_due_among_a_million() -> None:

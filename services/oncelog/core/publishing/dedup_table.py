@@ -129,8 +129,8 @@ class DedupTable:
         return self.state.producers[producer_id].generation, True
 
     def settled(self, producer_id: ProducerId) -> bool:
-        """Whether nothing of this producer is in flight."""
-        return producer_id not in self._pending
+        """Whether nothing of this producer is in flight, and neither is its expiry."""
+        return producer_id not in self._pending and producer_id not in self._expiring
 
     def mode_of(self, producer_id: ProducerId) -> SequenceMode:
         producer = self.state.producers.get(producer_id)

@@ -205,11 +205,13 @@ class ProducerExpiry:
         now_ms = self._log.time_ms + passed_ms
         renewed: list[Renewal] = []
         expired: dict[ProducerId, None] = {}
+        seen: set[ProducerId] = set()  # each lease of an id has put it into a list
         for lifetime_ms, each in list(self._lists.items()):
             for pid in each.take(now_ms, self.expired_max - len(expired) - len(renewed)):
                 ages = state.producers.ages_of(pid)
-                if ages is None or pid in expired or self.lifetime_of(pid) != lifetime_ms:
+                if ages is None or pid in seen or self.lifetime_of(pid) != lifetime_ms:
                     continue
+                seen.add(pid)
                 due_ms = ages.active_at_ms + lifetime_ms + lifetime_ms // EIGHTHS
                 if due_ms > now_ms:
                     each.push(due_ms, pid)

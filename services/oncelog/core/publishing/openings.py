@@ -308,6 +308,14 @@ class Openings:
         )  # fmt: skip
         self._step.emit(AnswerOpen(call, leased))
 
+    def _answer_renewal(self, call: int, renewal: Renewal) -> None:
+        """The next generation may have become durable in the same step: its proof is not for the former holder."""
+        current = self.table.state.producers[renewal.producer_id].generation
+        if renewal.generation == current:
+            self._answer_lease(call, renewal.producer_id)
+        else:
+            self._step.emit(AnswerOpen(call, ProducerFenced(_fenced_by(current), current=current)))
+
     def _aged(self, entry: InFlight, aged: ProducersAged) -> None:
         """Time has passed by a durable entry: renewals are answered, and names of the expired are free."""
         self.granting.renewed(entry)
@@ -315,7 +323,7 @@ class Openings:
             if renewal.lifetime_ms:
                 self.expiry.granted(renewal.producer_id)
             if entry.call is not None:
-                self._answer_lease(entry.call, renewal.producer_id)
+                self._answer_renewal(entry.call, renewal)
         for pid in aged.expired:
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
         if aged.expired and self.waiting:
