@@ -12,6 +12,7 @@ from oncelog.metadata.http_publish.publish_body import values_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import (
     cluster,
+    deduplication,
     namespaces,
     partitions,
     permissions,
@@ -83,6 +84,7 @@ def new_app(
         topics,
         topic_lists,
         producer_leases,
+        deduplication,
         subscriptions,
         policies,
         cluster,

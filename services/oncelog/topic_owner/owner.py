@@ -27,7 +27,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
-from oncelog.rpc import consumer_codec, owner_codec, reader_codec, subscription_codec
+from oncelog.rpc import consumer_codec, deduplication_codec, owner_codec, reader_codec, subscription_codec
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
@@ -52,6 +52,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
+from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import OFFER_AFTER_BYTES, ReadService
@@ -302,6 +303,9 @@ class Owner:
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
         server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
+        deduplication = DeduplicationService(self.topics)
+        server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
+        server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.unary(owner_codec.ASSIGN, admin.assign)

@@ -56,6 +56,8 @@ NODE = "0a1b" * 8
         ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
         ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
         ("topics truncate new --yes", ("DELETE", f"{TOPIC}/truncate", None)),
+        ("topics deduplication status new", ("GET", f"{TOPIC}/deduplication", None)),
+        ("topics deduplication snapshot new", ("POST", f"{TOPIC}/deduplication/snapshot", None)),
         ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
         (
             "producers lease new orders-partition-1 --expires 1h --request-id r",

@@ -6,6 +6,8 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.chain.next_ledger import DeleteLedgers
+from oncelog.core.delivery.events import AnswerAdmin
+from oncelog.core.errors import NotOwner, OncelogError, ServiceUnavailable
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -17,6 +19,7 @@ from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings
 from oncelog.core.topic.serving import CURSOR_PATIENCE, Serving
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import EndSession, SnapshotTaken
+from oncelog.core.topic_events.events import HigherEpochReported, SnapshotRequested
 from tests.core.builders import TOPIC, A, B, C, D, received
 from tests.core.topic.test_takeover import state_of, truth
 from tests.core.topic.topic_world import READ_TOPIC, SETTINGS, WRITE_CURSOR, WRITE_LEDGER, Owner, World
@@ -50,6 +53,14 @@ class Cursor:
 
     def snapshots(self) -> list[SnapshotTaken]:
         return self.owner.emitted(SnapshotTaken)
+
+    def commits(self) -> bool:
+        """Whether a manifest is being written."""
+        return self.serving.cursor.state is CursorState.COMMITTING
+
+    def answers(self) -> list[tuple[int, OncelogError | None]]:
+        """To the requests for a snapshot, in order."""
+        return [(answer.call, answer.error) for answer in self.owner.emitted(AnswerAdmin)]
 
     def ledgers(self) -> list[LedgerId]:
         record = self.world.cursor[0]
@@ -108,6 +119,79 @@ def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     assert len(cursor.snapshots()) == 1
     cursor.owner.tick(100_000).run()
     assert len(cursor.snapshots()) == 1
+
+
+def test_requested_snapshot_is_answered_when_it_is_durable() -> None:
+    """Also one that is behind the gap; a state that is in a snapshot already needs none."""
+    cursor = Cursor().send(1, after_ms=2_000)
+    cursor.owner.handle(SnapshotRequested(1))
+    cursor.owner.run(SendAdds)
+    assert cursor.snapshots() == []
+    assert cursor.answers() == []
+    assert cursor.serving.cursor.to_replay.entries == 2
+    cursor.owner.run()
+    assert (cursor.answers(), len(cursor.snapshots())) == ([(1, None)], 1)
+    assert cursor.serving.cursor.to_replay == (0, 0)
+    cursor.owner.handle(SnapshotRequested(2))
+    cursor.owner.run()
+    assert (cursor.answers(), len(cursor.snapshots())) == ([(1, None), (2, None)], 1)
+    cursor.send(1).owner.handle(SnapshotRequested(3))
+    cursor.owner.run().tick(900).run()
+    assert (cursor.answers()[2:], cursor.serving.cursor.to_replay.entries) == ([], 1)
+    assert cursor.serving.cursor.to_replay.bytes > 0
+    cursor.owner.tick(100).run()
+    assert cursor.answers()[2:] == [(3, None)]
+    assert cursor.snapshots()[-1].position == cursor.serving.log.table.state.position
+
+
+def test_snapshot_of_an_older_state_does_not_answer_a_request() -> None:
+    """What was stored before the request is in the snapshot that answers it."""
+    cursor = Cursor().send(1, after_ms=2_000)
+    cursor.owner.handle(SnapshotRequested(1))
+    while not cursor.commits():
+        assert cursor.owner.step()
+    [manifest] = [effect for effect in cursor.owner.queue if isinstance(effect, SendAdds)]
+    cursor.owner.queue.remove(manifest)
+    pid, generation = cursor.granted.instance
+    cursor.owner.send(cursor.granted.session, received(1, [1], pid=pid, generation=generation))
+    cursor.owner.run()
+    cursor.owner.handle(SnapshotRequested(2))
+    cursor.owner.queue.append(manifest)
+    cursor.owner.run()
+    assert cursor.answers() == [(1, None)]
+    assert cursor.serving.cursor.to_replay.entries == 1
+    cursor.owner.tick(1_000).run()
+    assert cursor.answers() == [(1, None), (2, None)]
+
+
+def test_requested_snapshot_that_is_not_durable_is_an_error() -> None:
+    """After 15 s, with storage nodes that do not answer; or when the topic moves."""
+    cursor = Cursor().send(1, after_ms=2_000)
+    cursor.owner.handle(SnapshotRequested(1))
+    cursor.owner.run(SendAdds).tick(14_999).run(SendAdds)
+    assert cursor.answers() == []
+    cursor.owner.tick(1).run(SendAdds)
+    [(call, late)] = cursor.answers()
+    assert (call, type(late)) == (1, ServiceUnavailable)
+    cursor.owner.handle(SnapshotRequested(2))
+    cursor.world.place(Incarnation("o2"))
+    cursor.owner.handle(HigherEpochReported())
+    cursor.owner.run(SendAdds)
+    assert [(call, type(error)) for call, error in cursor.answers()[1:]] == [(2, NotOwner)]
+    cursor.owner.handle(SnapshotRequested(3))
+    assert type(cursor.answers()[-1][1]) is NotOwner
+
+
+def test_failed_snapshots_are_counted() -> None:
+    """The one before stays the newest, with its age."""
+    cursor = Cursor().send(4, after_ms=300)
+    newest = cursor.serving.cursor.newest
+    assert newest is not None
+    assert cursor.lose_adds()
+    cursor.fail_ledger()
+    cursor.owner.run()
+    assert (cursor.serving.cursor.failures, cursor.serving.cursor.failed_ms) == (1, cursor.owner.now_ms)
+    assert cursor.serving.cursor.newest == newest
 
 
 @pytest.mark.hazard("members-lost-in-turn")

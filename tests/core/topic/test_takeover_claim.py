@@ -13,7 +13,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.records.records import CursorKey, ReadRecord, RecordRead, RecordWritten, WriteRecord, kind_of
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.cursor_claim import CursorClaim
-from oncelog.core.snapshots.snapshot_writer import TakenOver
+from oncelog.core.snapshots.taken_over import TakenOver
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,

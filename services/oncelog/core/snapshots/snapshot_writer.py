@@ -20,29 +20,31 @@ Rules
   one after deltas_max deltas, and any base after base_age_max_ms, because the trim bounds move only with a base.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from oncelog.core.acks.ack_log import AckLog
-from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.chain.managed_ledger import ManagedLedger, ManagedLedgerState
 from oncelog.core.chain.next_ledger import DeleteLedgers, NextLedger
+from oncelog.core.delivery.events import AnswerAdmin
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.entry import EntryKind, GivenUp
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
-from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.publishing.dedup_state import DedupState
+from oncelog.core.publishing.log import InFlight
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
 from oncelog.core.records.records import CursorKey, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.snapshots.ack_snapshot import encode_subscriptions
 from oncelog.core.snapshots.dedup_encoder import STEP_PRODUCERS, SnapshotEncoder
 from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_manifest
+from oncelog.core.snapshots.snapshot_requests import SnapshotRequests
+from oncelog.core.snapshots.taken_over import NOTHING, NewestSnapshot, ReplaySize, TakenOver
 from oncelog.core.topic_events.effects import SnapshotTaken, Step
+from oncelog.core.topic_events.events import SnapshotRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +72,6 @@ class SnapshotSettings:
     step_producers: int = STEP_PRODUCERS
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSnapshot:
-    """The snapshot from which a takeover started: its number, its ledger, and the positions of that ledger's base in
-    the log and in the ack log."""
-
-    number: int
-    ledger_id: LedgerId
-    base: Position
-    acks: Position = BEFORE_ALL
-
-
-@dataclass(frozen=True, slots=True)
-class TakenOver:
-    """Where a takeover has arrived: the whole state, up to the ends of both chains. loaded: the snapshot it began from.
-
-    given_up, acks_given_up: what an operator has given up before the end of the log, or of the ack log, and the chain
-    does not say yet. replayed_ack_bytes: of the entries of the ack log behind that snapshot. ends: the last ledgers
-    of both chains, as they were recovered.
-    """
-
-    state: DedupState
-    cursor: CursorRecord
-    cursor_version: int
-    loaded: LoadedSnapshot | None
-    replayed_entries: int
-    given_up: tuple[GivenUp, ...] = ()
-    subscriptions: SubscriptionsState = field(default_factory=SubscriptionsState)
-    replayed_ack_bytes: int = 0
-    acks_given_up: tuple[GivenUp, ...] = ()
-    ends: tuple[LedgerMetadata, ...] = ()
-
-
 class BasePositions(NamedTuple):
     """Where a complete base is: in the log, and in the ack log (BEFORE_ALL without one)."""
 
@@ -125,6 +95,10 @@ class SnapshotInProgress:
     last_entry: EntryId
     manifest: SnapshotManifest | None = None
     evicted: int = 0
+    #: what need not be replayed any more once it is durable
+    covered: ReplaySize = NOTHING
+    #: when its manifest was appended
+    taken_ms: int = 0
 
 
 class SnapshotWriter:
@@ -166,10 +140,18 @@ class SnapshotWriter:
                 if link.base is not None
             }
             self.bases[loaded.ledger_id] = BasePositions(loaded.base, loaded.acks)
-        #: the newest durable snapshot's position and time; position None before the first of this owner
-        self.taken: tuple[Position | None, int] = (None, step.now_ms)
-        #: its position in the ack log
+        #: the newest durable snapshot, of this or an earlier owner
+        self.newest: NewestSnapshot | None = loaded.newest if loaded else None
+        #: the positions of the newest one of this owner in the log and in the ack log
+        self._taken: Position | None = None
         self._taken_acks: Position | None = None
+        #: when it was durable, the last one has failed, or this owner began
+        self._since_ms = step.now_ms
+        #: what a takeover would replay
+        self.to_replay = ReplaySize(taken.replayed_entries, taken.replayed_bytes)
+        #: how many snapshots have failed with their ledger, and when the last one did; 0: none
+        self.failures, self.failed_ms = 0, 0
+        self.requests = SnapshotRequests(step)
         #: when the base of the open ledger was begun, and the bytes of it and of its deltas
         self._base_ms = step.now_ms
         self._base_bytes = 0
@@ -198,16 +180,32 @@ class SnapshotWriter:
     @property
     def behind(self) -> bool:
         """Whether the state has moved since the newest snapshot of this owner."""
-        return self.durable.position not in (self.taken[0], BEFORE_ALL) or self._acks.state.position not in (
+        return self.durable.position not in (self._taken, BEFORE_ALL) or self._acks.state.position not in (
             self._taken_acks,
             BEFORE_ALL,
         )
 
+    def folded(self, entries: Sequence[InFlight]) -> None:
+        """Entries of the log are durable, and folded."""
+        self.entries_since += len(entries)
+        size = sum(entry.header.body_bytes for entry in entries)
+        self.to_replay = ReplaySize(self.to_replay.entries + len(entries), self.to_replay.bytes + size)
+
+    def request(self, event: SnapshotRequested) -> None:
+        """Write a snapshot now, unless the newest one is of this state."""
+        if not self.behind:
+            self._step.emit(AnswerAdmin(event.call))
+            return
+        self.requests.add(event.call, self.durable.position, self._acks.state.position)
+        self.take_if_due()
+
     def take_if_due(self) -> None:
-        """Begin a snapshot if one is due."""
-        settings, since_ms = self.settings, self._step.now_ms - self.taken[1]
+        """Begin a snapshot if one is due, or requested. Between two there is always the gap, so that requests cannot
+        keep an owner busy."""
+        settings, since_ms = self.settings, self._step.now_ms - self._since_ms
         if since_ms < settings.gap_ms or (
-            self.entries_since < settings.entries_max
+            not self.requests
+            and self.entries_since < settings.entries_max
             and self._acks.bytes_since < settings.ack_bytes_max
             and since_ms < settings.interval_ms
         ):
@@ -314,6 +312,7 @@ class SnapshotWriter:
             state.time_ms,
         )
         writing.evicted = state.producers.take_evicted()
+        writing.covered = self.to_replay
         subscriptions.snapshot_taken()
         self.entries_since = self._acks.bytes_since = 0
         return of_subscriptions
@@ -341,6 +340,7 @@ class SnapshotWriter:
         if writing.manifest is None:
             raise InvariantViolated("a snapshot is committed before all of it was encoded")
         self.state = CursorState.COMMITTING
+        writing.taken_ms = self._step.now_ms
         self._append(writing, [(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(writing.manifest))])
 
     def _committed(self, ledger_id: LedgerId, writing: SnapshotInProgress) -> None:
@@ -350,7 +350,11 @@ class SnapshotWriter:
         self._writing = None
         self.state = CursorState.IDLE
         self.number = manifest.number
-        self.taken, self._taken_acks = (manifest.position, self._step.now_ms), manifest.acks
+        self._taken, self._taken_acks, self._since_ms = manifest.position, manifest.acks, self._step.now_ms
+        self.newest = NewestSnapshot(manifest.position, writing.taken_ms)
+        entries, size = self.to_replay
+        self.to_replay = ReplaySize(entries - writing.covered.entries, size - writing.covered.bytes)
+        self.requests.durable(manifest.position, manifest.acks)
         if manifest.is_base:
             self.bases[ledger_id] = BasePositions(manifest.position, manifest.acks)
         else:
@@ -396,7 +400,8 @@ class SnapshotWriter:
                 self.number = max(self.number, self._writing.encoder.number)
                 self._writing = None
             self.state = CursorState.IDLE
-            self.taken = (self.taken[0], self._step.now_ms)
+            self._since_ms = self.failed_ms = self._step.now_ms
+            self.failures += 1
             self.entries_since = self.settings.entries_max
         if self._finishing and (failed or self.state is CursorState.IDLE):
             self._finished()  # after a failure the next owner only replays more

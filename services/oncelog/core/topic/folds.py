@@ -15,7 +15,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
 from oncelog.core.snapshots.dedup_format import SnapshotReader
-from oncelog.core.snapshots.snapshot_writer import LoadedSnapshot
+from oncelog.core.snapshots.taken_over import LoadedSnapshot, NewestSnapshot
 
 
 class LogFold(ChainFold):
@@ -109,6 +109,8 @@ class SnapshotFold(ChainFold):
         self._checksum, self._recent_bytes_max = checksum, recent_bytes_max
         self._ledger_id = LedgerId(-1)
         self._reader = SnapshotReader(checksum, recent_bytes_max)
+        #: when the newest complete snapshot of this ledger was written
+        self._taken_ms = 0
 
     def begin_ledger(self, link: LedgerLink) -> str | None:
         self._ledger_id = link.ledger_id
@@ -117,7 +119,10 @@ class SnapshotFold(ChainFold):
 
     def fold(self, metadata: LedgerMetadata, following: EntryId, data: Buffer) -> EntryHeader:
         header = _decoded(metadata, following, data, self._checksum)
+        former = self._reader.manifest
         self._reader.feed(following, header.kind, body_of(data))
+        if self._reader.manifest is not former:
+            self._taken_ms = header.append_time_ms
         return header
 
     def end_ledger(self) -> bool:
@@ -129,7 +134,10 @@ class SnapshotFold(ChainFold):
         except CorruptEntry:
             return False
         self.state = reader.state
-        self.loaded = LoadedSnapshot(reader.manifest.number, self._ledger_id, reader.base.position, reader.base.acks)
+        self.loaded = LoadedSnapshot(
+            reader.manifest.number, self._ledger_id, reader.base.position, reader.base.acks,
+            NewestSnapshot(reader.manifest.position, self._taken_ms),
+        )  # fmt: skip
         return True
 
 

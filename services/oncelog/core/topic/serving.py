@@ -43,7 +43,8 @@ from oncelog.core.publishing.sessions import BlockedOn, Sessions
 from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten
 from oncelog.core.retention.paging import PageSettings
 from oncelog.core.retention.topic_retention import TopicRetention
-from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings, SnapshotWriter, TakenOver
+from oncelog.core.snapshots.snapshot_writer import CursorState, SnapshotSettings, SnapshotWriter
+from oncelog.core.snapshots.taken_over import TakenOver
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS, CURSOR_TIMEOUT_MS_MAX, Handlers
 from oncelog.core.topic_events.effects import LastAddConfirmed, StartTopicTimer, Step
 from oncelog.core.topic_events.events import (
@@ -55,6 +56,7 @@ from oncelog.core.topic_events.events import (
     ProducerIdAllocated,
     ProducerIdRefused,
     SessionClosed,
+    SnapshotRequested,
     TrimRequested,
     TruncateRequested,
 )
@@ -207,6 +209,7 @@ class Serving:
             LedgerIdClaimed: self.ledger_id_claimed,
             (RecordWritten, LedgerKey): self.ledger_written,
             (RecordWritten, CursorKey): self.cursor.record_written,
+            SnapshotRequested: self.cursor.request,
             TrimRequested: space.trim,
             TruncateRequested: space.truncate,
             LedgerEndsRead: space.ledger_ends_read,
@@ -277,6 +280,7 @@ class Serving:
         self.openings.refuse_all(error)
         self.subscriptions.end(error)
         self.space.end(error)
+        self.cursor.requests.end(error)
         for chain in self._chains.values():
             chain.next.drop()
 
@@ -320,7 +324,7 @@ class Serving:
         """Entries of the log are durable: fold them in, and answer what waited for them."""
         was_open = not self.log.given_up
         entries = self.log.confirmed(last_add_confirmed)
-        self.cursor.entries_since += len(entries)
+        self.cursor.folded(entries)
         if entries:
             self.space.ledgers.appended(ledger_id, entries)
         self._step.emit(LastAddConfirmed(Position(ledger_id, last_add_confirmed)))
@@ -393,6 +397,7 @@ class Serving:
         self.acks.tick()
         self._trim_acks()
         self.space.tick()
+        self.cursor.requests.tick()
         self.cursor.take_if_due()
 
     @property
@@ -401,6 +406,8 @@ class Serving:
         if self.draining or self.log.in_flight or not self.acks.at_rest:
             return False
         if not all(chain.at_rest for chain in self._chains.values()):
+            return False
+        if self.cursor.requests:
             return False
         return self.cursor.state is CursorState.IDLE and self.subscriptions.activity.idle and self.space.idle
 

@@ -47,7 +47,7 @@ from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
 from oncelog.core.records.records import CursorKey, Kind, PageKey, RecordRead, RecordWritten
 from oncelog.core.snapshots.cursor_claim import ClaimStep, CursorClaim
-from oncelog.core.snapshots.snapshot_writer import TakenOver
+from oncelog.core.snapshots.taken_over import TakenOver
 from oncelog.core.topic.folds import AckFold, LogFold, SnapshotFold
 from oncelog.core.topic_events.effects import (
     CursorRecoveryTimedOut,
@@ -283,6 +283,7 @@ class Takeover:
                 self._log_fold.state, self.cursor.record, self.cursor.version, self.snapshot.loaded,
                 log.replayed_entries, tuple(log.given_up.values()), self._ack_fold.state, acks.replayed_bytes,
                 tuple(acks.given_up.values()), tuple(end for end in (log.end, acks.end) if end is not None),
+                log.replayed_bytes,
             )
         )  # fmt: skip
 

@@ -51,7 +51,7 @@ from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.publishing.sessions import BlockedOn
 from oncelog.core.records.records import RecordRead, RecordWritten, TopicKey, kind_of
-from oncelog.core.snapshots.snapshot_writer import TakenOver
+from oncelog.core.snapshots.taken_over import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Handlers, Takeover
 from oncelog.core.topic.ticks import Ticks
@@ -78,6 +78,7 @@ from oncelog.core.topic_events.events import (
     OpeningAbandoned,
     OpeningsDelayed,
     PoliciesChanged,
+    SnapshotRequested,
     SupportChecked,
     TopicAssigned,
     TopicEvent,
@@ -88,7 +89,7 @@ from oncelog.core.topic_events.events import (
 RETRY_TIMER = "retry"
 
 #: Requests that need a topic that serves.
-_Refused = ConsumerOpening | AdminRequest | TruncateRequested
+_Refused = ConsumerOpening | AdminRequest | TruncateRequested | SnapshotRequested
 
 
 class Phase(Enum):

@@ -128,6 +128,13 @@ class TruncateRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotRequested:
+    """Write a snapshot now; answered by AnswerAdmin."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrimRequested:
     """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
 
@@ -194,6 +201,7 @@ CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKe
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
-    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | LedgerEndsRead | SupportChecked
-    | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent | LedgerEvent | TakeoverEvent
+    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested | LedgerEndsRead
+    | SupportChecked | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
+    | LedgerEvent | TakeoverEvent
 )  # fmt: skip

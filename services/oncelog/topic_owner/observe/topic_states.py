@@ -106,11 +106,11 @@ def _open_ledger(serving: Serving) -> Json:
 
 def _snapshot(serving: Serving) -> Json:
     cursor = serving.cursor
-    position, at_ms = cursor.taken
+    newest = cursor.newest
     return {
         "number": cursor.number,
-        "position": _shown(position),
-        "taken_ms": at_ms if position is not None else None,
+        "position": _shown(None if newest is None else newest.position),
+        "taken_ms": None if newest is None else newest.taken_ms,
         "entries_since": cursor.entries_since,
         "state": cursor.state.value,
         "entries_max": cursor.settings.entries_max,

@@ -46,6 +46,8 @@ RULES = {
     f"PUT {FLIGHTS}/unload": "a",
     f"POST {FLIGHTS}/producers/lease": "p",
     "POST /admin/v2/producers/lease": "*",
+    f"GET {FLIGHTS}/deduplication": "a",
+    f"POST {FLIGHTS}/deduplication/snapshot": "a",
     f"GET {FLIGHTS}/subscriptions": "ac",
     f"GET {FLIGHTS}/subscription/s": "ac",
     f"DELETE {FLIGHTS}/subscription/s": "ac",

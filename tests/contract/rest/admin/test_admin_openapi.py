@@ -50,6 +50,8 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/snapshot
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
@@ -124,7 +126,9 @@ async def test_every_request_is_described() -> None:
         assert operation["summary"], call
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
-        answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(("/verify", "/end", "/lease"))
+        answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
+            ("/verify", "/end", "/lease", "/snapshot")
+        )
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call
         if success == "200":
