@@ -27,7 +27,7 @@ class DoubleLog:
     def __init__(self, contents: Sequence[Content]) -> None:
         self.topic_id = TopicId(uuid.uuid4().hex)
         self.active: DoubleConsumer | None = None
-        self.seek_epoch = SeekEpoch(0)
+        self.seek_epoch = self._redo_epoch = SeekEpoch(0)
         self._contents = contents
         self._generation = 0
         self._store_id = ""
@@ -79,7 +79,7 @@ class DoubleLog:
         consumed = tuple(_ranges(index for index in self._consumed if index >= from_index))
         return SubscriptionEffects(
             number=SubscriptionNumber(1), store_id=self._store_id, effect="", seek_epoch=self.seek_epoch,
-            redo_epoch=SeekEpoch(0), redo_index=0, generation=Generation(self._generation),
+            redo_epoch=self._redo_epoch, redo_index=0, generation=Generation(self._generation),
             mark_delete=self.mark_delete, first_index=0, next_index=self.end, known_from=0, forgotten_below=0,
             consumed=consumed, complete=True,
         )  # fmt: skip
@@ -91,6 +91,12 @@ class DoubleLog:
         fresh = set(range(below)) - self._acknowledged
         self._acknowledged |= fresh
         self._consumed |= fresh
+
+    def redo(self) -> None:
+        """A seek to the first message, whose effects are to be redone."""
+        self._acknowledged.clear()
+        self._consumed.clear()
+        self.seek_epoch = self._redo_epoch = SeekEpoch(self.seek_epoch + 1)
 
     def rewind(self, ranges: Iterable[IndexRange]) -> None:
         lost = {index for first, last in ranges for index in range(first, last + 1)}

@@ -41,6 +41,10 @@ class StoreUnderTest:
     async def reset(self) -> None:
         await _result(self._reset())
 
+    async def empty(self) -> None:
+        """As a user does before a redo: what the function has written goes, the position stays."""
+        await self.reset()
+
     async def backup(self) -> Restore:
         assert self._backup is not None
         restore: Restore = await _result(self._backup())
@@ -81,6 +85,10 @@ class _OfFile(StoreUnderTest):
     async def reset(self) -> None:
         for path in self._files():
             path.unlink(missing_ok=True)
+        await super().reset()
+
+    async def empty(self) -> None:
+        self._path.write_bytes(b"")
         await super().reset()
 
     def _files(self) -> tuple[Path, Path]:

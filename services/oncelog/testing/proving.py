@@ -11,6 +11,8 @@ faults ends. The source of effects and its core are the real ones, and so is the
     rollback        the function has run, and the store rolls back; then it runs again
     zombie claim    stopped before it claims, and woken when a successor has claimed and applied
     zombie apply    stopped before it applies, and woken when a successor has applied
+    redo            stopped in the middle, before it applies; the data is emptied, the log seeks to the first message
+                    with redo, and a successor begins; when it comes to the same position, the former one wakes up
     restored        at the end the store is restored to the middle
 """
 
@@ -35,7 +37,7 @@ MESSAGES_MAX = 100
 #: How long a function may run on when a run is over.
 END_S = 1.0
 KILLS = ("claim", "apply", "function", "commit")
-STEPS = (*KILLS, "lost answer", "rollback", "zombie claim", "zombie apply", "restored")
+STEPS = (*KILLS, "lost answer", "rollback", "zombie claim", "zombie apply", "redo", "restored")
 TOPIC = "persistent/public/default/prove"
 #: What `state` is, or how it is read.
 State = str | Callable[[], Any]
@@ -162,6 +164,8 @@ class _Run:
         self.position = 0
         self.changed = asyncio.Event()
         self.error: Exception | None = None
+        #: who was stopped before a redo has written behind it
+        self.unrefused = False
         self.restore: Restore | None = None
         #: who is stopped waits for it
         self.woken = asyncio.Event()
@@ -194,17 +198,25 @@ class _Run:
             self.changed.clear()
             if self.error is not None:
                 raise ProofFailed(f"the function raises without any fault: {self.error!r}") from self.error
+            if self.unrefused:
+                raise ProofFailed(
+                    f"step {self.step!r}: a process that was stopped before the redo has written after it. The store "
+                    "must refuse an apply whose claim is not the newest one"
+                )
             if self.stopped:
                 self.stopped = False
+                if self.step == "redo":
+                    await self.store.empty()
+                    self.log.redo()
                 task = self._begin()  # the successor of the one that is stopped
             elif task.done():
                 error = task.exception()
                 if not isinstance(error, _KilledError):
                     raise ProofFailed(f"step {self.step!r} ends with {error!r}") from error
                 task = self._begin()
-        await self._wake_zombies()
+        await self.wake_zombies()
 
-    async def _wake_zombies(self) -> None:
+    async def wake_zombies(self) -> None:
         """They must be refused."""
         zombies = [stepped for _, _, stepped in self._sources if stepped.is_zombie]
         self.woken.set()
@@ -269,6 +281,9 @@ class _SteppedStore:
     ) -> None:
         position = claimed.position
         await self._stop_at("zombie apply", position)
+        await self._stop_at("redo", position)
+        if self._run.step == "redo" and not self.is_zombie and position in self._run.faulted:
+            await self._run.wake_zombies()  # its position is right again, and its claim is not
         self._kill_at("apply", position)
         try:
             await self._inner.apply(source, claimed, following, None if run is None else self._stepped(run, position))
@@ -342,7 +357,8 @@ class _SteppedStore:
 
     def _reached(self, stored: StoredPosition) -> None:
         if self.is_zombie:
-            self._note_refusal()  # it was not refused: the states will differ
+            self._note_refusal()  # it was not refused: the states will differ, unless everything is redone
+            self._run.unrefused = self._run.step == "redo"
         self._run.position = stored.position
         self._wake()
 

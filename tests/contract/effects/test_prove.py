@@ -14,8 +14,10 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 import oncelog
+from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.errors import InvalidArgument
 from oncelog.effects import FileAppend, FileEffects, Process, RedisEffects, SqlEffects
+from oncelog.effects.store import ClaimLost
 from oncelog.testing import MemoryEffects, ProofFailed, messages, prove
 from oncelog.testing.proving import STEPS
 from tests.cluster.recipes.postgres_process import PostgresProcess
@@ -136,6 +138,20 @@ def counting(message: oncelog.Message, data: dict[Any, Any]) -> None:
 
 def test_function_in_memory() -> None:
     assert prove(process(MemoryEffects(), counting), ORDERS) == (STEPS, {message.key: 1 for message in ORDERS})
+
+
+class PositionAlone(MemoryEffects):
+    def _check(self, source: Source, claimed: StoredPosition) -> None:
+        found = self._rows.get(source)
+        if found is None or found.position != claimed.position:
+            raise ClaimLost
+
+
+@pytest.mark.hazard("position-without-claim")
+def test_store_that_does_not_check_the_claim_is_found() -> None:
+    """By the redo: a process of before it comes at the same position as its successor."""
+    with pytest.raises(ProofFailed, match="'redo': a process that was stopped before the redo has written after it"):
+        prove(process(PositionAlone(), counting), ORDERS)
 
 
 def test_function_that_counts_outside_of_the_store_is_found() -> None:
