@@ -3,13 +3,14 @@
 Some rules guard each other, so that a mistake is harmless alone: then a variant lacks both, and says so.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from tests.model.effects_log import Log
 from tests.model.effects_state import Budget, Consumer, Rules, State, Store
 from tests.model.effects_steps import Healing, steps_of
 from tests.model.explorer import Exploration, explore
+from tests.model.planted import Mistake
 
 STATES_MAX = 12_000
 
@@ -80,21 +81,6 @@ CLEAN = {
     GIVES_UP_UNSURE: 4_000,
     GIVES_UP_REDO: 4_000,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A planted mistake. hazard: its history; empty: it has no name. without: the rules that it
-    lacks; those behind the first one would make up for it."""
-
-    hazard: str
-    name: str
-    scenario: EffectsScenario
-    without: tuple[str, ...]
-
-    @property
-    def rules(self) -> Rules:
-        return replace(Rules(), **dict.fromkeys(self.without, False))
 
 
 MISTAKES = (

@@ -9,7 +9,8 @@ was explored, and the steps to each violation.
 import pytest
 
 from tests.model.effects_state import Rules
-from tests.model.effects_variants import CLEAN, MISTAKES, STATES_MAX, EffectsScenario, Mistake, explored
+from tests.model.effects_variants import CLEAN, MISTAKES, STATES_MAX, EffectsScenario, explored
+from tests.model.planted import Mistake
 
 
 @pytest.mark.parametrize("scenario", CLEAN, ids=lambda scenario: scenario.name)
@@ -35,16 +36,15 @@ def test_every_message_takes_effect_once(scenario: EffectsScenario) -> None:
 @pytest.mark.hazard("store-read-first")
 @pytest.mark.hazard("verified-before-a-late-ack")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.hazard}: {mistake.name}")
-def test_planted_mistake_breaks_a_promise(mistake: Mistake) -> None:
+def test_planted_mistake_breaks_a_promise(mistake: Mistake[EffectsScenario]) -> None:
     """Each rule is needed, or it is one of two that guard each other."""
-    found = explored(mistake.scenario, mistake.rules, states_max=STATES_MAX)
+    found = explored(mistake.scenario, mistake.of(Rules()), states_max=STATES_MAX)
     assert found.violation is not None, f"none of {found.states} states breaks a promise"
 
 
 @pytest.mark.parametrize(
     "mistake", [each for each in MISTAKES if len(each.without) > 1], ids=lambda mistake: mistake.name
 )
-def test_rules_that_guard_each_other_suffice_alone(mistake: Mistake) -> None:
+def test_rules_that_guard_each_other_suffice_alone(mistake: Mistake[EffectsScenario]) -> None:
     """So the table says truly which rules a mistake has to lack: the last one alone would make up for the others."""
-    alone = Mistake(mistake.hazard, mistake.name, mistake.scenario, mistake.without[:1])
-    assert explored(alone.scenario, alone.rules, states_max=3_000).violation is None
+    assert explored(mistake.scenario, mistake.alone.of(Rules()), states_max=3_000).violation is None
