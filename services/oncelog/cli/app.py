@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "mirror": LazyCommand(
         "Copy topics into another cluster.",
-        _of("oncelog.cli.mirror.command", "mirror"),
+        _of("oncelog.cli.mirror.app", "app"),
     ),
     "check": LazyCommand(
         "Check a cluster: publish one message twice, read it back once.",

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
 
@@ -13,9 +13,13 @@ def option_parameter(name: str, annotation: object, default: object = inspect.Pa
 
 
 def parameters_of(options: type) -> list[inspect.Parameter]:
-    """The fields of a dataclass, in order. All have a default."""
+    """The fields of a dataclass, in order. One without a default is a required option."""
     annotations = get_type_hints(options, include_extras=True)
-    return [option_parameter(field.name, annotations[field.name], field.default) for field in fields(options)]
+    required = inspect.Parameter.empty
+    return [
+        option_parameter(field.name, annotations[field.name], required if field.default is MISSING else field.default)
+        for field in fields(options)
+    ]
 
 
 def own_parameters(command: Callable[..., object]) -> list[inspect.Parameter]:

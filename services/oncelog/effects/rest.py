@@ -2,11 +2,13 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.problems import error_of_problem
-from oncelog.core.errors import Fatal
+from oncelog.core.errors import Fatal, TopicLoading
+from oncelog.core.names import TopicName
 from oncelog.rpc.metadata_codec import REST
 from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
 
@@ -44,3 +46,33 @@ async def rest(
         unknown = Fatal(f"{method} {path} was answered with {answer.status}")
         raise error_of_problem(answer.status, answer.body) or unknown
     return json.loads(answer.body) if answer.body else None
+
+
+async def cluster_id_of(client: AsyncClient, timeout_ms: int | None, *, where: str) -> str:
+    """where: the cluster, for errors. Raises as `rest`."""
+    [cluster_id] = await rest(
+        client, "GET", "/admin/v2/clusters", timeout_ms=timeout_ms, what=f"the id of the cluster {where}"
+    )
+    return str(cluster_id)
+
+
+def topic_path(topic: TopicName) -> str:
+    """Of the topic, or of one partition."""
+    return f"/admin/v2/persistent/{topic.tenant}/{topic.namespace}/{quote(topic.local_full, safe='')}"
+
+
+async def owner_stats(
+    client: AsyncClient, topic: TopicName, *, internal: bool = False, timeout_ms: int | None = None
+) -> dict[str, Any]:
+    """The statistics of one log, as its owner tells them; an owner is found first. internal: the internal ones. Raises
+    TopicNotFound, and as `rest`."""
+    lookup = network_of(client).lookup
+
+    async def ask(_again: bool) -> dict[str, Any]:
+        await lookup.find(topic, create=False)
+        found = await rest(client, "GET", f"{topic_path(topic)}/{'internalStats' if internal else 'stats'}")
+        if found.get("phase") != "serving":
+            raise TopicLoading(f"{topic} is {found.get('phase') or 'not served yet'}")
+        return dict(found)
+
+    return await persist(ask, timeout_ms=timeout_ms, what=f"the owner of {topic}")

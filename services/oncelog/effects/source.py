@@ -148,11 +148,17 @@ class EffectsSource(Generic[ConnectionT]):
             self._effect, self._topic, self.status.position, pause_s, self.status.trouble,
         )  # fmt: skip
 
+    def _recovered(self) -> None:
+        """Log or store have answered. A message whose function fails stays the trouble until it has taken effect."""
+        if self.status.stuck is None:
+            self.status.trouble = ""
+
     async def _begin(self) -> None:
         store_id = await self._store.store_id()
         if self._consumer is None or self._consumer.failure is not None:
             self._consumer, self._claim = await self._attach(store_id, self._dead_letters), None
             self._care.attached()
+            self._recovered()
         self.status.active = False
         await self._wait_until_active()
         self.status.active = True
@@ -182,6 +188,7 @@ class EffectsSource(Generic[ConnectionT]):
         stored = claim.stored
         self.status.claims += 1
         self.status.position, self.status.next_index = stored.position, claim.next_index
+        self._recovered()
         if went_back(None if before is None else before.stored, stored):
             raise AttachAgain
         self._claim = claim

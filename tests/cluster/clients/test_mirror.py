@@ -1,13 +1,10 @@
 """`oncelog mirror` between two real clusters: killed, in both directions, and what it refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 import oncelog
 from oncelog.client.client import network_of
@@ -19,40 +16,18 @@ from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.effects.consumer import EffectsConsumer, Subscribing
-from oncelog.effects.mirror import Choice, Mirror, subscription_of
-from oncelog.effects.mirror_positions import Origins, copy_positions, subscriptions_of
-from oncelog.effects.mirror_store import MirrorEffects
+from oncelog.effects.mirror.positions import Origins, copy_positions, subscriptions_of
+from oncelog.effects.mirror.store import MirrorEffects
+from oncelog.effects.mirror.topics import Choice, subscription_of
 from oncelog.effects.rest import rest
 from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
+from tests.cluster.clients.mirroring import acknowledge, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.commands import command, environment
-from tests.cluster.recipes.recipe_programs import Running, running, started
+from tests.cluster.recipes.recipe_programs import running
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(scope="module")
-def there() -> Iterator[LocalCluster]:
-    """The other cluster."""
-    with LocalCluster() as other:
-        yield other
-
-
-@pytest_asyncio.fixture
-async def source(there: LocalCluster) -> AsyncIterator[oncelog.AsyncClient]:
-    async with await oncelog.connect(there.url, operation_timeout=DEADLINE_S) as client:
-        yield client
-
-
-async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
-    """All that the topic has now."""
-    messages: list[oncelog.Message] = []
-    async with await client.create_reader(topic) as reader:
-        while await reader.has_message_available():
-            messages.append(await reader.read_next())
-    return messages
 
 
 def of_partition(messages: list[oncelog.Message], partition: int) -> list[oncelog.Message]:
@@ -91,10 +66,6 @@ async def publish(client: oncelog.AsyncClient, topic: str, name: str, first: int
             event_times_ms=[number if number % 5 else None for number in numbers[part]],
         )
     await producer.close()
-
-
-def start(path: Path, *words: str) -> Running:
-    return started(path / "mirror.log", command("mirror", *words), environment(), path)
 
 
 async def test_killed_mirrors_in_both_directions(
@@ -144,19 +115,6 @@ async def _copied_some(client: oncelog.AsyncClient) -> bool:
         return any([await client.last_message_id(f"lines-partition-{number}") for number in range(2)])
     except OncelogError:
         return False  # it does not exist yet
-
-
-def mirror(source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, **settings: Any) -> Mirror:
-    return Mirror(source, target, Choice((parse_topic(topic),)), **settings)
-
-
-async def once(source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, **settings: Any) -> Mirror:
-    found = mirror(source, target, topic, **settings)
-    try:
-        await asyncio.wait_for(found.run_once(), DEADLINE_S)
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return found
 
 
 @pytest.mark.hazard("restored-target")
@@ -343,9 +301,3 @@ async def test_consumers_go_on_at_the_target(client: oncelog.AsyncClient, source
     found = await subscriptions_of(client, topic)
     assert {name: one["mark_delete"] for name, one in found.items()} == {"ahead": 10, "behind": 10, "new": 0}
     assert found["ahead"]["msg_out_counter"] == 0  # moving it counts as no delivery
-
-
-async def acknowledge(consumer: oncelog.AsyncConsumer, count: int) -> None:
-    """The next `count` messages."""
-    messages = [await consumer.receive(timeout=DEADLINE_S) for _ in range(count)]
-    await consumer.ack_cumulative(messages[-1])

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import Coroutine
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 import oncelog
 from oncelog.cli.app import app
+from oncelog.cli.mirror.health import observed
 from oncelog.client.network.backoff import WAITING_TOLD_AFTER_S, WAITING_TOLD_EVERY_S, WaitingReport
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, ServiceUnavailable
 from oncelog.core.names import parse_topic
 from oncelog.effects import TopicEffects
-from oncelog.effects.mirror import Choice, Mirror
+from oncelog.effects.mirror.copying import Mirror
+from oncelog.effects.mirror.topics import Choice
 from oncelog.effects.process import Process, run_processes
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
@@ -47,6 +50,36 @@ async def test_copy_of_what_is_there_names_the_target_that_cannot_be_reached() -
     told = "the partitions of public/default/orders in the target cluster (--to): no answer within 500 ms"
     assert told in error.message
     assert "127.0.0.1:1" in error.message
+
+
+@pytest.mark.asyncio
+async def test_mirror_that_waits_for_a_cluster_is_not_ready() -> None:
+    """From its start on, and it says which one. One that has no answer from its target yet is not ready either."""
+    async with (
+        scripted(add_topics) as address,
+        await oncelog.connect(f"oncelog://{address}") as source,
+        await oncelog.connect(NOWHERE) as target,
+    ):
+        mirror = Mirror(source, target, Choice((parse_topic("orders"),)))
+
+        async def reasons(port: int) -> str:
+            async with httpx.AsyncClient() as http:
+                answer = await http.get(f"http://127.0.0.1:{port}/readyz")
+            assert answer.status_code == 503
+            return str(answer.json()["reasons"]["topics"])
+
+        async with observed(mirror, "127.0.0.1", 0) as port:
+            assert "in the target cluster (--to): it was not asked yet" in await reasons(port)
+            work = asyncio.ensure_future(mirror.run())
+            told = "the id of the cluster in the target cluster (--to): no answer within"
+
+            async def is_told() -> bool:
+                return told in await reasons(port)
+
+            await until(is_told, DEADLINE_S, every_s=0.1)
+            assert "public/default/orders: it waits for the number of its partitions" in await reasons(port)
+            work.cancel()
+            await asyncio.wait([work])
 
 
 @pytest.mark.parametrize("choice", [["--topic", "orders"], ["--namespace", "public/default"]])

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
-from oncelog.effects.mirror import Mirror, MirroredTopic
+from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
 from oncelog.runtime.telemetry import Reading, Telemetry
 
@@ -50,9 +50,11 @@ def _reader(mirror: Mirror, read: Callable[[MirroredTopic], float]) -> Callable[
 
 
 def _unready(mirror: Mirror) -> str | None:
-    """A mirror that waits for another one is ready."""
-    failed = [f"{name}: {topic.trouble}" for name, topic in mirror.topics.items() if topic.trouble]
-    return "; ".join(failed) or (None if mirror.topics else "no topic was found yet")
+    """A mirror that waits for another one is ready; one that waits for a cluster is not."""
+    waits = [f"{where}: {why}" for where, why in sorted(mirror.unreachable.items())]
+    now = time.time()
+    waits += [f"{name}: {why}" for name, topic in sorted(mirror.topics.items()) if (why := topic.waits_for(now))]
+    return "; ".join(waits) or (None if mirror.topics else "no topic was found yet")
 
 
 def _shown(topic: MirroredTopic) -> dict[str, object]:
@@ -64,6 +66,7 @@ def _shown(topic: MirroredTopic) -> dict[str, object]:
         "gaps": counts.gaps,
         "fenced": counts.fenced,
         "trouble": topic.trouble,
+        "waits_for": topic.waits_for(time.time()),
         "partitions": {
             name: {"active": status.active, "position": status.position, "trouble": status.trouble}
             for name, status in topic.statuses.items()

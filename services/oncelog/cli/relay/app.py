@@ -4,13 +4,13 @@ import json
 import re
 from dataclasses import asdict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 from oncelog.cli.connection import Connection, takes_connection
+from oncelog.cli.default_command import RunByDefault
 from oncelog.cli.failures import EXIT_CODES, Exit, offline
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.running import Interrupt, run_command
@@ -55,13 +55,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 
 
-class _RunByDefault(TyperGroup):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names_one = bool(args) and (args[0] in self.commands or args[0] == "--help")
-        return super().parse_args(ctx, args if names_one or not args else ["run", *args])
-
-
-app = typer.Typer(cls=_RunByDefault, help=_HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 DatabaseOption = Annotated[
     str,
     typer.Option(

@@ -9,21 +9,17 @@ one copies each partition. So the backlog of the subscription is the lag, and re
 
 import asyncio
 import logging
-import re
-from dataclasses import dataclass, field, replace
-from urllib.parse import quote
+from dataclasses import dataclass, field
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.network.backoff import persist
-from oncelog.client.network.lookup import PartitionCounts
 from oncelog.client.producing.sender import CompressionName, compression_of
-from oncelog.core.effects.errors import PartitionsDiffer
-from oncelog.core.errors import InvalidArgument, OncelogError, TopicNotFound
-from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog.effects.mirror_positions import MIRROR_SUBSCRIPTION, Origins, copy_positions
-from oncelog.effects.mirror_store import Copies, MirrorEffects, copy, end_of
+from oncelog.core.errors import OncelogError, TopicNotFound
+from oncelog.core.names import TopicName, parse_topic
+from oncelog.effects.mirror.positions import Origins, copy_positions
+from oncelog.effects.mirror.store import Copies, MirrorEffects, copy, end_of
+from oncelog.effects.mirror.topics import AT_SOURCE, AT_TARGET, Choice, parts_of, prepared, subscription_of, topics_of
 from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
-from oncelog.effects.rest import rest
+from oncelog.effects.rest import cluster_id_of
 from oncelog.effects.status import SourceStatus
 from oncelog.effects.topic_store import topic_id_of
 
@@ -34,25 +30,11 @@ LOOK_EVERY_S = 30.0
 TRY_AGAIN_S = 60.0
 #: How often positions of consumers are copied.
 POSITIONS_EVERY_S = 10.0
-#: How the names of dead-letter topics end, unless an application has chosen another name.
-DEAD_LETTERS_END = "-DLQ"
-#: Which cluster is meant, for log and errors.
-_AT_SOURCE, _AT_TARGET = "in the source cluster (--from)", "in the target cluster (--to)"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which topics are mirrored: those that are named, or those of a namespace whose local names match."""
-
-    topics: tuple[TopicName, ...] = ()
-    namespace: NamespaceName | None = None
-    pattern: re.Pattern[str] | None = None
-
-    def takes(self, topic: TopicName) -> bool:
-        """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic."""
-        if topic.local.endswith(DEAD_LETTERS_END):
-            return False
-        return self.pattern is None or self.pattern.fullmatch(topic.local) is not None
+#: How often both clusters are asked whether they answer, and for how long.
+REACH_EVERY_S = 5.0
+_REACH_TIMEOUT_MS = 2_000
+#: Copies of one batch that are under way for longer wait for the target.
+SLOW_AFTER_S = 15.0
 
 
 @dataclass(slots=True)
@@ -81,6 +63,18 @@ class MirroredTopic:
         """How long ago the newest message was published that is copied, of the partition that is furthest behind."""
         return max((status.lag_s(now) for status in self.statuses.values() if status.active), default=0.0)
 
+    def waits_for(self, now: float) -> str:
+        """Why nothing is copied now, or what it waits for; empty: it copies, or another mirror does. now: seconds since
+        1970."""
+        if self.trouble or self.process is None:
+            return self.trouble or "it waits for the number of its partitions at both clusters"
+        for status in self.statuses.values():
+            if status.trouble:
+                return status.trouble
+            if status.running_s(now) > SLOW_AFTER_S:
+                return f"copies of {status.topic} were not answered for {status.running_s(now):.0f} s"
+        return ""
+
 
 class Mirror:
     """From one cluster to another one."""
@@ -101,6 +95,8 @@ class Mirror:
         compression_of(compression)  # at once, not for each topic and each minute
         #: {name: topic}
         self.topics: dict[str, MirroredTopic] = {}
+        #: {where: why that cluster did not answer when it was asked last}
+        self.unreachable = dict.fromkeys((AT_SOURCE, AT_TARGET), "it was not asked yet")
         self._source = source
         self._target = target
         self._choice = choice
@@ -112,11 +108,13 @@ class Mirror:
         """For ever. Raises the final error of the only topic."""
         single = self._choice.namespace is None and len(self._choice.topics) == 1
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._reach(self._source, AT_SOURCE))
+            group.create_task(self._reach(self._target, AT_TARGET))
             if self._subscriptions:
                 group.create_task(self._follow_positions())
             while True:
                 try:
-                    found = await self._found()
+                    found = await topics_of(self._source, self._choice)
                 except OncelogError as error:
                     if not error.retriable:
                         raise
@@ -132,11 +130,21 @@ class Mirror:
         """Copy what the topics have now. timeout: seconds in which each cluster must answer before the first message is
         copied; None: no limit. Raises the errors of topics as a group; DeadlineExceeded names the cluster."""
         timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
-        names = await self._found(timeout_ms)
+        names = await topics_of(self._source, self._choice, timeout_ms)
         async with asyncio.TaskGroup() as group:
             for name in names:
                 self.topics[str(name)] = topic = self._made(name)
                 group.create_task(self._copy_once(topic, timeout_ms))
+
+    async def _reach(self, client: AsyncClient, where: str) -> None:
+        """Nothing that waits for a cluster says so while it waits."""
+        while True:
+            try:
+                await cluster_id_of(client, _REACH_TIMEOUT_MS, where=where)
+                self.unreachable.pop(where, None)
+            except OncelogError as error:
+                self.unreachable[where] = error.message
+            await asyncio.sleep(REACH_EVERY_S)
 
     async def _copy_once(self, topic: MirroredTopic, timeout_ms: int | None) -> None:
         topic.process = await self._prepare(topic, timeout_ms)
@@ -174,37 +182,9 @@ class Mirror:
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
-    async def _found(self, timeout_ms: int | None = None) -> list[TopicName]:
-        if self._choice.namespace is None:
-            return list(self._choice.topics)
-        namespace = self._choice.namespace
-        listed = await rest(
-            self._source, "GET", f"/admin/v2/persistent/{namespace}", timeout_ms=timeout_ms,
-            what=f"the topics of {namespace} {_AT_SOURCE}",
-        )  # fmt: skip
-        names = {replace(parse_topic(name), partition=None) for name in listed}
-        return sorted((name for name in names if self._choice.takes(name)), key=str)
-
     async def _prepare(self, topic: MirroredTopic, timeout_ms: int | None = None) -> Process[Copies]:
-        """Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
-        base = replace(topic.name, partition=None)
-        counts = await _partitions(self._source, base, _AT_SOURCE, timeout_ms)
-        try:
-            there = await _partitions(self._target, base, _AT_TARGET, timeout_ms)
-        except TopicNotFound:
-            await _create(self._target, base, counts.now, timeout_ms)
-            there = await _partitions(self._target, base, _AT_TARGET, timeout_ms)
-        cluster_id = network_of(self._target).lookup.cluster_id
-        if cluster_id == network_of(self._source).lookup.cluster_id:
-            message = f"both URLs are of cluster {cluster_id}: a topic cannot be a copy of itself"
-            raise InvalidArgument(message, field="to")
-        if counts.now != there.now:
-            raise PartitionsDiffer(
-                f"{base} has {counts.now} partitions at the source and {there.now} at the target, so a key would be in "
-                "different ones: give the smaller one more partitions (oncelog admin topics update-partitioned-topic)",
-                source=counts.now,
-                target=there.now,
-            )
+        """As `prepared`."""
+        cluster_id = await prepared(self._source, self._target, topic.name, timeout_ms)
         subscription, effects = subscription_of(cluster_id), topic.effects
         return Process(
             copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch,
@@ -230,12 +210,13 @@ class Mirror:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     async def _learn_ends(self, topic: MirroredTopic, timeout_ms: int | None) -> None:
-        counts = PartitionCounts(0)
-        if topic.name.partition is None:
-            counts = await _partitions(self._source, topic.name, _AT_SOURCE, timeout_ms)
-        parts = [replace(topic.name, partition=number) for number in range(counts.now)] or [topic.name]
-        for part in parts:
-            topic.ends[str(part)] = await end_of(self._source, str(part))
+        for part in await parts_of(self._source, topic.name, AT_SOURCE, timeout_ms):
+            try:
+                topic.ends[str(part)] = await end_of(self._source, str(part))
+            except TopicNotFound:
+                if part.partition is None:
+                    raise
+                topic.ends[str(part)] = 0  # a partition that nobody has used yet
 
 
 async def _until_copied(topic: MirroredTopic) -> None:
@@ -243,24 +224,3 @@ async def _until_copied(topic: MirroredTopic) -> None:
     while any(positions.get(each, -1) < end for each, end in topic.ends.items()):
         moved.clear()
         await moved.wait()
-
-
-def subscription_of(cluster_id: str) -> str:
-    """Of the mirror into that cluster, at the source."""
-    return f"{MIRROR_SUBSCRIPTION}{cluster_id}"
-
-
-async def _partitions(client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None) -> PartitionCounts:
-    lookup = network_of(client).lookup
-    return await persist(
-        lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic} {where}"
-    )
-
-
-async def _create(client: AsyncClient, topic: TopicName, partitions: int, timeout_ms: int | None) -> None:
-    path = f"/admin/v2/persistent/{topic.tenant}/{topic.namespace}/{quote(topic.local_full, safe='')}"
-    what = f"the creation of {topic} {_AT_TARGET}"
-    if partitions:
-        await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True, timeout_ms=timeout_ms, what=what)
-    else:
-        await rest(client, "PUT", path, may_exist=True, timeout_ms=timeout_ms, what=what)

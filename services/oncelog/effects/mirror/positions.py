@@ -16,7 +16,6 @@ Rules
 import logging
 from dataclasses import replace
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, adopt
 from oncelog.client.consuming.consumer import AsyncConsumer
@@ -26,8 +25,8 @@ from oncelog.core.errors import ConsumerBusy, SubscriptionTypeMismatch
 from oncelog.core.formats.message_id import Index
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings
-from oncelog.effects.mirror_store import end_of
-from oncelog.effects.rest import rest
+from oncelog.effects.mirror.store import end_of
+from oncelog.effects.rest import owner_stats
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +73,7 @@ async def copy_positions(
 
 async def subscriptions_of(client: AsyncClient, topic: TopicName) -> dict[str, dict[str, Any]]:
     """{name: statistics}."""
-    path = f"/admin/v2/persistent/{topic.tenant}/{topic.namespace}/{quote(topic.local_full, safe='')}/stats"
-    return dict((await rest(client, "GET", path))["subscriptions"])
+    return dict((await owner_stats(client, topic))["subscriptions"])
 
 
 async def _covered(target: AsyncClient, topic: TopicName, position: int, below: int, origins: Origins) -> int:

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
+from typing import NamedTuple
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.producer import AsyncProducer, sender_of
@@ -56,6 +57,12 @@ class MirrorCounts:
     passed: int = 0
     fenced: int = 0
     gaps: int = 0
+
+
+def mirror_producer(cluster_id: str, topic_id: str, partition: int) -> str:
+    """The name of the target's producer. Of the source: its cluster, the id of the topic or partition; -1: it is no
+    partition."""
+    return f"{MIRROR}{cluster_id}/{topic_id}/{partition}"
 
 
 class MirrorEffects(StoreInCluster["Copies"]):
@@ -166,7 +173,7 @@ class Copies:
         topic = str(replace(settings.topic, partition=None if source.partition < 0 else source.partition))
         producer = await settings.target.create_producer(
             topic,
-            producer_name=f"{MIRROR}{cluster_id}/{source.topic_id}/{source.partition}",
+            producer_name=mirror_producer(cluster_id, source.topic_id, source.partition),
             compression=settings.compression,
             on_unverified="accept",
             on_content_differs="accept",
@@ -175,11 +182,13 @@ class Copies:
             last = producer.last_sequence_id
             if last >= 0:
                 await _check_last_copy(settings.target, client, topic, producer, cluster_id)
-            position = await _first_to_copy(client, topic, last, allow_gap=settings.allow_gap)
+            following = await first_to_copy(client, topic, last)
+            for gap in following.gaps if last >= 0 else ():
+                _refuse_gap(topic, *gap, allowed=settings.allow_gap)
         except BaseException:
             await producer.close(flush=False)
             raise
-        return cls(settings, cluster_id, TopicId(source.topic_id), producer, position)
+        return cls(settings, cluster_id, TopicId(source.topic_id), producer, following.position)
 
     async def copy(self, messages: Sequence[Message]) -> None:
         """Return when the copies are stored. messages: consecutive. Raises SourceTrimmed, and as `send_many`."""
@@ -269,22 +278,32 @@ async def _message_at(client: AsyncClient, topic: str, start: MessageId | Index)
         return None if batch is None else batch[0]
 
 
-async def _first_to_copy(client: AsyncClient, topic: str, last: int, *, allow_gap: bool) -> int:
-    """The index of the first message behind `last` that has no origin, or the end of the source."""
+class ToCopy(NamedTuple):
+    """The first message that must be copied. position: its index; if there is none: the end of the source.
+    publish_time_ms: 0: there is none. gaps: (first index, index behind the last one) of messages before it that the
+    source does not have."""
+
+    position: int
+    publish_time_ms: int
+    gaps: tuple[tuple[int, int], ...]
+
+
+async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
+    """The first message behind index `last` that has no origin."""
     position = last + 1
+    gaps: list[tuple[int, int]] = []
     end = await client.last_message_id(topic)
     if end is None or position >= await end_of(client, topic):
-        return position
+        return ToCopy(position, 0, ())
     async with await client.create_reader(topic, start=Index(position)) as reader:
         while (batch := await reader.batch_up_to(end, timeout=None)) is not None:
             if batch.first_index > position:
-                if last >= 0:
-                    _refuse_gap(topic, position, batch.first_index, allowed=allow_gap)
+                gaps.append((position, batch.first_index))
                 position = batch.first_index
             if batch.origin is None:
-                break
+                return ToCopy(position, batch.publish_time_ms, tuple(gaps))
             position = batch.first_index + batch.count
-    return position
+    return ToCopy(position, 0, tuple(gaps))
 
 
 async def end_of(client: AsyncClient, topic: str) -> int:

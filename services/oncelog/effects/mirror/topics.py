@@ -1,0 +1,119 @@
+"""Which topics a mirror copies, and what the target needs before it does."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.network.backoff import persist
+from oncelog.client.network.lookup import PartitionCounts
+from oncelog.core.effects.errors import PartitionsDiffer
+from oncelog.core.errors import InvalidArgument, TopicNotFound
+from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog.effects.mirror.positions import MIRROR_SUBSCRIPTION
+from oncelog.effects.rest import cluster_id_of, rest, topic_path
+
+#: How the names of dead-letter topics end, unless an application has chosen another name.
+DEAD_LETTERS_END = "-DLQ"
+#: Which cluster is meant, for log and errors.
+AT_SOURCE, AT_TARGET = "in the source cluster (--from)", "in the target cluster (--to)"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which topics are mirrored: those that are named, or those of a namespace whose local names match."""
+
+    topics: tuple[TopicName, ...] = ()
+    namespace: NamespaceName | None = None
+    pattern: re.Pattern[str] | None = None
+
+    def takes(self, topic: TopicName) -> bool:
+        """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic."""
+        if topic.local.endswith(DEAD_LETTERS_END):
+            return False
+        return self.pattern is None or self.pattern.fullmatch(topic.local) is not None
+
+
+def subscription_of(cluster_id: str) -> str:
+    """Of the mirror into that cluster, at the source."""
+    return f"{MIRROR_SUBSCRIPTION}{cluster_id}"
+
+
+async def topics_of(source: AsyncClient, choice: Choice, timeout_ms: int | None = None) -> list[TopicName]:
+    """That the choice takes, in order. timeout_ms: None: a cluster that does not answer is waited for."""
+    if choice.namespace is None:
+        return list(choice.topics)
+    namespace = choice.namespace
+    listed = await rest(
+        source, "GET", f"/admin/v2/persistent/{namespace}", timeout_ms=timeout_ms,
+        what=f"the topics of {namespace} {AT_SOURCE}",
+    )  # fmt: skip
+    names = {replace(parse_topic(name), partition=None) for name in listed}
+    return sorted((name for name in names if choice.takes(name)), key=str)
+
+
+async def parts_of(client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None) -> list[TopicName]:
+    """The partitions of a topic; itself, if it has none. where: the cluster, for errors. Raises TopicNotFound."""
+    if topic.partition is not None:
+        return [topic]
+    counts = await _partitions(client, topic, where, timeout_ms)
+    return [replace(topic, partition=number) for number in range(counts.now)] or [topic]
+
+
+async def prepared(source: AsyncClient, target: AsyncClient, topic: TopicName, timeout_ms: int | None) -> str:
+    """The target has the topic, with as many partitions; returns the id of its cluster. A missing one is created.
+
+    Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
+    base = replace(topic, partition=None)
+    counts = await _partitions(source, base, AT_SOURCE, timeout_ms)
+    try:
+        there = await _partitions(target, base, AT_TARGET, timeout_ms)
+    except TopicNotFound:
+        await _create(target, base, counts.now, timeout_ms)
+        there = await _partitions(target, base, AT_TARGET, timeout_ms)
+    ids = await two_clusters(source, target, timeout_ms)
+    check_partitions(base, counts.now, there.now)
+    return ids.target
+
+
+class ClusterIds(NamedTuple):
+    source: str
+    target: str
+
+
+async def two_clusters(source: AsyncClient, target: AsyncClient, timeout_ms: int | None) -> ClusterIds:
+    """Raises InvalidArgument for one cluster, DeadlineExceeded."""
+    ids = ClusterIds(
+        await cluster_id_of(source, timeout_ms, where=AT_SOURCE),
+        await cluster_id_of(target, timeout_ms, where=AT_TARGET),
+    )
+    if ids.source == ids.target:
+        raise InvalidArgument(f"both URLs are of cluster {ids.target}: a topic cannot be a copy of itself", field="to")
+    return ids
+
+
+def check_partitions(topic: TopicName, at_source: int, at_target: int) -> None:
+    """Raises PartitionsDiffer."""
+    if at_source != at_target:
+        raise PartitionsDiffer(
+            f"{topic} has {at_source} partitions at the source and {at_target} at the target, so a key would be in "
+            "different ones: give the smaller one more partitions (oncelog admin topics update-partitioned-topic)",
+            source=at_source,
+            target=at_target,
+        )
+
+
+async def _partitions(client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None) -> PartitionCounts:
+    lookup = network_of(client).lookup
+    return await persist(
+        lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic} {where}"
+    )
+
+
+async def _create(client: AsyncClient, topic: TopicName, partitions: int, timeout_ms: int | None) -> None:
+    path = topic_path(topic)
+    what = f"the creation of {topic} {AT_TARGET}"
+    if partitions:
+        await rest(client, "PUT", f"{path}/partitions", partitions, may_exist=True, timeout_ms=timeout_ms, what=what)
+    else:
+        await rest(client, "PUT", path, may_exist=True, timeout_ms=timeout_ms, what=what)

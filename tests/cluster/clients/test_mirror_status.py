@@ -1,0 +1,123 @@
+"""`oncelog mirror status`: what it tells, and what a script learns from its exit code."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import oncelog
+from oncelog.client.values.corruption import OnCorrupt
+from oncelog.core.names import parse_topic
+from oncelog.effects.consumer import EffectsConsumer, Subscribing
+from oncelog.effects.mirror.store import MirrorEffects
+from oncelog.effects.mirror.topics import subscription_of, two_clusters
+from oncelog.effects.rest import rest
+from oncelog.testing import LocalCluster
+from tests.cluster.clients.mirroring import once, start
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.recipes.recipe_programs import running
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def status(there: LocalCluster, cluster: Cluster, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code, and what is printed of each partition."""
+    words = ("status", "--from", there.url, "--to", cluster.url, "-o", "json", *words)
+    done = await asyncio.to_thread(
+        subprocess.run, command("mirror", *words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr.decode()
+    return done.returncode, json.loads(done.stdout)["partitions"]
+
+
+async def test_status_of_what_waits_is_copied_and_is_lost(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """Before, during and after a mirror; what the target has lost; and a lag that is too long. The mirror that runs is
+    ready once both clusters answer."""
+    producer = await source.create_producer("told")
+    await producer.send_many([b"%d" % number for number in range(5)])
+    code, [one] = await status(there, cluster, "--topic", "told")
+    assert (code, one["state"], one["source_last"], one["copied_to"]) == (1, "not_mirrored", 4, -1)
+    assert (one["lag_messages"], one["mirrors"]) == (5, 0)
+    words = ["--from", there.url, "--to", cluster.url, "--topic", "told", "--health-port", "0"]
+    async with running(start(tmp_path, *words)) as mirror:
+        await mirror.reaches(lambda: "health: " in mirror.log.read_text(), "its health port")
+        url = mirror.log.read_text().split("health: ")[1].split()[0]
+
+        async def is_copied() -> bool:
+            return bool((await status(there, cluster, "--topic", "told"))[1][0]["state"] == "copied")
+
+        await until(is_copied, DEADLINE_S, every_s=0.2)
+        code, [one] = await status(there, cluster, "--topic", "told", "--max-lag", "0")
+        assert (code, one["copied_to"], one["lag_messages"], one["lag_s"]) == (0, 4, 0, 0.0)
+        assert (one["mirrors"], one["active"], one["opened"], one["rewound"]) == (1, True, 1, 0)
+        async with httpx.AsyncClient() as http:
+
+            async def is_ready() -> bool:
+                return bool((await http.get(f"{url}/readyz")).status_code == 200)
+
+            await until(is_ready, DEADLINE_S, every_s=0.1)
+    await producer.send_many([b"5", b"6"])
+    code, [one] = await status(there, cluster, "--topic", "told", "--max-lag", "0")
+    assert (code, one["state"], one["lag_messages"]) == (1, "no_mirror", 2)
+    assert one["lag_s"] > 0
+    assert "start `oncelog mirror" in one["message"]
+    await acknowledge_as_mirror(source, client, "told", 7)  # as if the target had had them, and was restored
+    code, [one] = await status(there, cluster, "--topic", "told")
+    assert (code, one["state"], one["lost_messages"]) == (1, "no_mirror", 2)
+    await once(source, client, "told")
+    code, [one] = await status(there, cluster, "--topic", "told")
+    assert (code, one["state"], one["lost_messages"], one["rewound"], one["opened"]) == (0, "copied", 0, 1, 2)
+
+
+async def acknowledge_as_mirror(
+    source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, below: int
+) -> None:
+    name = subscription_of((await two_clusters(source, target, None)).target)
+    effects = MirrorEffects(target, parse_topic(topic), allow_gap=False, compression=None)
+    how = Subscribing(name, name, "failover", "", OnCorrupt.RAISE)
+    store_id = await effects.opened(source).store_id()
+    consumer = await EffectsConsumer.attach(source, parse_topic(topic), 0, how, store_id, dead_letters=False)
+    await consumer.until_active()
+    first = (await consumer.receive()).delivery
+    await consumer.ack_below(first.seek_epoch, first.generation, below)
+    await consumer.close()
+
+
+async def test_status_of_what_a_mirror_refuses(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient
+) -> None:
+    """Of a pattern: partitions that differ, and messages that were deleted before they were copied. A partition that
+    nobody has used is no trouble, and neither are copies of another cluster."""
+    await rest(source, "PUT", "/admin/v2/persistent/public/default/judged-a/partitions", 2)
+    await rest(client, "PUT", "/admin/v2/persistent/public/default/judged-a/partitions", 3)
+    producer = await source.create_producer("judged-b")
+    await producer.send(b"0")
+    await once(source, client, "judged-b")
+    await producer.send_many([b"1", b"2"])
+    await rest(source, "DELETE", "/admin/v2/persistent/public/default/judged-b/truncate")
+    await producer.send(b"3")
+    await rest(source, "PUT", "/admin/v2/persistent/public/default/judged-c/partitions", 2)
+    await (await source.create_producer("judged-c-partition-1")).send(b"0")
+    await once(source, client, "judged-c")
+    await (await client.create_producer("judged-c-partition-1")).send(b"of the target")
+    await once(client, source, "judged-c")
+    code, found = await status(there, cluster, "--pattern", "judged-.*")
+    assert code == 1
+    told = {each["topic"].rpartition("/")[2]: each for each in found}
+    assert {name: each["state"] for name, each in told.items()} == {
+        "judged-a": "partitions_differ", "judged-b": "gap", "judged-c-partition-0": "copied",
+        "judged-c-partition-1": "copied",
+    }  # fmt: skip
+    assert (told["judged-b"]["gap_messages"], told["judged-b"]["copied_to"]) == (2, 0)
+    assert told["judged-c-partition-1"]["source_last"] == 1  # the copy of the target's message
+    code, _ = await status(there, cluster, "--topic", "judged-c")
+    assert code == 0
