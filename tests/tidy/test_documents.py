@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import oncelog
 from oncelog.cli.app import app
+from oncelog.cli.default_command import RunByDefault
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE
 from oncelog.metadata.app import new_app
@@ -157,6 +158,8 @@ def wrong_with(words: list[str]) -> str | None:
             return f"{' '.join(words)}: there is no command {rest[0]}"
         command = command.commands[rest[0]]
         path.append(rest.pop(0))
+    if isinstance(command, RunByDefault) and rest:
+        command = command.commands["run"]
     known = {"--help"} | {
         option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
     }
