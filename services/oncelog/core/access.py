@@ -7,7 +7,7 @@ Rules
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from oncelog.core.errors import PermissionDenied
@@ -27,10 +27,11 @@ Permissions = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request, as proved by its token."""
+    """The caller of a request, as proved by its token. address: host:port from which it came; empty: unknown."""
 
     role: str
     superuser: bool = False
+    address: str = field(default="", compare=False)
 
 
 #: Every caller when authentication is off.

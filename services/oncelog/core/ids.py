@@ -38,6 +38,7 @@ SEQUENCE_ID_MAX = 2**63 - 1
 NO_INSTANCE = InstanceId(b"")
 INSTANCE_ID_BYTES = 16
 GENERATION_MAX = 2**32 - 1
+PRODUCER_ID_MAX = 2**63 - 1
 #: A partitioned topic gets more partitions at most so often: a producer's record has one byte for it.
 GROWTHS_MAX = 255
 

@@ -19,6 +19,7 @@ from oncelog.metadata.rest import (
     policies,
     problems,
     producer_leases,
+    producers,
     storage,
     storage_end,
     subscriptions,
@@ -42,6 +43,10 @@ other invalid input, 503 and 504 for errors that a retry may solve. If authentic
 _TAGS = [
     {"name": "namespaces", "description": "Tenants and namespaces."},
     {"name": "topics", "description": "Topics and their state."},
+    {
+        "name": "producers",
+        "description": "Producers of topics: what the log knows of them, and where they are connected.",
+    },
     {"name": "subscriptions", "description": "Subscriptions of topics: their positions, backlogs and consumers."},
     {
         "name": "policies",
@@ -83,6 +88,7 @@ def new_app(
         partitions,
         topics,
         topic_lists,
+        producers,
         producer_leases,
         deduplication,
         subscriptions,

@@ -11,6 +11,7 @@ from oncelog.metadata.coordination.owner_streams import OwnerStreams
 from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
 from oncelog.metadata.coordination.partition_growth import PartitionGrowth
 from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata.coordination.producer_calls import ProducerCalls
 from oncelog.metadata.coordination.producer_leases import ProducerLeases
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
@@ -49,6 +50,7 @@ class Coordination:
     topic_calls: TopicCalls
     subscriptions: SubscriptionCalls
     leases: ProducerLeases
+    producers: ProducerCalls
     growth: PartitionGrowth
     lister: TopicLister
     deletions: TopicDeletions
@@ -95,6 +97,7 @@ class Coordination:
             topic_calls=topic_calls,
             subscriptions=subscriptions,
             leases=ProducerLeases(topic_calls, calls),
+            producers=ProducerCalls(topic_calls, calls),
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),

@@ -24,7 +24,9 @@ import logging
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
@@ -255,10 +257,11 @@ class Server:
 
     def _caller(self, context: _Context) -> Caller:
         """Raises Unauthenticated."""
-        if self._security.authenticator is None:
-            return UNCHECKED
-        found = next((value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION), None)
-        return self._security.caller(found if isinstance(found, str) else None)
+        caller = UNCHECKED
+        if self._security.authenticator is not None:
+            found = next((value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION), None)
+            caller = self._security.caller(found if isinstance(found, str) else None)
+        return replace(caller, address=_address(context.peer()))
 
     async def _serve_unknown(self, _requests: object, context: _Context) -> None:
         """An unknown method: an unauthenticated caller must not even learn that it is unknown."""
@@ -299,6 +302,12 @@ class Server:
     async def stopped(self) -> None:
         """Return when `stop` has finished."""
         await self._stopped.wait()
+
+
+def _address(peer: str) -> str:
+    """gRPC names a client `ipv4:10.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
+    kind, _, address = peer.partition(":")
+    return unquote(address) if kind in ("ipv4", "ipv6") else peer
 
 
 def _free_calls(error: BaseException | None) -> None:

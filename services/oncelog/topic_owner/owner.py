@@ -27,7 +27,14 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
-from oncelog.rpc import consumer_codec, deduplication_codec, owner_codec, reader_codec, subscription_codec
+from oncelog.rpc import (
+    consumer_codec,
+    deduplication_codec,
+    owner_codec,
+    producer_codec,
+    reader_codec,
+    subscription_codec,
+)
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
@@ -54,6 +61,7 @@ from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.lease_service import LeaseService
+from oncelog.topic_owner.streams.producer_service import ProducerService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import OFFER_AFTER_BYTES, ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
@@ -306,6 +314,9 @@ class Owner:
         deduplication = DeduplicationService(self.topics)
         server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
         server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
+        producers = ProducerService(self.topics)
+        server.unary(producer_codec.LIST_PRODUCERS, producers.list)
+        server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.unary(owner_codec.ASSIGN, admin.assign)

@@ -101,7 +101,10 @@ INTERNAL: dict[str, object] = {
             "recent_batches_count": 64,
             "recent_floor": 21_474_000_000,
             "last_activity_ms": NOW_MS - 12_000,
+            "idle_ms": 12_000,
+            "expires_ms": 604_800_000,
             "connected": True,
+            "connected_from": "10.42.0.117:51234",
         }
     ],
 }

@@ -35,7 +35,14 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
-from oncelog.rpc import consumer_codec, deduplication_codec, owner_codec, reader_codec, subscription_codec
+from oncelog.rpc import (
+    consumer_codec,
+    deduplication_codec,
+    owner_codec,
+    producer_codec,
+    reader_codec,
+    subscription_codec,
+)
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
@@ -55,6 +62,7 @@ from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.lease_service import LeaseService
+from oncelog.topic_owner.streams.producer_service import ProducerService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
@@ -225,6 +233,9 @@ async def owner_world(
         deduplication = DeduplicationService(world.topics)
         server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
         server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
+        producers = ProducerService(world.topics)
+        server.unary(producer_codec.LIST_PRODUCERS, producers.list)
+        server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

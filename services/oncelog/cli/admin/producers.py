@@ -6,16 +6,20 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
+from oncelog.cli.admin.producer_list import add_producer_list
 from oncelog.cli.admin.rest import AdminApi, objects
 from oncelog.cli.admin.rest_paths import ROOT
 from oncelog.cli.admin.units import NO_LIMIT, seconds_of
-from oncelog.client.producing.leases import PRODUCER_ID_MAX
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument
-from oncelog.core.ids import GENERATION_MAX
+from oncelog.core.ids import GENERATION_MAX, PRODUCER_ID_MAX
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 
 _HELP = """Show and change the producers of topics.
+
+    oncelog admin producers list orders --idle-longer-than 30d
+
+    oncelog admin producers show orders till-1
 
     oncelog admin producers lease orders --expires 30d
 
@@ -50,6 +54,7 @@ RequestIdOption = Annotated[
 ]
 
 producers = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+add_producer_list(producers)
 
 
 @admin_command(producers, "lease", line="Lease producer ids.")

@@ -52,10 +52,15 @@ def ago(time_ms: float, now_ms: float) -> str:
     seconds = (now_ms - time_ms) / 1000
     if not 0 <= seconds < _AGO_DAYS_MAX * _DAY_S:
         return _moment(time_ms).strftime("%Y-%m-%d")
+    return f"{duration(now_ms - time_ms)} ago"
+
+
+def duration(duration_ms: float) -> str:
+    """`12 s`, `3 min`, `5 h`, `2 d`."""
     for unit_s, unit in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
-        if seconds >= unit_s:
-            return f"{seconds // unit_s:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+        if duration_ms >= unit_s * 1000:
+            return f"{duration_ms // (unit_s * 1000):.0f} {unit}"
+    return f"{duration_ms / 1000:.0f} s"
 
 
 def moment(time_ms: float) -> str:

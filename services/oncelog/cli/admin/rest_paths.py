@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 from oncelog.cli.admin.rest import AdminApi
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.names import TopicName, check_part, parse_namespace, parse_topic
+from oncelog.core.names import TopicName, check_part, check_producer_name, parse_namespace, parse_topic
 
 ROOT = "/admin/v2"
 INCARNATION_CHARACTERS = 32
@@ -40,6 +40,12 @@ def topic_path(topic: str) -> str:
 def subscription_path(topic: str, subscription: str) -> str:
     """Raises InvalidName."""
     return f"{topic_path(topic)}/subscription/{quote(check_part(subscription, field='subscription'), safe='')}"
+
+
+def producer_path(topic: str, producer: str | int) -> str:
+    """producer: name or id. Raises InvalidName."""
+    name = producer if isinstance(producer, int) else check_producer_name(producer)
+    return f"{topic_path(topic)}/producers/{quote(str(name), safe='')}"
 
 
 def topics_path(namespace: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from oncelog.cli.admin.readable import ago, is_size, is_time, label, moment, short_address, short_names, size
+from oncelog.cli.admin.readable import ago, duration, is_size, is_time, label, moment, short_address, short_names, size
 from oncelog.cli.admin.rest import Answer
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ def _copies(row: TableRow) -> str:
 
 def _connected(row: TableRow) -> str:
     return "yes" if row.get("connected") else "no"
+
+
+def _duration(field: str) -> Callable[[TableRow], str]:
+    def text(row: TableRow) -> str:
+        value = row.get(field)
+        return duration(value) if isinstance(value, int | float) else "-"
+
+    return text
 
 
 def _why(row: TableRow) -> str:
@@ -120,14 +128,25 @@ _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
         ),
     ),
     (
+        frozenset({"partition", "producer_id", "persisted"}),
+        (
+            TableColumn("part", "partition"),
+            TableColumn("name", "name"),
+            TableColumn("gen", "generation"),
+            TableColumn("persisted", "persisted"),
+            TableColumn("idle", "idle_ms", _duration("idle_ms")),
+            TableColumn("from", "connected_from"),
+        ),
+    ),
+    (
         frozenset({"producer_id", "persisted"}),
         (
             TableColumn("name", "name"),
             TableColumn("gen", "generation"),
-            TableColumn("mode", "mode"),
             TableColumn("persisted", "persisted"),
-            TableColumn("active", "last_activity_ms"),
-            TableColumn("connected", "connected", _connected),
+            TableColumn("idle", "idle_ms", _duration("idle_ms")),
+            TableColumn("expires", "expires_ms", _duration("expires_ms")),
+            TableColumn("from", "connected_from"),
         ),
     ),
 )

@@ -16,7 +16,7 @@ from oncelog.client.values.arguments import check_type, integer
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import ProducerInstance
-from oncelog.core.ids import GENERATION_MAX, INSTANCE_ID_BYTES, SEQUENCE_ID_MAX, Generation, ProducerId
+from oncelog.core.ids import GENERATION_MAX, INSTANCE_ID_BYTES, PRODUCER_ID_MAX, SEQUENCE_ID_MAX, Generation, ProducerId
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.core.sdk.producer.opening import ProducerSettings
@@ -25,7 +25,6 @@ from oncelog.wire.owner_pb2 import LeaseProducerIdRequest
 
 #: Of one call.
 LEASES_MAX = 1_000
-PRODUCER_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

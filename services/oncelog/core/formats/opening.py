@@ -40,7 +40,7 @@ class ProducerOpening:
     its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
     growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
-    present is given.
+    present is given. peer: host:port of the client; empty: unknown.
     """
 
     call: int
@@ -55,6 +55,7 @@ class ProducerOpening:
     takes_any_name: bool = True
     growths: int = 0
     lease: Lease | None = None
+    peer: str = ""
 
 
 class Leased(NamedTuple):

@@ -39,7 +39,7 @@ class PendingBatchAnswer(NamedTuple):
 @dataclass(slots=True)
 class InFlight:
     """One entry handed to the ledger. batch, grant or aged is set, except for a GivenUp; call: the request that a grant
-    or a renewal answers."""
+    or a renewal answers. peer: its client, as in ProducerOpening."""
 
     header: EntryHeader
     position: Position
@@ -47,6 +47,7 @@ class InFlight:
     grant: ProducerOpened | None = None
     aged: ProducersAged | None = None
     call: int | None = None
+    peer: str = ""
     waiting: list[PendingBatchAnswer] = field(default_factory=list)
 
 
@@ -78,9 +79,9 @@ class TopicLog:
         self.table.accepted(header, deltas, position=entry.position, skip_first=skip_first)
         return entry
 
-    def append_grant(self, grant: ProducerOpened, *, call: int) -> InFlight:
+    def append_grant(self, grant: ProducerOpened, *, call: int, peer: str) -> InFlight:
         entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0)
-        entry.grant, entry.call = grant, call
+        entry.grant, entry.call, entry.peer = grant, call, peer
         self.table.granting(grant, position=entry.position)
         return entry
 

@@ -123,7 +123,7 @@ class GrantsInFlight:
         entry = self._of_requester.get(requester) if requester is not None else None
         if entry is None or entry.grant is None or entry.grant.mode is not event.mode:
             return False, None
-        former, entry.call = entry.call, event.call
+        former, entry.call, entry.peer = entry.call, event.call, event.peer
         if former is not None:
             del self._of_call[former]
         self._of_call[event.call] = entry

@@ -156,7 +156,7 @@ class Openings:
         producer = self.table.state.producers[pid]
         instance = ProducerInstance(pid, producer.generation)
         replaced = SessionEnded("the same instance opened another session")
-        self._grant_session(event.call, producer.name, instance, replaced, final=final)
+        self._grant_session(event.call, producer.name, instance, replaced, final=final, peer=event.peer)
 
     def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
         """Whether this instance has the current generation by a durable grant."""
@@ -325,6 +325,7 @@ class Openings:
             if entry.call is not None:
                 self._answer_renewal(entry.call, renewal)
         for pid in aged.expired:
+            self.sessions.counters_of.pop(pid, None)
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
         if aged.expired and self.waiting:
             self.retry()
@@ -343,7 +344,7 @@ class Openings:
             self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms
         )
         self._leave(event.call)
-        self.granting.add(self.log.append_grant(grant, call=event.call), event)
+        self.granting.add(self.log.append_grant(grant, call=event.call, peer=event.peer), event)
 
     def settle(self, entries: list[InFlight]) -> None:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
@@ -354,7 +355,7 @@ class Openings:
             if entry.grant is not None:
                 grants.append(entry.grant)
                 self.granting.settled(entry, entry.grant)
-                self._granted(entry.grant, entry.call)
+                self._granted(entry.grant, entry.call, entry.peer)
                 if entry.grant.generation == 1 or entry.grant.lifetime_ms:
                     self.expiry.granted(entry.grant.producer_id)
         if grants:
@@ -379,7 +380,7 @@ class Openings:
         for pid in pids:
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
 
-    def _granted(self, grant: ProducerOpened, call: int | None) -> None:
+    def _granted(self, grant: ProducerOpened, call: int | None, peer: str) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
         fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
         if call is None:
@@ -388,15 +389,15 @@ class Openings:
             self.sessions.fence(instance, fenced)
             self._answer_lease(call, grant.producer_id)
         else:
-            self._grant_session(call, grant.name, instance, fenced, final=True)
+            self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer)
 
     def _grant_session(
-        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool
+        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool, peer: str
     ) -> None:
         """Open a session. ended: for the producer's session before it."""
         pid = instance.producer_id
         self.returning.came_back(pid)
-        session = self.sessions.start(name, instance, ended=ended)
+        session = self.sessions.start(name, instance, ended=ended, peer=peer)
         producer = self.table.state.producers[pid]
         granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
         self._step.emit(AnswerOpen(call, granted))

@@ -20,6 +20,7 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatches, check_packed
 
 _HEAD = Struct("<QIBBHqqq16sHH")
+HEAD_BYTES = _HEAD.size
 _PRODUCER_ID = Struct("<Q")
 _INSTANCE = slice(40, 56)
 #: role bytes, packed batches bytes

@@ -13,6 +13,7 @@ keeps the order of activity. Forgotten batches are exempt from the law of the fo
 RECENT_BATCHES_MAX: `recent_floor` marks the limit.
 """
 
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -20,6 +21,7 @@ from itertools import chain
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import ProducerId
 from oncelog.core.publishing.producer_record import (
+    HEAD_BYTES,
     Ages,
     ProducerRow,
     ages_of,
@@ -58,6 +60,8 @@ class Producers:
         self._active: OrderedDict[ProducerId, ProducerState] = OrderedDict()
         #: the idle ones that lose their batches next
         self._losing: Iterator[ProducerId] = iter(())
+        #: ids in ascending order, also of some that were removed; None: nobody has asked for them yet
+        self._ascending: list[ProducerId] | None = None
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -114,6 +118,37 @@ class Producers:
         held = None if name is None else self._held[name]
         return ages_of(held) if isinstance(held, bytes) else None
 
+    def peek(self, pid: ProducerId) -> ProducerState | None:
+        """For reading only: an idle producer stays idle. None: there is no such producer."""
+        active = self._active.get(pid)
+        if active is not None:
+            return active
+        name = self._idle.get(pid) or self._bare.get(pid)
+        held = None if name is None else self._held[name]
+        return decode_row(str(name), held) if isinstance(held, bytes) else None
+
+    def memory_of(self, pid: ProducerId) -> int:
+        """Bytes of what is kept of this producer: its name, its record and its recent batches; 0: there is none."""
+        active = self._active.get(pid)
+        if active is not None:
+            return len(active.name.encode()) + HEAD_BYTES + len(active.role.encode()) + active.recent_batches.bytes
+        name = self._idle.get(pid) or self._bare.get(pid)
+        held = None if name is None else self._held[name]
+        return len(str(name).encode()) + len(held) if isinstance(held, bytes) else 0
+
+    def after(self, pid: int, count_max: int) -> list[ProducerId]:
+        """The next ids above `pid`, ascending; none if there are no more. The first call sorts all ids, further ones
+        cost as much as what they return."""
+        if self._ascending is None or len(self._ascending) > 2 * len(self):
+            self._ascending = sorted(self)
+        found: list[ProducerId] = []
+        at = bisect_right(self._ascending, pid)
+        while at < len(self._ascending) and len(found) < count_max:
+            end = at + count_max - len(found)
+            found += [each for each in self._ascending[at:end] if each in self]
+            at = end
+        return found
+
     @property
     def remembering(self) -> int:
         """The number of producers with recent batches."""
@@ -158,6 +193,7 @@ class Producers:
             if pid in self or producer.name in self._held:
                 raise InvariantViolated(f"a state of producer {pid} was changed that is no longer current")
             self._active[pid] = self._held[producer.name] = producer
+            self._added(pid)
         self._active.move_to_end(pid)
         self._count(producer)
         if self.bytes > self.bytes_max:
@@ -184,6 +220,10 @@ class Producers:
         for producer in self._active.values():
             change(producer)
 
+    def _added(self, pid: ProducerId) -> None:
+        if self._ascending is not None:
+            insort(self._ascending, pid)  # nearly always at the end: ids of one server ascend
+
     # --- idle ones ----------------------------------------------------------------------------------------------------
 
     def restore(self, restored: ProducerRow) -> bytes | None:
@@ -199,6 +239,8 @@ class Producers:
                 self.bytes -= batches_bytes_of(replaced)
             if self._idle.pop(pid, None) is None:
                 self._bare.pop(pid, None)
+        else:
+            self._added(pid)
         self._put(pid, name, row)
         if self.bytes > self.bytes_max:
             self._shrink()

@@ -53,6 +53,7 @@ class TopicSession:
     """received: batches not checked yet, in order; blocked_on: what the first of them waits for.
 
     read_begun: a read of the topic record began after this session was blocked. confirmed: that read named this owner.
+    peer: host:port of its client; empty: unknown.
     """
 
     number: SessionNumber
@@ -62,6 +63,7 @@ class TopicSession:
     blocked_on: BlockedOn | None = None
     read_begun: bool = False
     confirmed: bool = False
+    peer: str = ""
 
 
 class Sessions:
@@ -84,6 +86,8 @@ class Sessions:
         self.log = log
         #: messages by verdict, since this process took the topic over
         self.counters: Counter[str] = Counter()
+        #: {producer id: the same for it, without `stored`}
+        self.counters_of: dict[ProducerId, Counter[str]] = {}
         #: {session number: session}
         self.open_sessions: dict[SessionNumber, TopicSession] = {}
         #: session numbers go up for as long as this process lives
@@ -107,9 +111,14 @@ class Sessions:
         """Of the producers that are connected."""
         return list(self._by_producer)
 
-    def start(self, name: str, instance: ProducerInstance, *, ended: OncelogError) -> TopicSession:
+    def session_of(self, pid: ProducerId) -> TopicSession | None:
+        """The open session of this producer."""
+        number = self._by_producer.get(pid)
+        return None if number is None else self.open_sessions[number]
+
+    def start(self, name: str, instance: ProducerInstance, *, ended: OncelogError, peer: str = "") -> TopicSession:
         """Open the one session of a producer; the one before it ends with the error `ended`."""
-        session = TopicSession(self.next_session, name, instance)
+        session = TopicSession(self.next_session, name, instance, peer=peer)
         self.next_session = SessionNumber(self.next_session + 1)
         old = self._by_producer.get(instance.producer_id)
         if old is not None:
@@ -196,11 +205,11 @@ class Sessions:
         stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip)
         entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
-            self._count_results(verdict.known)
+            self._count_results(session, verdict.known)
 
     def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
         known = with_content(verdict.known, self.table, batch.header, batch.data, self._checksum)
-        self._count_results(known)
+        self._count_results(session, known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
             entry.waiting.append(PendingBatchAnswer(session.number, batch.request, known))
@@ -211,15 +220,19 @@ class Sessions:
         if not session.confirmed:
             self._block_on_ownership(session)
             return
-        self.counters[error.code] += batch.header.count
+        self._count(session, error.code, batch.header.count)
         self.due.append(BatchAnswer(session.number, batch.request, error))
         self._end(session.number, error)
 
-    def _count_results(self, outcome: Outcome) -> None:
+    def _count_results(self, session: TopicSession, outcome: Outcome) -> None:
         for result in outcome:
-            self.counters[result.kind.name.lower()] += result.count
+            self._count(session, result.kind.name.lower(), result.count)
             if result.content_differs:
-                self.counters["content_differs"] += result.count
+                self._count(session, "content_differs", result.count)
+
+    def _count(self, session: TopicSession, verdict: str, count: int) -> None:
+        self.counters[verdict] += count
+        self.counters_of.setdefault(session.instance.producer_id, Counter())[verdict] += count
 
     # --- confirm, answer ----------------------------------------------------------------------------------------------
 

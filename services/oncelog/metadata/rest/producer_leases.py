@@ -13,10 +13,10 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from oncelog.client.producing.leases import LEASES_MAX, PRODUCER_ID_MAX
+from oncelog.client.producing.leases import LEASES_MAX
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.ids import GENERATION_MAX
+from oncelog.core.ids import GENERATION_MAX, PRODUCER_ID_MAX
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.metadata.coordination.producer_leases import LeaseOrder, request_id_of
@@ -117,7 +117,7 @@ class LeaseAnswers(BaseModel):
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter(tags=["topics"])
+    router = APIRouter(tags=["producers"])
 
     @router.post(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease",

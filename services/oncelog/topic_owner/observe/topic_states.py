@@ -1,11 +1,11 @@
 """Statistics and internal state of topics as JSON, for operators."""
 
 from collections.abc import Mapping
-from itertools import islice
 
 from oncelog.core.chain.managed_ledger import ManagedLedgerState
 from oncelog.core.ids import Position
 from oncelog.core.topic.serving import Serving
+from oncelog.topic_owner.observe.producer_states import some_producers
 from oncelog.topic_owner.observe.subscription_states import name_of, subscriptions_of
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
@@ -81,7 +81,7 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
         shown |= {
             "open_ledger": _open_ledger(serving),
             "snapshot": _snapshot(serving),
-            "producers": _producers(serving, producers_max),
+            "producers": some_producers(serving.openings, producers_max),
         }
     return shown
 
@@ -124,26 +124,6 @@ def _snapshot(serving: Serving) -> Json:
         ],
         "trim_bound": _shown(cursor.trim_bound()),
     }
-
-
-def _producers(serving: Serving, producers_max: int) -> list[Json]:
-    table = serving.log.table
-    return [
-        {
-            "name": producer.name,
-            "producer_id": pid,
-            "generation": producer.generation,
-            "role": producer.role or None,
-            "mode": producer.mode.name.lower(),
-            "accepted": producer.persisted if table.settled(pid) else table.accepted_of(pid),
-            "persisted": producer.persisted,
-            "recent_batches_count": len(producer.recent_batches),
-            "recent_floor": producer.recent_floor,
-            "last_activity_ms": producer.last_activity_ms,
-            "connected": serving.sessions.connected(pid),
-        }
-        for pid, producer in list(islice(table.state.producers.items(), producers_max))
-    ]
 
 
 def _shown(position: Position | None) -> str | None:

@@ -62,14 +62,14 @@ class LeaseService:
         processes are registered; NotOwner."""
         wanted = _lease_of(request)
         stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
-        caller = caller_for(caller, stated)
+        peer, caller = caller.address, caller_for(caller, stated)
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.PRODUCE)
         await until_leases_are_known(runner)
         opening = ProducerOpening(
             next(self._calls), None, SequenceMode.CONTIGUOUS, owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),
             instance_id=InstanceId(request.request_id), role=caller.role,
-            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), lease=wanted,
+            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), lease=wanted, peer=peer,
         )  # fmt: skip
         answer = _Answer()
         runner.open(opening, answer)

@@ -21,10 +21,9 @@ from oncelog.core.errors import (
     NotFound,
     ServiceUnavailable,
     SubscriptionNotFound,
-    TopicLoading,
 )
 from oncelog.core.formats.entry import body_of
-from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, SubscriptionNumber, TopicId
+from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId, SubscriptionNumber
 from oncelog.core.names import check_part
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.topic.serving import Serving
@@ -35,12 +34,11 @@ from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.current_topic import SERVING_TIMEOUT_MS, current_topic
 from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 
-#: Below the metadata service's timeout of a call, so that the caller learns why there is no answer.
-READ_TIMEOUT_MS = 3_000
 #: A message further back in the backlog is found with a reader.
 PEEK_MAX = 10_000
 
@@ -52,7 +50,7 @@ class SubscriptionService:
         self._topics = topics
 
     async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
-        _, serving = await self._serving(request.topic, request.topic_id)
+        _, serving = await current_topic(self._topics, request.topic, request.topic_id)
         if not request.subscription:
             return pb.DescribeSubscriptionsAnswer(names=sorted(each.state.name for each in serving.subscriptions))
         subscription = _subscription(serving, request.subscription)
@@ -63,12 +61,12 @@ class SubscriptionService:
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         """Raises the error that the core answers with; SubscriptionNotFound; InvalidArgument."""
         check_part(request.subscription, field="subscription")
-        runner, serving = await self._serving(request.topic, request.topic_id)
+        runner, serving = await current_topic(self._topics, request.topic, request.topic_id)
         await runner.consumers.administer(await self._event(runner, serving, request))
         return pb.ChangeSubscriptionAnswer()
 
     async def peek(self, request: pb.PeekMessageRequest) -> pb.PeekMessageAnswer:
-        runner, serving = await self._serving(request.topic, request.topic_id)
+        runner, serving = await current_topic(self._topics, request.topic, request.topic_id)
         if not 1 <= request.number <= PEEK_MAX:
             message = f"message {request.number} of the backlog: give 1 to {PEEK_MAX}"
             raise InvalidArgument(message, field="number", limit=PEEK_MAX)
@@ -79,15 +77,6 @@ class SubscriptionService:
             raise NotFound(message)
         index = state.acks.after_unacked(request.number, next_index) - 1
         return await _peeked(runner, serving, state.number, index)
-
-    async def _serving(self, topic: str, topic_id: str) -> tuple[TopicRunner, Serving]:
-        """The topic, once this owner has proved that it is the current one."""
-        runner = self._topics.runner(TopicId(topic_id), topic)
-        await runner.ownership_proofs.until_current(OwnerEpoch(0), serving_timeout_ms=READ_TIMEOUT_MS)
-        serving = runner.core.serving
-        if serving is None:
-            raise TopicLoading("the topic is moving to another owner: try again")
-        return runner, serving
 
     async def _event(
         self, runner: TopicRunner, serving: Serving, request: pb.ChangeSubscriptionRequest
@@ -159,7 +148,7 @@ async def _trusted_now_ms(runner: TopicRunner) -> int:
 
 async def _index_of(runner: TopicRunner, at: StartAt) -> int:
     """Raises the errors of a read."""
-    return await runner.explained(LogView(runner.log, timeout_ms=READ_TIMEOUT_MS).index_of(at))
+    return await runner.explained(LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS).index_of(at))
 
 
 async def _peeked(

@@ -43,6 +43,8 @@ RULES = {
     f"GET {FLIGHTS}": "apc",
     f"GET {FLIGHTS}/stats": "apc",
     f"GET {FLIGHTS}/internalStats": "a",
+    f"GET {FLIGHTS}/producers": "a",
+    f"GET {FLIGHTS}/producers/p": "a",
     f"PUT {FLIGHTS}/unload": "a",
     f"POST {FLIGHTS}/producers/lease": "p",
     "POST /admin/v2/producers/lease": "*",

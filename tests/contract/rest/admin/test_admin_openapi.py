@@ -54,6 +54,8 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/snapshot
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}
 GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties

@@ -1,0 +1,113 @@
+"""`oncelog admin producers list` and `show`: what the log knows of the producers of a topic."""
+
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import Report, admin_command
+from oncelog.cli.admin.rest import AdminApi, Answer, objects
+from oncelog.cli.admin.rest_paths import producer_path, topic_path
+from oncelog.cli.admin.units import seconds_of
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import parse_topic
+
+#: Producers of one request.
+_PAGE = 1_000
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
+ProducerArgument = Annotated[
+    str, typer.Argument(metavar="PRODUCER", help="Name of the producer, or its id if no producer has this name.")
+]
+PrefixOption = Annotated[str, typer.Option("--prefix", help="List names that begin with this.", show_default=False)]
+RoleOption = Annotated[str | None, typer.Option("--role", help="List names that belong to this role.")]
+ConnectedOption = Annotated[
+    bool | None,
+    typer.Option("--connected/--not-connected", help="List producers with a session, or without.", show_default=False),
+]
+IdleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--idle-longer-than", help="List producers without a message, opening or renewal for so long: 30m, 12h, 7d."
+    ),
+]
+ExpiresOption = Annotated[
+    str | None,
+    typer.Option("--expires-within", help="List producers that may expire within this time, if they do nothing."),
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of producers.")]
+AfterOption = Annotated[str | None, typer.Option("--after", help="Go on here: next_after of an earlier list.")]
+
+
+def add_producer_list(app: typer.Typer) -> None:
+    """Add both commands."""
+
+    @admin_command(app, "list", line="List the producers of a topic.")
+    def list_producers(
+        api: AdminApi,
+        topic: TopicArgument,
+        prefix: PrefixOption = "",
+        role: RoleOption = None,
+        connected: ConnectedOption = None,
+        idle_longer_than: IdleOption = None,
+        expires_within: ExpiresOption = None,
+        limit: LimitOption = 100,
+        after: AfterOption = None,
+    ) -> Report:
+        """List the producers of a topic, or of all its partitions, for which all given filters hold.
+
+        idle: since the last message, opening or renewal. expires: the least time until the producer may expire, if it
+        does nothing; - if it lives for ever. from: the client that has the session. -o wide has all columns. If there
+        are more, next_after says where --after goes on. Needs the right `admin`.
+        """
+        found: list[Answer] = []
+        while True:
+            page = api.get(
+                f"{topic_path(topic)}/producers",
+                name_prefix=prefix or None,
+                role=role,
+                connected=connected,
+                idle_ms=_ms(idle_longer_than, "idle-longer-than"),
+                expires_within_ms=_ms(expires_within, "expires-within"),
+                limit=min(_PAGE, limit - len(found)),
+                after=after,
+            )
+            rows = objects(page.get("producers")) if isinstance(page, dict) else []
+            found += [dict(row) for row in rows]
+            following = page.get("next_after") if isinstance(page, dict) else None
+            after = str(following) if following is not None else None
+            if after is None or len(found) >= limit:
+                break
+        shown: list[object] = [_row(row) for row in found if isinstance(row, dict)]
+        answer: Answer = {"producers": list(found), "next_after": after}
+        if after is None:
+            return Report(shown or "no producers", answer)
+        return Report({"producers": shown, "next_after": after}, answer)
+
+    @admin_command(app, "show", line="Show one producer.")
+    def show_producer(api: AdminApi, topic: TopicArgument, producer: ProducerArgument) -> Report:
+        """Show a producer of a topic; of a partitioned topic, in each partition that has it.
+
+        accepted and persisted: the highest sequence id that was handed to the log, and that is durable. duplicates,
+        stale and unverified count messages since the owner took the topic over. With -o json: a list, with one element
+        for each partition. Needs the right `admin`.
+        """
+        answer = api.get(producer_path(topic, producer))
+        only = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+        return Report(only if isinstance(only, dict) else answer, answer)
+
+
+def _ms(typed: str | None, field: str) -> int | None:
+    """Raises InvalidArgument."""
+    if typed is None:
+        return None
+    seconds = seconds_of(typed, field)
+    if seconds < 0:
+        raise InvalidArgument(f"{field}: {typed} is no duration: give 30m, 12h or 7d", field=field)
+    return seconds * 1000
+
+
+def _row(row: dict[str, object]) -> dict[str, object]:
+    """A row of the table: with the number of its partition, if it has one."""
+    own = {name: value for name, value in row.items() if name != "topic"}
+    partition = parse_topic(str(row.get("topic"))).partition
+    return own if partition is None else {"partition": partition, **own}

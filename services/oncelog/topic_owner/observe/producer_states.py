@@ -1,0 +1,23 @@
+"""Producers of a topic as JSON, for operators."""
+
+import time
+from collections.abc import Mapping
+from itertools import islice
+
+from oncelog.core.publishing.openings import Openings
+from oncelog.core.publishing.producer_listing import ListedProducer, producer_of
+
+Json = Mapping[str, object]
+
+
+def producer_json(listed: ListedProducer) -> Json:
+    """null: it has none, or it is not known."""
+    return {**listed._asdict(), "role": listed.role or None, "connected_from": listed.connected_from or None}
+
+
+def some_producers(openings: Openings, count_max: int) -> list[Json]:
+    """At most so many, those without recent batches first."""
+    now_ms = time.time_ns() // 1_000_000
+    some = list(islice(openings.table.state.producers, count_max))
+    found = (producer_of(openings, pid, now_ms=now_ms) for pid in some)
+    return [producer_json(listed) for listed in found if listed is not None]

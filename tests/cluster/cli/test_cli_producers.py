@@ -1,0 +1,93 @@
+"""`oncelog admin producers`: what is asked of the REST interface, and what is shown."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+from tests.cluster.cli.recorded_rest import RecordingServer, served
+
+TOPIC = "/admin/v2/persistent/public/default/orders"
+
+
+def row(name: str, pid: int, topic: str = "public/default/orders", **fields: object) -> dict[str, object]:
+    return {
+        "topic": topic, "name": name, "producer_id": pid, "generation": 3, "role": "checkout", "mode": "monotonic",
+        "connected": True, "connected_from": "10.42.0.117:51234", "accepted": 1_000_000, "persisted": 1_000_000,
+        "last_activity_ms": 1_772_000_000_000, "idle_ms": 720_000, "expires_ms": 604_800_000, "duplicates": 1,
+        "stale": 0, "unverified": 0, "recent_batches_count": 2, "recent_floor": -1, "memory_bytes": 900, **fields,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def rest() -> Iterator[RecordingServer]:
+    with served() as server:
+        yield server
+
+
+def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["admin", "producers", *words, "--admin-url", rest.url], env={"COLUMNS": "80"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def answers(rest: RecordingServer, query: str, producers: list[dict[str, object]], following: str | None) -> None:
+    rest.answers[f"{TOPIC}/producers?{query}"] = (200, {"producers": producers, "next_after": following})
+
+
+def test_list_fits_the_line_and_says_where_it_goes_on(rest: RecordingServer) -> None:
+    answers(rest, "limit=2", [row("till-1", 1), row("till-2", 2, connected_from=None, expires_ms=None)], "0:2")
+    code, shown, _ = admin(rest, "list", "orders", "--limit", "2")
+    lines = shown.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert "next_after  0:2" in lines
+    heading = next(number for number, line in enumerate(lines) if line.startswith("name"))
+    assert lines[heading].split() == ["name", "gen", "persisted", "idle", "expires", "from"]
+    assert lines[heading + 1].split() == ["till-1", "3", "1000000", "12", "min", "7", "d", "10.42.0.117:51234"]
+    assert lines[heading + 2].split() == ["till-2", "3", "1000000", "12", "min", "-", "-"]
+
+
+def test_list_asks_for_pages_until_it_has_enough(rest: RecordingServer) -> None:
+    """A page may be empty. With -o json: all of them, and where to go on."""
+    answers(rest, "name_prefix=t&limit=3", [row("till-1", 1)], "0:7")
+    answers(rest, "name_prefix=t&limit=2&after=0%3A7", [], "0:9")
+    answers(rest, "name_prefix=t&limit=2&after=0%3A9", [row("till-2", 12)], None)
+    code, shown, _ = admin(rest, "list", "orders", "--prefix", "t", "--limit", "3", "-o", "json")
+    answer: dict[str, Any] = json.loads(shown)
+    assert code == 0
+    assert ([each["name"] for each in answer["producers"]], answer["next_after"]) == (["till-1", "till-2"], None)
+
+
+def test_filters_are_asked_for(rest: RecordingServer) -> None:
+    """Durations have units; without a session is not the same as any."""
+    words = ["--role", "checkout", "--not-connected", "--idle-longer-than", "30d", "--expires-within", "12h"]
+    query = "role=checkout&connected=false&idle_ms=2592000000&expires_within_ms=43200000&limit=100&after=0%3A5"
+    answers(rest, query, [], None)
+    code, shown, _ = admin(rest, "list", "orders", *words, "--after", "0:5")
+    assert (code, shown.strip()) == (0, "no producers")
+    for wrong in ("soon", "-1"):
+        code, _, said = admin(rest, "list", "orders", "--idle-longer-than", wrong)
+        assert code != 0
+        assert "idle-longer-than" in said
+
+
+def test_partitions_are_a_column(rest: RecordingServer) -> None:
+    parts = [row("till-1", 1, f"public/default/orders-partition-{number}") for number in (0, 3)]
+    answers(rest, "limit=100", parts, None)
+    _, shown, _ = admin(rest, "list", "orders")
+    lines = shown.splitlines()
+    assert lines[0].split()[0] == "part"
+    assert [line.split()[0] for line in lines[1:]] == ["0", "3"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_one_producer_is_shown_by_any_name(rest: RecordingServer) -> None:
+    rest.answers[f"{TOPIC}/producers/a%2Fb%20c"] = (200, [row("a/b c", 1)])
+    code, shown, _ = admin(rest, "show", "orders", "a/b c")
+    assert code == 0
+    assert "connected_from" in shown
+    code, shown, _ = admin(rest, "show", "orders", "a/b c", "-o", "json")
+    assert json.loads(shown) == [row("a/b c", 1)]

@@ -1,0 +1,60 @@
+"""Producers of a topic at a real owner, over the wire."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.producer_service import LISTED_MAX
+from oncelog.wire import producers_pb2 as pb
+from tests.contract.owner.owner_world import PublishClient, owner_world
+from tests.contract.owner.test_topic_owner_leases import lease
+
+pytestmark = pytest.mark.asyncio
+TIMEOUT_MS = 10_000
+
+
+async def page(channel: Channel, runner: TopicRunner, **request: Any) -> tuple[list[dict[str, Any]], int]:
+    asked = pb.ListProducersRequest(topic=runner.name, topic_id=runner.topic_id, **({"limit": 10} | request))
+    answer = await channel.call(LIST_PRODUCERS, asked, timeout_ms=TIMEOUT_MS)
+    return [json.loads(each) for each in answer.producers_json], answer.next_after
+
+
+async def test_producers_are_listed_and_described_with_their_client(tmp_path: Path) -> None:
+    """host:port of the connection; a lease has no session, and says when it may expire."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await PublishClient(channel).open(runner, "till")
+        leased = await lease(channel, runner)
+        rows, following = await page(channel, runner)
+        assert ([row["name"] for row in rows], following) == (["till", leased.producer_name], 0)
+        till, new = rows
+        assert till["connected"] is True
+        assert till["connected_from"].startswith("127.0.0.1:")
+        assert (new["connected"], new["connected_from"]) == (False, None)
+        assert 0 < new["expires_ms"] <= leased.expires_in_ms
+        assert till["expires_ms"] is None
+        rows, following = await page(channel, runner, limit=1)
+        assert ([row["name"] for row in rows], following) == (["till"], till["producer_id"])
+        rows, following = await page(channel, runner, limit=1, after=following)
+        assert ([row["name"] for row in rows], following) == ([leased.producer_name], 0)
+        wanted = pb.DescribeProducerRequest(topic=runner.name, topic_id=runner.topic_id, name="till")
+        answer = await channel.call(DESCRIBE_PRODUCER, wanted, timeout_ms=TIMEOUT_MS)
+        assert json.loads(answer.producer_json) | {"idle_ms": 0} == till | {"idle_ms": 0}
+
+
+async def test_what_is_not_there_and_what_is_too_much_is_refused(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        for limit in (0, LISTED_MAX + 1):
+            with pytest.raises(InvalidArgument, match="limit"):
+                await page(channel, runner, limit=limit)
+        for wanted in ({"name": "nobody"}, {"producer_id": 7}, {}):
+            request = pb.DescribeProducerRequest(topic=runner.name, topic_id=runner.topic_id, **wanted)
+            with pytest.raises(NotFound, match="has no producer"):
+                await channel.call(DESCRIBE_PRODUCER, request, timeout_ms=TIMEOUT_MS)
