@@ -180,6 +180,12 @@ EFFECT_HAZARDS = {
         "copied, and count as copied.",
         "Before it copies, a mirror compares its newest copy with the source: the place and the checksum of the batch.",
     ),
+    "producer-fails-over": Hazard(
+        "A producer goes on in the copy of its topic, in another cluster. That one does not know its sequence ids, and "
+        "stores again what it has copied; the effects of consumers happen again.",
+        "A cutover opens each name there with the highest id that is copied: ids up to it count as stored. What is not "
+        "copied has higher ids, and is sent again.",
+    ),
     "position-ahead-of-the-copy": Hazard(
         "The position of a consumer is translated for the target of a mirror from a list of offsets that is kept "
         "beside the copies. The list is ahead of them: the consumer goes on behind messages that it has never seen.",

@@ -17,6 +17,8 @@ from oncelog.core.ids import (
     GROWTHS_MAX,
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
+    NO_SEQUENCE,
+    SEQUENCE_ID_MAX,
     EntryId,
     Generation,
     InstanceId,
@@ -46,7 +48,8 @@ class OpenRequest(NamedTuple):
     """producer_name None: assigned by the owner. resume: continue as this instance; present: open again and present it.
 
     instance_id: 16 bytes, the same in all requests of one producer instance. on_behalf_of: the caller for whom a
-    superuser opens the producer. growths: 0 to GROWTHS_MAX, see ProducerOpened.
+    superuser opens the producer. growths: 0 to GROWTHS_MAX, see ProducerOpened. initial_mark: of a new name: ids up to
+    it count as stored; -1: none.
     """
 
     open_id: int
@@ -61,6 +64,7 @@ class OpenRequest(NamedTuple):
     instance_id: InstanceId = NO_INSTANCE
     on_behalf_of: Caller | None = None
     growths: int = 0
+    initial_mark: SequenceId = NO_SEQUENCE
 
 
 class PublishFrame(NamedTuple):
@@ -285,6 +289,8 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
         instance_id=opening.instance_id,
         growths=opening.growths,
     )
+    if opening.initial_mark != NO_SEQUENCE:
+        out.initial_mark = opening.initial_mark
     if opening.resume is not None:
         out.resume.producer_id, out.resume.generation = opening.resume
     if opening.on_behalf_of is not None:
@@ -323,6 +329,9 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     if opening.growths > GROWTHS_MAX:
         message = f"a topic gets more partitions at most {GROWTHS_MAX} times, not {opening.growths}"
         raise InvalidArgument(message, field="growths", limit=GROWTHS_MAX)
+    if opening.HasField("initial_mark") and not (opening.producer_name and opening.initial_mark < SEQUENCE_ID_MAX):
+        message = f"an initial mark is at most {SEQUENCE_ID_MAX - 1}, and of a producer with a name"
+        raise InvalidArgument(message, field="initial_mark", limit=SEQUENCE_ID_MAX - 1)
     return OpenRequest(
         opening.open_id,
         opening.topic,
@@ -336,6 +345,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         InstanceId(opening.instance_id),
         caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
         opening.growths,
+        SequenceId(opening.initial_mark) if opening.HasField("initial_mark") else NO_SEQUENCE,
     )
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryHeader, GivenUp, ProducerOpened
-from oncelog.core.ids import EntryId, Incarnation, Position, ProducerId, SequenceId, TopicId
+from oncelog.core.ids import NO_SEQUENCE, EntryId, Incarnation, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.copies import CopiesComparison
 from oncelog.verify.range_summary import (
     EARLY_KEPT,
@@ -168,7 +168,8 @@ class RangeFold:
         part = summary.producers.setdefault(grant.producer_id, ProducerSummary())
         known = part.granted
         if known is None:
-            part.granted = RangeGrant(position, grant.name, grant.mode, grant.generation)
+            mark = grant.persisted if grant.generation == 1 else NO_SEQUENCE
+            part.granted = RangeGrant(position, grant.name, grant.mode, grant.generation, mark)
         elif (known.name, known.mode) != (grant.name, grant.mode):
             self._find(
                 "names", position, f"producer {grant.producer_id} is {known.name!r} ({known.mode.name}), and is "

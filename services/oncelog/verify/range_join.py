@@ -170,7 +170,7 @@ def _appear(
     granted = part.granted
     known = JoinedProducer("", joined.modes.get(producer_id), Generation(0), NO_SEQUENCE, sure=not blind)
     if granted is not None:
-        known.name, known.mode = granted.name, granted.mode
+        known.name, known.mode, known.mark = granted.name, granted.mode, granted.mark
         if names.get(granted.name, producer_id) not in (producer_id, *expired):
             text = f"{granted.name!r} is producer {names[granted.name]}, and is granted as {producer_id}"
             joined.find("names", granted.position, text)

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
+from oncelog.core.ids import (
+    NO_SEQUENCE,
+    EntryId,
+    Generation,
+    Incarnation,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+    SequenceId,
+)
 from oncelog.verify.time_series import TimeSeries
 
 #: Ids kept of an `StoredIds` with gaps. The rest is counted.
@@ -54,12 +64,14 @@ class StoredIds(NamedTuple):
 
 
 class RangeGrant(NamedTuple):
-    """The facts of a grant that joining needs."""
+    """The facts of a grant that joining needs. mark: of a name's first grant: ids up to it count as stored, because
+    another cluster has stored them; -1: none."""
 
     position: Position
     name: str
     mode: SequenceMode
     generation: Generation
+    mark: SequenceId = NO_SEQUENCE
 
 
 class StatedMark(NamedTuple):

@@ -239,6 +239,7 @@ class OpenProducer(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
+    INITIAL_MARK_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -257,6 +258,8 @@ class OpenProducer(_message.Message):
     """
     growths: _builtins.int
     """Recorded for a new name: how often the partitioned topic has got more partitions, 0 to 255."""
+    initial_mark: _builtins.int
+    """Recorded for a new name: ids up to this one count as stored, because another cluster has stored them. Absent: none."""
     @_builtins.property
     def resume(self) -> Global___ProducerInstance:
         """A reconnecting instance continues: granted with the same generation, if it is still the current one."""
@@ -284,12 +287,15 @@ class OpenProducer(_message.Message):
         instance_id: _builtins.bytes = ...,
         on_behalf_of: Global___OnBehalfOf | None = ...,
         growths: _builtins.int = ...,
+        initial_mark: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["growths", b"growths", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "growths", b"growths", "initial_mark", b"initial_mark", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__initial_mark: _TypeAlias = _typing.Literal["initial_mark"]  # noqa: Y015
+    _WhichOneofArgType__initial_mark: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_mark) -> _WhichOneofReturnType__initial_mark | None: ...
 
 Global___OpenProducer: _TypeAlias = OpenProducer  # noqa: Y015
 

@@ -179,6 +179,23 @@ def test_damage_is_reported_with_its_position_within_and_across_ranges(damage: s
         assert found.findings_count == len(expected), cuts
 
 
+@pytest.mark.parametrize("mode", SequenceMode)
+def test_producer_that_comes_from_another_cluster_begins_behind_its_mark_there(mode: SequenceMode) -> None:
+    """Its first grant has a mark without a message. Ids below it are stored again, if they are there."""
+    log = PlantedLog()
+    log.open("a")
+    log.producers["b"] = PlantedProducer("b", ProducerId(2), mark=SequenceId(99), mode=mode)
+    log.open("b")
+    log.store("b", [100])
+    log.open("b")
+    log.store("b", [101])
+    for cuts in every_cut(len(log.entries)):
+        assert findings_of(check_log(log, *cuts)) == []
+    log.store("b", [50])
+    for cuts in every_cut(len(log.entries)):
+        assert findings_of(check_log(log, *cuts)) == [("order", "1:5")]
+
+
 def test_duplicates_are_reported_with_ids_and_first_positions() -> None:
     """To repair a log, or a producer, one must know the messages."""
     log = PlantedLog()

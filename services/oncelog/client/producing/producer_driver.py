@@ -84,5 +84,6 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
             effect.instance_id,
             effect.on_behalf_of,
             effect.growths,
+            effect.initial_mark,
         )
         self._open_ids = {effect.attempt: self._streams[effect.attempt].open(request, self.feed, effect.attempt)}

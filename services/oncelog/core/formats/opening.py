@@ -5,7 +5,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.ids import NO_INSTANCE, Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import (
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    Generation,
+    InstanceId,
+    OwnerEpoch,
+    ProducerId,
+    SequenceId,
+    SessionNumber,
+)
 
 
 class OnConflict(IntEnum):
@@ -40,7 +49,8 @@ class ProducerOpening:
     its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
     growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
-    present is given. peer: host:port of the client; empty: unknown.
+    present is given. peer: host:port of the client; empty: unknown. initial_mark: of a new name: ids up to it count as
+    stored, because another cluster has stored them (hazard producer-fails-over).
     """
 
     call: int
@@ -56,6 +66,7 @@ class ProducerOpening:
     growths: int = 0
     lease: Lease | None = None
     peer: str = ""
+    initial_mark: SequenceId = NO_SEQUENCE
 
 
 class Leased(NamedTuple):

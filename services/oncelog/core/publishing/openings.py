@@ -35,7 +35,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import ProducerOpened, SequenceMode
 from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
-from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
@@ -334,7 +334,7 @@ class Openings:
 
     def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation) -> None:
         event = opening.event
-        mark, growths, mode = NO_SEQUENCE, event.growths, event.mode
+        mark, growths, mode = event.initial_mark, event.growths, event.mode
         if self.table.knows(pid):
             producer = self.table.state.producers[pid]
             mark, growths, mode = self.table.accepted_of(pid), producer.growths, producer.mode

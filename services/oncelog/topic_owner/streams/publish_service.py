@@ -280,6 +280,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             request.instance_id,
             caller.role,
             growths=request.growths,
+            initial_mark=request.initial_mark,
             peer=self.stream.caller.address,
         )
         if is_known_to_have(runner, caller, Right.PRODUCE):

@@ -13,7 +13,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
-from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import OPEN_TIMEOUT_MS, AttemptEffect, OpeningPhase, OwnerAttempts
 from oncelog.core.sdk.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
@@ -45,6 +45,8 @@ class ProducerSettings:
     on_behalf_of: Caller | None = None
     #: how often the topic has got more partitions; the owner records it for a new name
     growths: int = 0
+    #: of a new name: ids up to it count as stored, because another cluster has stored them
+    initial_mark: SequenceId = NO_SEQUENCE
     #: of a lease: the producer continues as this instance, behind initial_sequence_id
     lease: ProducerInstance | None = None
 
@@ -98,6 +100,7 @@ class OpenProducer:
     instance_id: InstanceId
     on_behalf_of: Caller | None = None
     growths: int = 0
+    initial_mark: SequenceId = NO_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,7 @@ class SessionOpening(OwnerAttempts):
             instance_id=self._instance_id,
             on_behalf_of=self._settings.on_behalf_of,
             growths=self._settings.growths,
+            initial_mark=self._settings.initial_mark,
         )
 
     def granted(self, event: ProducerGranted) -> None:
