@@ -20,7 +20,7 @@ from oncelog.core.formats.entry import (
     encode_header,
     encode_opened,
 )
-from oncelog.core.formats.producers_aged import ProducersAged, Renewal, encode_aged
+from oncelog.core.formats.producers_aged import NameLifetimes, ProducersAged, Renewal, encode_aged
 from oncelog.core.ids import (
     NO_SEQUENCE,
     EntryId,
@@ -139,8 +139,11 @@ class LogOf:
     def granted(self, opened: ProducerOpened, *, now_ms: int = 0) -> EntryHeader:
         return self.add(EntryKind.PRODUCER_OPENED, encode_opened(opened), now_ms=now_ms)
 
-    def aged(self, passed_ms: int, renewed: Sequence[Renewal] = (), expired: Sequence[int] = ()) -> EntryHeader:
-        aged = ProducersAged(passed_ms, tuple(renewed), tuple(map(ProducerId, expired)))
+    def aged(
+        self, passed_ms: int, renewed: Sequence[Renewal] = (), expired: Sequence[int] = (), *,
+        lifetimes: NameLifetimes | None = None,
+    ) -> EntryHeader:  # fmt: skip
+        aged = ProducersAged(passed_ms, tuple(renewed), tuple(map(ProducerId, expired)), lifetimes=lifetimes)
         return self.add(EntryKind.PRODUCERS_AGED, encode_aged(aged))
 
     def stored(

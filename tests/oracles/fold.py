@@ -6,6 +6,7 @@ grant contains the persisted mark · an instance is not granted a name that it h
 that of the last grant before it
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,6 +64,8 @@ class LogFold:
         self.expired: dict[ProducerId, FoldedProducer] = {}
         #: how much time has passed in the log
         self.time_ms = 0
+        #: {whether names are assigned: how long producers without a lease live, 0: for ever; and since when it counts}
+        self.lifetimes = {True: (0, 0), False: (0, 0)}
         self.position = BEFORE_ALL
         self.next_index = 0
         #: (ledger, owner epoch) of the newest entry
@@ -120,6 +123,11 @@ class LogFold:
 
     def _aged(self, position: Position, aged: ProducersAged) -> None:
         self.time_ms += aged.passed_ms
+        if aged.lifetimes is not None:
+            for assigned, lifetime_ms in ((True, aged.lifetimes.assigned_ms), (False, aged.lifetimes.chosen_ms)):
+                former_ms, since_ms = self.lifetimes[assigned]
+                shorter = (lifetime_ms or math.inf) < (former_ms or math.inf)
+                self.lifetimes[assigned] = (lifetime_ms, self.time_ms if shorter else since_ms)
         for pid, generation, lifetime_ms in aged.renewed:
             renewed = self.producers.get(pid)
             if renewed is None or renewed.generation != generation:
@@ -129,11 +137,18 @@ class LogFold:
             expired = self.producers.pop(pid, None)
             if expired is None:
                 raise Violation("expiry", f"producer {pid}, which is unknown, expires at {position}")
-            if not aged.by and self.time_ms - expired.active_at_ms < expired.lifetime_ms:
-                idle_ms = self.time_ms - expired.active_at_ms
+            idle_ms, lives_ms = self._life_of(expired)
+            if not aged.by and idle_ms < lives_ms:
                 raise Violation("lifetimes", f"producer {pid} expires at {position}, {idle_ms} ms after it was active")
             del self.names[expired.name]
             self.expired[pid] = expired
+
+    def _life_of(self, known: FoldedProducer) -> tuple[float, float]:
+        """How long it has been idle, as its lifetime counts, and that lifetime; ms."""
+        if known.lifetime_ms:
+            return self.time_ms - known.active_at_ms, known.lifetime_ms
+        lifetime_ms, since_ms = self.lifetimes[known.name == f"producer-{known.producer_id}"]
+        return self.time_ms - max(known.active_at_ms, since_ms), lifetime_ms or math.inf
 
     def _stored(self, entry: LoggedEntry) -> None:
         header, batch = entry.header, entry.batch
@@ -162,6 +177,12 @@ class LogFold:
                 f"taken over up to {state.position} with message {state.next_index}, "
                 f"the log ends at {self.position} with {self.next_index}",
             )
+        logged = state.lifetimes
+        theirs_live = {
+            True: (logged.assigned_ms, logged.assigned_since_ms), False: (logged.chosen_ms, logged.chosen_since_ms)
+        }  # fmt: skip
+        if theirs_live != self.lifetimes:
+            raise Violation("state is the fold", f"lifetimes {theirs_live}, the log has {self.lifetimes}")
         producers = dict(state.producers.items())
         names = {producer.name: int(pid) for pid, producer in producers.items()}
         if names != {name: int(known.producer_id) for name, known in self.names.items()}:

@@ -7,13 +7,16 @@ import pytest
 import oncelog
 from oncelog.core.errors import InvalidArgument, OncelogError, ProducerExpired, ProducerFenced, ServiceUnavailable
 from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.records.policy_store import CLUSTER
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
+from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
-from tests.contract.owner.owner_world import owner_world
+from tests.contract.owner.owner_world import PublishClient, owner_world
 
 pytestmark = pytest.mark.asyncio
 REQUEST = b"r" * 16
@@ -47,6 +50,25 @@ async def test_lease_of_a_new_id_and_its_next_generation(tmp_path: Path) -> None
         assert (await lease(channel, runner, new.producer_id, 2)).expires_in_ms == renewed.expires_in_ms
         with pytest.raises(ProducerExpired):
             await lease(channel, runner, 999)
+
+
+async def test_policies_of_producers_hold_at_a_running_owner(tmp_path: Path) -> None:
+    """By default assigned names expire after a week. A change is said in the log, and a lease that states no time gets
+    that of the policy."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        await PublishClient(channel).open(runner, "")
+
+        def logged() -> tuple[int, int]:
+            serving = runner.core.serving
+            return (0, 0) if serving is None else serving.log.table.state.lifetimes[:2]
+
+        await until(lambda: logged() == (LEASE_MS, 0), 30)
+        changed = Policies(chosen_producer_expiry_s=86_400, producer_lease_expiry_s=3_600)
+        await world.parts.policies.change(CLUSTER, lambda _: changed)
+        await PublishClient(channel).open(runner, "chosen")
+        await until(lambda: logged() == (LEASE_MS, 86_400_000), 30)
+        assert 3_600_000 <= (await lease(channel, runner)).expires_in_ms < 3_600_000 * 9 // 8
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def described() -> dict[str, set[str]]:
 #: Policies whose requests are the same at every level: the page shows each of them at one level.
 LEVELS = re.compile(
     r"^/admin/v2/(?:clusters|namespaces|persistent)/.*/"
-    r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax)$"
+    r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax"
+    r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry)$"
 )
 
 

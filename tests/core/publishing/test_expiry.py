@@ -16,12 +16,14 @@ from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.expiry import EXPIRY_TIMER, ExpiryList
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.topic_events.effects import EndSession, StartTopicTimer
-from oncelog.core.topic_events.events import PoliciesChanged, SessionClosed, TopicTimerFired
+from oncelog.core.topic_events.events import DrainRequested, PoliciesChanged, SessionClosed, TopicTimerFired
 from tests.core.builders import CONTIGUOUS, received
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import Owner, World
 
 SECOND = 1_000
+HOUR = 3_600 * SECOND
+DAY = 24 * HOUR
 LIFETIME = lease_ms(60 * SECOND)
 X, Y = InstanceId(b"x" * 16), InstanceId(b"y" * 16)
 
@@ -298,9 +300,87 @@ def test_names_expire_by_policy() -> None:
     owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes())))
     run_out(owner, LEASE_MS * 5 // 4)
     assert known(owner) == {2}
-    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(chosen_ms=86_400_000))))
-    run_out(owner, 10 * SECOND)
+    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(chosen_ms=DAY))))
+    run_out(owner, DAY * 5 // 4)
     assert not known(owner)
+
+
+def policies(owner: Owner, **lifetimes: int) -> None:
+    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(**lifetimes))))
+    owner.tick().run()
+
+
+@pytest.mark.hazard("minimum-lifetime-shortened")
+def test_shorter_policy_counts_from_the_change_on() -> None:
+    """A producer that has been idle for a month has a whole day when the policy becomes one day, and so has one of a
+    log that says nothing yet. A takeover in between does not shorten it, and a snapshot keeps it."""
+    world, owner = serving()
+    owner.handle(SessionClosed(owner.open("p").session))
+    policies(owner, chosen_ms=60 * DAY)
+    pass_time(owner, 30 * DAY)
+    policies(owner, chosen_ms=DAY)
+    pass_time(owner, DAY // 2)
+    owner.handle(DrainRequested())
+    owner.run()
+    owner = Owner(world, "o2").take_over()
+    nobody_returns(owner)
+    policies(owner, chosen_ms=DAY)
+    pass_time(owner, DAY // 4)
+    assert known(owner) == {1}
+    run_out(owner, DAY // 2)
+    assert not known(owner)
+
+
+def test_longer_policy_holds_at_once() -> None:
+    """Also while another policy is on its way into the log: nothing expires by one that does not hold any more."""
+    _, owner = serving()
+    owner.handle(SessionClosed(owner.open("p").session))
+    policies(owner, chosen_ms=2 * DAY)
+    pass_time(owner, 2 * DAY + 5 * HOUR)
+    for chosen_ms in (DAY, 0):
+        owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes(chosen_ms=chosen_ms))))
+        owner.tick()
+        owner.handle(TopicTimerFired(periods(owner)[-1].key))
+    run_out(owner, 2 * HOUR)
+    assert known(owner) == {1}
+
+
+def test_only_leases_expire_while_policies_are_not_known() -> None:
+    """After a takeover ZooKeeper may not answer for hours, and an operator may have made the policies longer."""
+    world, owner = serving()
+    owner.handle(SessionClosed(owner.open("p").session))
+    policies(owner, chosen_ms=DAY)
+    pass_time(owner, DAY // 2)
+    leased(owner)
+    owner = Owner(world, "o2").take_over()
+    nobody_returns(owner)
+    pass_time(owner, 3 * DAY)
+    assert known(owner) == {1}
+
+
+def test_lease_keeps_its_lifetime_under_every_policy() -> None:
+    """It was promised. A lease that states none gets that of the policy of its time."""
+    _, owner = serving()
+    leased(owner)
+    policies(owner, assigned_ms=8 * HOUR, chosen_ms=8 * HOUR, lease_ms=2 * LIFETIME)
+    call = owner.ask(None, mode=CONTIGUOUS, lease=Lease(None, None, 0))
+    owner.run()
+    stated_none = owner.answers[call]
+    assert isinstance(stated_none, Leased)
+    assert 2 * LIFETIME <= stated_none.expires_in_ms < 9 * LIFETIME // 4
+    policies(owner, assigned_ms=8 * HOUR, chosen_ms=8 * HOUR, lease_ms=LEASE_MS_MIN)
+    pass_time(owner, LIFETIME)
+    assert known(owner) == {1, 2}
+    pass_time(owner, LIFETIME - LIFETIME // 4)
+    assert known(owner) == {2}
+
+
+def test_topic_of_chosen_names_gets_no_entry_about_them() -> None:
+    """By default they live for ever, so that a topic costs nothing for it."""
+    _, owner = serving()
+    owner.open("p")
+    policies(owner)
+    assert not periods(owner)
 
 
 def test_nothing_expires_beside_an_older_process() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.entry import EntryKind, SequenceMode
-from oncelog.core.formats.producers_aged import Renewal
+from oncelog.core.formats.producers_aged import NameLifetimes, Renewal
 from oncelog.core.ids import EntryId, Generation, ProducerId
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import encode_record
@@ -34,7 +34,7 @@ def snapshot(state: DedupState, number: int, *, previous: int = -1, changed: boo
         crc = checksum(chunk, crc)
     manifest = SnapshotManifest(
         number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc,
-        time_ms=state.time_ms,
+        time_ms=state.time_ms, lifetimes=state.lifetimes,
     )  # fmt: skip
     state.dirty.clear()
     return [*((int(CHUNK), chunk) for chunk in chunks), (int(MANIFEST), encode_manifest(manifest))]
@@ -74,6 +74,8 @@ def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
             log.aged(ids[0], [], [pid])
             del generations[pid]
             lives[number] = lives.get(number, 0) + 1
+        elif kind == 7:
+            log.aged(ids[0], lifetimes=NameLifetimes(ids[0], ids[-1]))
         else:
             log.stored(ids, pid=pid, generation=generations[pid], skip_first=(kind - 2) % len(ids), now_ms=now_ms)
     return log
@@ -82,7 +84,7 @@ def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
 LOGS = st.lists(
     st.tuples(
         st.integers(1, 4),
-        st.integers(0, 6),
+        st.integers(0, 7),
         st.lists(st.integers(0, 400), min_size=1, max_size=6, unique=True).map(sorted),
     ),
     min_size=1,
@@ -109,7 +111,7 @@ def test_snapshot_and_replay_equal_the_fold(log: LogOf, cuts: list[int]) -> None
     replayed = fold(log.entries[done:], into=reader.state)
     assert plain(replayed) == plain(whole)
     assert (replayed.position, replayed.next_index) == (whole.position, whole.next_index)
-    assert replayed.time_ms == whole.time_ms
+    assert (replayed.time_ms, replayed.lifetimes) == (whole.time_ms, whole.lifetimes)
     assert replayed.unnamed == whole.unnamed
 
 

@@ -24,7 +24,7 @@ def encode(encoder: SnapshotEncoder, *, previous: int, then: object = None) -> W
     state = encoder.state
     manifest = SnapshotManifest(
         encoder.number, previous, state.position, state.next_index, len(state.producers), encoder.chunks_count,
-        encoder.crc, time_ms=state.time_ms,
+        encoder.crc, time_ms=state.time_ms, lifetimes=state.lifetimes,
     )  # fmt: skip
     return [*written, (int(EntryKind.SNAPSHOT_MANIFEST), encode_manifest(manifest))]
 

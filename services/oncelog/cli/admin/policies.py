@@ -1,4 +1,5 @@
-"""Commands for policies: switches, retention, time to live, backlog quota, and the limits of the ack state.
+"""Commands for policies: switches, retention, time to live, backlog quota, the limits of the ack state, and the
+expiry of producers.
 
 The same three commands at each level: set, get, remove. Durations and sizes are typed with units: 30m, 7d, 500M, 10G.
 """
@@ -55,6 +56,12 @@ QuotaTime = Annotated[
         "--limit-time", "-lt", help="Age of the oldest unacknowledged message: 7d; at least 1s; -1: no limit."
     ),
 ]
+NamesAfterOption = Annotated[
+    str, typer.Option("--after", help="Time without a message or a connection: 7d; at least 8h; 0: never.")
+]
+LeasesAfterOption = Annotated[
+    str, typer.Option("--after", help="Time without a message, a renewal or a connection: 7d; 10s to 366d.")
+]
 QuotaPolicy = Annotated[QuotaOption, typer.Option("--policy", "-p", help="What happens above a limit.")]
 RangesOption = Annotated[
     int,
@@ -87,6 +94,14 @@ def _ranges(max_ranges: RangesOption) -> Answer:
 
 def _state_bytes(max_bytes: BytesOption) -> Answer:
     return bytes_of(max_bytes, "max")
+
+
+def _names_after(after: NamesAfterOption) -> Answer:
+    return seconds_of(after, "after")
+
+
+def _leases_after(after: LeasesAfterOption) -> Answer:
+    return seconds_of(after, "after")
 
 
 def _retention(time: RetentionTime, size: RetentionSize) -> Answer:
@@ -138,6 +153,11 @@ _POLICIES = (
     _Policy("backlogQuota", "backlog quota", _quota),
     _Policy("maxUnackedRangesToPersist", "max unacked ranges to persist", _ranges, "unacked ranges"),
     _Policy("ackStateBytesMax", "ack state bytes max", _state_bytes, "ack state bytes"),
+    _Policy(
+        "assignedProducerExpiry", "assigned producer expiry", _names_after, "expiry of producers with assigned names"
+    ),
+    _Policy("chosenProducerExpiry", "chosen producer expiry", _names_after, "expiry of producers with chosen names"),
+    _Policy("producerLeaseExpiry", "producer lease expiry", _leases_after, "expiry of leased producer ids"),
 )
 
 

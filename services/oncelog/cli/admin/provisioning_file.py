@@ -210,6 +210,9 @@ POLICIES: Mapping[str, Policy] = {
     "dispatcherPauseOnAckStatePersistent": _everywhere(_switch, "dispatcherPauseOnAckStatePersistent"),
     "maxUnackedRangesToPersist": _everywhere(_whole_number, "maxUnackedRangesToPersist"),
     "ackStateBytesMax": _everywhere(_whole_number, "ackStateBytesMax"),
+    "assignedProducerExpiry": _everywhere(_whole_number, "assignedProducerExpiry"),
+    "chosenProducerExpiry": _everywhere(_whole_number, "chosenProducerExpiry"),
+    "producerLeaseExpiry": _everywhere(_whole_number, "producerLeaseExpiry"),
 }
 
 

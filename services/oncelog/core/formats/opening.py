@@ -33,7 +33,8 @@ class ProducerInstance(NamedTuple):
 
 class Lease(NamedTuple):
     """What a request for a lease says. producer_id None: a new producer. generation: the current one renews the lease;
-    None: the next one is granted, which fences the holder. lifetime_ms: as `lease_ms` gives it."""
+    None: the next one is granted, which fences the holder. lifetime_ms: as `lease_ms` gives it; 0: as the policies say,
+    or, of a renewal, as before."""
 
     producer_id: ProducerId | None
     generation: Generation | None

@@ -3,20 +3,20 @@
 from dataclasses import dataclass, field
 
 from oncelog.core.policies.ack_state_limit import PausePolicy
-from oncelog.core.policies.producer_lifetimes import FOR_EVER, ProducerLifetimes
+from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.retention_rules import BacklogQuota, RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
-    """ttl_ms: the age from which messages count as acknowledged; None: none. quota: None: none. lifetimes: of producers
-    without a lease."""
+    """ttl_ms: the age from which messages count as acknowledged; None: none. quota: None: none. lifetimes: of
+    producers; None: not known yet, so nothing expires but leases."""
 
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     ttl_ms: int | None = None
     quota: BacklogQuota | None = None
     pause: PausePolicy = field(default_factory=PausePolicy)
-    lifetimes: ProducerLifetimes = FOR_EVER
+    lifetimes: ProducerLifetimes | None = None
 
     @property
     def keeps_everything(self) -> bool:

@@ -41,6 +41,7 @@ from oncelog.core.ids import (
     ProducerId,
     SequenceId,
 )
+from oncelog.core.policies.producer_lifetimes import FOR_EVER
 from oncelog.core.publishing.producer_record import ProducerRow, instance_of
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX, Producers
@@ -102,6 +103,8 @@ class DedupState:
         self.next_index: int = 0
         #: how much time has passed in this log
         self.time_ms = 0
+        #: how long producers without a lease live
+        self.lifetimes = FOR_EVER
         #: producers changed, or expired, since the last complete snapshot, in order of change
         self.dirty: dict[ProducerId, None] = {}
         #: entries were passed over, and no GivenUp was folded since
@@ -181,6 +184,8 @@ class DedupState:
     def fold_aged(self, header: EntryHeader, aged: ProducersAged) -> None:
         self._step(header)
         self.time_ms += aged.passed_ms
+        if aged.lifetimes is not None:
+            self.lifetimes = self.lifetimes.changed(*aged.lifetimes, self.time_ms)
         for pid, generation, lifetime_ms in aged.renewed:
             renewed = self.producers.get(pid)
             if renewed is None or generation != renewed.generation:

@@ -5,7 +5,7 @@
       `--' message, opening, renewal                                        its name is free
 
 A producer has a lifetime if it is leased, or if the policies say so for names of its kind. It expires by an entry of
-the log (PRODUCERS_AGED), never by a decision of one owner alone.
+the log (PRODUCERS_AGED), never by a decision of one owner alone. A policy holds once the log says so, by such an entry.
 
 Rules
 - No clock decides. The log counts time: the owner's timer fires after a period, and an entry says that so much has
@@ -16,6 +16,8 @@ Rules
   period is at most an eighth of each lifetime, and a producer expires an eighth after its lifetime.
 - A producer that is connected, or that may come back after a takeover, is renewed instead. One with something in
   flight is left alone.
+- A policy that has become shorter counts from the entry that says so, also for producers that have been idle for
+  longer. While the policies are not known, or the log does not say yet what they say, only leases expire.
 - Ids of one server ascend, and so do the times at which its leases end. So producers of one lifetime are a list in
   order of these times, in which those that are due are found by bisection, and what is renewed moves to its end only
   when its old time has come: a message costs nothing here (source: the idempotent producer proposal, lease_pid).
@@ -27,12 +29,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from oncelog.core.formats.producers_aged import ProducersAged, Renewal
+from oncelog.core.formats.producers_aged import NameLifetimes, ProducersAged, Renewal
 from oncelog.core.ids import ProducerId
-from oncelog.core.policies.producer_lifetimes import EIGHTHS, ProducerLifetimes
+from oncelog.core.policies.producer_lifetimes import EIGHTHS, LEASE_MS, ProducerLifetimes, lease_ms
 from oncelog.core.process_version import LEASES_VERSION
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.log import TopicLog
+from oncelog.core.publishing.producer_record import Ages
 from oncelog.core.topic_events.effects import CheckSupport, StartTopicTimer, Step
 
 #: Prefix of the timer's keys.
@@ -90,11 +93,13 @@ class Presence:
 class ProducerExpiry:
     """Of one topic at its owner, between a takeover and its end."""
 
-    def __init__(self, step: Step, log: TopicLog, presence: Presence, lifetimes: ProducerLifetimes) -> None:
+    def __init__(self, step: Step, log: TopicLog, presence: Presence, lifetimes: ProducerLifetimes | None) -> None:
         self._step = step
         self._log = log
         self._presence = presence
         self._policy = lifetimes
+        #: the log does not say yet what the policies say, and a producer depends on it; an entry of that is in flight
+        self._policy_is_news = self._policy_in_flight = False
         self.expired_max = EXPIRED_MAX
         #: every registered process knows entries of this kind
         self.supported = bool(log.table.state.time_ms)
@@ -111,25 +116,49 @@ class ProducerExpiry:
 
     def lifetime_of(self, pid: ProducerId) -> int:
         """In ms. 0: for ever."""
-        producers = self._log.table.state.producers
-        ages = producers.ages_of(pid)
+        ages = self._log.table.state.producers.ages_of(pid)
         if ages is None:
             return 0
-        return ages.lifetime_ms or self._policy.of(assigned=producers.name_of(pid) == assigned_name(pid))
+        return ages.lifetime_ms or self._log.table.state.lifetimes.of(assigned=self._is_assigned(pid))
+
+    @property
+    def new_lease_ms(self) -> int:
+        """The lifetime of a lease that states none."""
+        return lease_ms(LEASE_MS if self._policy is None else self._policy.lease_ms)
+
+    def _is_assigned(self, pid: ProducerId) -> bool:
+        return self._log.table.state.producers.name_of(pid) == assigned_name(pid)
+
+    def _lives_since(self, pid: ProducerId, ages: Ages) -> int:
+        """The time of the log from which its lifetime counts."""
+        if ages.lifetime_ms:
+            return ages.active_at_ms
+        return max(ages.active_at_ms, self._log.table.state.lifetimes.since(assigned=self._is_assigned(pid)))
 
     def expires_in_ms(self, pid: ProducerId) -> int | None:
         """The least time, if the producer does nothing from now on. None: it lives for ever."""
         ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
         if ages is None or not lifetime_ms:
             return None
-        return max(0, ages.active_at_ms + lifetime_ms - self._log.table.state.time_ms)
+        return max(0, self._lives_since(pid, ages) + lifetime_ms - self._log.table.state.time_ms)
 
-    def follow(self, lifetimes: ProducerLifetimes) -> None:
-        """The policies have changed."""
+    def follow(self, lifetimes: ProducerLifetimes | None) -> None:
+        """The policies have changed, or are known now."""
         if lifetimes != self._policy:
             self._policy = lifetimes
-            self._lists.clear()
-            self._unlisted = iter(list(self._log.table.state.producers))
+            self._list_all()
+
+    def lifetimes_logged(self) -> None:
+        """An entry that says what the policies say is durable."""
+        self._policy_in_flight = False
+        self._list_all()
+        self.tick()
+
+    def _list_all(self) -> None:
+        """Anew, in the next ticks."""
+        self._policy_is_news = False
+        self._lists.clear()
+        self._unlisted = iter(list(self._log.table.state.producers))
 
     def begins(self, lifetime_ms: int) -> None:
         """A lease of this length is handed to the log: a period that began before must not be longer than its
@@ -143,13 +172,22 @@ class ProducerExpiry:
 
     def _list(self, pid: ProducerId) -> None:
         ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
-        if ages is None or not lifetime_ms:
+        if ages is None:
+            return
+        if not ages.lifetime_ms and self._is_news(assigned=self._is_assigned(pid)):
+            self._policy_is_news = True
+        if not lifetime_ms:
             return
         self._shorten(lifetime_ms)
         found = self._lists.get(lifetime_ms)
         if found is None:
             found = self._lists[lifetime_ms] = ExpiryList()
-        found.push(ages.active_at_ms + lifetime_ms + lifetime_ms // EIGHTHS, pid)
+        found.push(self._lives_since(pid, ages) + lifetime_ms + lifetime_ms // EIGHTHS, pid)
+
+    def _is_news(self, *, assigned: bool) -> bool:
+        """Whether the log does not say yet what the policies say of such names."""
+        logged_ms = self._log.table.state.lifetimes.of(assigned=assigned)
+        return self._policy is not None and self._policy.of(assigned=assigned) != logged_ms
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -157,13 +195,20 @@ class ProducerExpiry:
         """Of the topic; no time passes by it."""
         for pid in islice(self._unlisted, _LISTED_AT_ONCE):
             self._list(pid)
-        if self._lists and not self.supported:
+        if (self._lists or self._policy_is_news) and not self.supported:
             self._ask(self._step.now_ms)
-        if not self._period_ms:
+        if not self._period_ms or (self._says_policy and self._period_ms > CONTINUE_MS):
             self._start_next()
 
+    @property
+    def _says_policy(self) -> bool:
+        """The next entry says what the policies say, and nothing expires by it."""
+        return self._policy_is_news and self.supported and not self._policy_in_flight
+
     def _start_next(self) -> None:
-        if self._lists and self.supported:
+        if self._says_policy:
+            self._start(CONTINUE_MS)
+        elif self._lists and self.supported:
             time_ms = self._log.time_ms
             overdue = any(each.first_due_ms <= time_ms for each in self._lists.values())
             self._start(CONTINUE_MS if overdue else min(PERIOD_MS_MAX, min(self._lists) // EIGHTHS))
@@ -200,9 +245,18 @@ class ProducerExpiry:
                 self._age(passed_ms)
             self._start_next()
 
+    def _say_policy(self, passed_ms: int, policy: ProducerLifetimes) -> None:
+        self._policy_in_flight = True
+        lifetimes = NameLifetimes(policy.assigned_ms, policy.chosen_ms)
+        self._log.append_aged(ProducersAged(passed_ms, lifetimes=lifetimes))
+
     def _age(self, passed_ms: int) -> None:
+        if self._policy is not None and self._says_policy:
+            self._say_policy(passed_ms, self._policy)
+            return
         state = self._log.table.state
         now_ms = self._log.time_ms + passed_ms
+        policy_holds = self._policy is not None and not self._policy_is_news
         renewed: list[Renewal] = []
         expired: dict[ProducerId, None] = {}
         seen: set[ProducerId] = set()  # each lease of an id has put it into a list
@@ -212,10 +266,10 @@ class ProducerExpiry:
                 if ages is None or pid in seen or self.lifetime_of(pid) != lifetime_ms:
                     continue
                 seen.add(pid)
-                due_ms = ages.active_at_ms + lifetime_ms + lifetime_ms // EIGHTHS
+                due_ms = self._lives_since(pid, ages) + lifetime_ms + lifetime_ms // EIGHTHS
                 if due_ms > now_ms:
                     each.push(due_ms, pid)
-                elif not self._log.table.settled(pid):
+                elif not self._log.table.settled(pid) or not (ages.lifetime_ms or policy_holds):
                     each.push(now_ms + lifetime_ms, pid)
                 elif self._presence.connected(pid) or self._presence.awaited(pid):
                     renewed.append(Renewal(pid, state.producers[pid].generation))
@@ -226,7 +280,9 @@ class ProducerExpiry:
                 del self._lists[lifetime_ms]
         self._log.append_aged(ProducersAged(passed_ms, tuple(renewed), tuple(expired)))
 
-    def failed(self, expired: tuple[ProducerId, ...]) -> None:
-        """An entry that expires these was dropped with its ledger."""
-        for pid in expired:
+    def failed(self, aged: ProducersAged) -> None:
+        """This entry was dropped with its ledger."""
+        if aged.lifetimes is not None:
+            self._policy_in_flight = False
+        for pid in aged.expired:
             self._list(pid)

@@ -56,7 +56,12 @@ class Openings:
     """The requests to open that have no answer yet, and the grants that they lead to."""
 
     def __init__(
-        self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions, lifetimes: ProducerLifetimes
+        self,
+        step: Step,
+        topic_id: TopicId,
+        owner_epoch: OwnerEpoch,
+        sessions: Sessions,
+        lifetimes: ProducerLifetimes | None,
     ) -> None:
         self._step = step
         self.topic_id = topic_id
@@ -327,6 +332,8 @@ class Openings:
         for pid in aged.expired:
             self.sessions.counters_of.pop(pid, None)
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
+        if aged.lifetimes is not None:
+            self.expiry.lifetimes_logged()
         if aged.expired and self.waiting:
             self.retry()
 
@@ -338,7 +345,7 @@ class Openings:
         if self.table.knows(pid):
             producer = self.table.state.producers[pid]
             mark, growths, mode = self.table.accepted_of(pid), producer.growths, producer.mode
-        lifetime_ms = event.lease.lifetime_ms if event.lease is not None else 0
+        lifetime_ms = 0 if event.lease is None else event.lease.lifetime_ms or self.expiry.new_lease_ms
         self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
             self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms
@@ -434,7 +441,7 @@ class Openings:
                 self.granting.settled(entry, entry.grant)
             elif entry.aged is not None:
                 self.granting.renewed(entry)
-                self.expiry.failed(entry.aged.expired)
+                self.expiry.failed(entry.aged)
             if entry.call is not None:
                 self._step.emit(AnswerOpen(entry.call, error))
 

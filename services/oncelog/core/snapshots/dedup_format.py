@@ -14,7 +14,8 @@ Body of a SNAPSHOT_CHUNK: snapshot number 8, chunk index 4, producers 4, then th
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete. A topic with an ack log has 16
 more bytes, the position there: ledger 8 and entry 8. Then the chunks of subscriptions are counted and summed, too.
-A topic whose log counts time has 8 more bytes at the end: how much has passed, in ms.
+A topic whose log counts time has 40 more bytes at the end, in ms: how much has passed, then the lifetimes of assigned
+and of chosen names, and since when each of them counts.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.policies.producer_lifetimes import FOR_EVER, LoggedLifetimes
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import ProducerRow, read_record
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
@@ -36,7 +38,7 @@ CHUNK_BYTES = 256 * 1024
 _CHUNK = Struct("<qII")
 _MANIFEST = Struct("<qqqqqqII")
 _ACKS = Struct("<qq")
-_TIME = Struct("<Q")
+_TIME = Struct("<QQQQQ")
 
 
 class SnapshotManifest(NamedTuple):
@@ -51,6 +53,7 @@ class SnapshotManifest(NamedTuple):
     chunks_crc: int
     acks: Position = BEFORE_ALL
     time_ms: int = 0
+    lifetimes: LoggedLifetimes = FOR_EVER
 
     @property
     def is_base(self) -> bool:
@@ -78,7 +81,8 @@ def encode_manifest(m: SnapshotManifest) -> bytes:
         m.number, m.previous, *m.position, m.next_index, m.producers_count, m.chunks_count, m.chunks_crc
     )
     acks = b"" if m.acks == BEFORE_ALL else _ACKS.pack(*m.acks)
-    return b"".join((body, acks, _TIME.pack(m.time_ms) if m.time_ms else b""))
+    aged = _TIME.pack(m.time_ms, *m.lifetimes) if m.time_ms or m.lifetimes != FOR_EVER else b""
+    return b"".join((body, acks, aged))
 
 
 def decode_manifest(body: Buffer) -> SnapshotManifest:
@@ -87,10 +91,13 @@ def decode_manifest(body: Buffer) -> SnapshotManifest:
     if rest not in (0, _TIME.size, _ACKS.size, _ACKS.size + _TIME.size):
         raise CorruptEntry(f"a snapshot manifest of {len(body)} bytes")
     number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack_from(body)
-    acks = Position(*_ACKS.unpack_from(body, _MANIFEST.size)) if rest >= _ACKS.size else BEFORE_ALL
-    time_ms = _TIME.unpack_from(body, len(body) - _TIME.size)[0] if rest % _ACKS.size else 0
+    acks = Position(*_ACKS.unpack_from(body, _MANIFEST.size)) if rest not in (0, _TIME.size) else BEFORE_ALL
+    aged = rest not in (0, _ACKS.size)
+    time_ms, *lifetimes = _TIME.unpack_from(body, len(body) - _TIME.size) if aged else (0, *FOR_EVER)
     position = Position(LedgerId(ledger), EntryId(entry))
-    return SnapshotManifest(number, previous, position, next_index, producers, chunks, crc, acks, time_ms)
+    return SnapshotManifest(
+        number, previous, position, next_index, producers, chunks, crc, acks, time_ms, LoggedLifetimes(*lifetimes)
+    )
 
 
 def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerRow]]:
@@ -214,7 +221,7 @@ class SnapshotReader:
             return
         state.position = manifest.position
         state.next_index = manifest.next_index
-        state.time_ms = manifest.time_ms
+        state.time_ms, state.lifetimes = manifest.time_ms, manifest.lifetimes
         if manifest.is_base:
             self.base = manifest
             self.subscriptions = []

@@ -310,6 +310,7 @@ class SnapshotWriter:
             crc,
             subscriptions.position,
             state.time_ms,
+            state.lifetimes,
         )
         writing.evicted = state.producers.take_evicted()
         writing.covered = self.to_replay

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Body, Depends, Query, Response
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
 from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
+from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
@@ -18,6 +19,7 @@ from oncelog.metadata.rest.policy_values import (
     AppliedPolicy,
     BacklogQuotaBody,
     RetentionBody,
+    name_lifetime,
     quota_of,
     retention_of,
     shown_quota,
@@ -41,8 +43,24 @@ _StateBytes = Annotated[
     Field(ge=0, le=TOPIC_STATE_BYTES_MAX),
     Body(description=f"Bytes, at most 64 MiB, the hard limit of a topic; 4 MiB by default. {_ZERO}"),
 ]
+_NameLifetime = Annotated[
+    StrictInt,
+    Field(ge=0, le=NUMBER_MAX),
+    AfterValidator(name_lifetime),
+    Body(description=f"Seconds, at least {POLICY_MS_MIN // 1000}; 0: for ever."),
+]
+_LeaseLifetime = Annotated[
+    StrictInt,
+    Field(ge=LEASE_MS_MIN // 1000, le=LEASE_MS_MAX // 1000),
+    Body(description=f"Seconds, {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000}."),
+]
 _Retention = Annotated[RetentionBody, Body(description="Limits of time and size.")]
 _Quota = Annotated[BacklogQuotaBody, Body(description="Limits of size and age, and what happens then.")]
+
+_FORGOTTEN = (
+    "Messages that are sent again by a forgotten producer are stored again. A shorter time counts from the change on, "
+    "for idle producers, too."
+)
 
 
 def _same(value: Any) -> Any:
@@ -117,6 +135,23 @@ _POLICIES = (
         "ack_state_bytes_max", "policy",
         "The limit of the bytes of a subscription's ack state, for PIP-299's pause.",
         _StateBytes, int, AppliedPolicy[int], "ackStateBytesMax", "ackStateBytesMax",
+    ),
+    _Policy(
+        "assigned_producer_expiry_s", "policy",
+        "The time after which a producer is forgotten whose name was assigned and that does nothing: no message, no "
+        f"connection. 7 days by default. {_FORGOTTEN}",
+        _NameLifetime, int, AppliedPolicy[int], "assignedProducerExpiry", "assignedProducerExpiry",
+    ),
+    _Policy(
+        "chosen_producer_expiry_s", "policy",
+        f"The same for producers whose names an application has chosen. Never by default. {_FORGOTTEN}",
+        _NameLifetime, int, AppliedPolicy[int], "chosenProducerExpiry", "chosenProducerExpiry",
+    ),
+    _Policy(
+        "producer_lease_expiry_s", "policy",
+        "The time after which a leased producer id expires, if its lease states none. 7 days by default. Leases that "
+        "there are keep what they have.",
+        _LeaseLifetime, int, AppliedPolicy[int], "producerLeaseExpiry", "producerLeaseExpiry",
     ),
 )  # fmt: skip
 _WINS = "The most specific level that sets it wins."

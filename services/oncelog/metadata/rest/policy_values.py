@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.policies.producer_lifetimes import POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import (
     QUOTA_BYTES_MAX,
     QUOTA_SECONDS_MAX,
@@ -23,6 +24,13 @@ NUMBER_MAX = 2**31 - 1
 _MINUTE_MS = 60_000
 _MB = 1 << 20
 _NO_LIMIT = -1
+
+
+def name_lifetime(seconds: int) -> int:
+    """Raises ValueError."""
+    if seconds and seconds * 1000 < POLICY_MS_MIN:
+        raise ValueError(f"must be 0 or at least {POLICY_MS_MIN // 1000} seconds")
+    return seconds
 
 
 class AppliedPolicy(BaseModel, Generic[T]):

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from oncelog.core.access import Permissions
 from oncelog.core.policies.ack_state_limit import ACK_STATE_BYTES_MAX, TOPIC_STATE_BYTES_MAX, UNACKED_RANGES_MAX
+from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
 
@@ -60,6 +61,18 @@ def _limit(highest: int) -> Callable[[object], int]:
 _number = _limit(NUMBER_MAX)
 
 
+def _lifetime_s(value: object) -> int:
+    if (seconds := _number(value)) and seconds * 1000 < POLICY_MS_MIN:
+        raise ValueError(f"a lifetime of names must be 0 or at least {POLICY_MS_MIN // 1000} s: {value!r}")
+    return seconds
+
+
+def _lease_s(value: object) -> int:
+    if not LEASE_MS_MIN <= (seconds := _number(value)) * 1000 <= LEASE_MS_MAX:
+        raise ValueError(f"a lease must last {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000} s: {value!r}")
+    return seconds
+
+
 def _number_or_none(value: object) -> int | None:
     return None if value is None else _number(value)
 
@@ -89,6 +102,9 @@ class Policies:
     acknowledged; 0: never. backlog_quota: how much may be unacknowledged, and what happens then.
 
     dispatcher_pause_on_ack_state_persistent_enabled, max_unacked_ranges_to_persist, ack_state_bytes_max: PIP-299.
+
+    assigned_producer_expiry_s, chosen_producer_expiry_s: seconds that a producer is remembered after its last message,
+    if its name was assigned, or chosen; 0: for ever. producer_lease_expiry_s: of a lease that states no time.
     """
 
     deduplication: Annotated[bool | None, _Rule(True, _switch)] = None
@@ -99,6 +115,9 @@ class Policies:
     dispatcher_pause_on_ack_state_persistent_enabled: Annotated[bool | None, _Rule(False, _switch)] = None
     max_unacked_ranges_to_persist: Annotated[int | None, _Rule(UNACKED_RANGES_MAX, _number)] = None
     ack_state_bytes_max: Annotated[int | None, _Rule(ACK_STATE_BYTES_MAX, _limit(TOPIC_STATE_BYTES_MAX))] = None
+    assigned_producer_expiry_s: Annotated[int | None, _Rule(LEASE_MS // 1000, _lifetime_s)] = None
+    chosen_producer_expiry_s: Annotated[int | None, _Rule(0, _lifetime_s)] = None
+    producer_lease_expiry_s: Annotated[int | None, _Rule(LEASE_MS // 1000, _lease_s)] = None
     #: the rights of each role in a namespace; only there
     permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
@@ -131,6 +150,9 @@ class EffectivePolicies:
     dispatcher_pause_on_ack_state_persistent_enabled: Effective[bool]
     max_unacked_ranges_to_persist: Effective[int]
     ack_state_bytes_max: Effective[int]
+    assigned_producer_expiry_s: Effective[int]
+    chosen_producer_expiry_s: Effective[int]
+    producer_lease_expiry_s: Effective[int]
     #: those of the namespace
     grants: Permissions = field(default_factory=dict)
 

@@ -27,6 +27,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
 from oncelog.core.records.records import (
@@ -337,6 +338,11 @@ def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
             policies.dispatcher_pause_on_ack_state_persistent_enabled.value,
             policies.max_unacked_ranges_to_persist.value,
             policies.ack_state_bytes_max.value,
+        ),
+        ProducerLifetimes(
+            policies.assigned_producer_expiry_s.value * 1000,
+            policies.chosen_producer_expiry_s.value * 1000,
+            policies.producer_lease_expiry_s.value * 1000,
         ),
     )
 

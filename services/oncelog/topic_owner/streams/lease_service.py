@@ -98,10 +98,8 @@ def _lease_of(request: pb.LeaseProducerIdRequest) -> Lease:
     if not request.producer_id:
         if request.generation:
             raise InvalidArgument("a new producer has no generation to prove", field="generation", limit=0)
-        return Lease(None, None, lease_ms(expire_ms))
+        return Lease(None, None, lease_ms(expire_ms) if expire_ms else 0)
     if request.generation > GENERATION_MAX:
         raise InvalidArgument("no generation is as high", field="generation", limit=GENERATION_MAX)
     given = Generation(request.generation) if request.generation else None
-    # A renewal that states no time keeps the one that the lease has.
-    lifetime_ms = 0 if given is not None and not expire_ms else lease_ms(expire_ms)
-    return Lease(ProducerId(request.producer_id), given, lifetime_ms)
+    return Lease(ProducerId(request.producer_id), given, lease_ms(expire_ms) if expire_ms else 0)

@@ -24,6 +24,9 @@ DELETE GET POST /admin/v2/clusters/{cluster}/backlogQuota
 DELETE GET POST /admin/v2/clusters/{cluster}/dispatcherPauseOnAckStatePersistent
 DELETE GET POST /admin/v2/clusters/{cluster}/maxUnackedRangesToPersist
 DELETE GET POST /admin/v2/clusters/{cluster}/ackStateBytesMax
+DELETE GET POST /admin/v2/clusters/{cluster}/assignedProducerExpiry
+DELETE GET POST /admin/v2/clusters/{cluster}/chosenProducerExpiry
+DELETE GET POST /admin/v2/clusters/{cluster}/producerLeaseExpiry
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
@@ -34,6 +37,9 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/dispatcherPauseOnAckStatePersistent
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxUnackedRangesToPersist
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/ackStateBytesMax
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/assignedProducerExpiry
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/chosenProducerExpiry
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/producerLeaseExpiry
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
@@ -46,6 +52,9 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/dispatcherPauseOnAckStatePersistent
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxUnackedRangesToPersist
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesMax
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/assignedProducerExpiry
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/chosenProducerExpiry
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producerLeaseExpiry
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions

@@ -49,6 +49,9 @@ VALUES: tuple[tuple[str, object, object, tuple[tuple[object, str], ...]], ...] =
     ),
     ("maxUnackedRangesToPersist", 1000, 200_000, ((-1, "body"), ({}, "body"))),
     ("ackStateBytesMax", 1 << 20, 4 << 20, ((-1, "body"), ((64 << 20) + 1, "body"))),
+    ("assignedProducerExpiry", 28_800, 604_800, ((-1, "body"), (28_799, "body"), (2**31, "body"), ("7d", "body"))),
+    ("chosenProducerExpiry", 86_400, 0, ((-1, "body"), (1, "body"), (28_799, "body"))),
+    ("producerLeaseExpiry", 10, 604_800, ((0, "body"), (9, "body"), (366 * 86_400 + 1, "body"))),
 )
 NEITHER_TRUE_NOR_FALSE = (
     b'"true"', b"1", b"null", b"{}", b"[true]", b"", b"maybe", b"\xff\xfe", b"true false",
