@@ -8,11 +8,11 @@ import pytest
 from oncelog.core.errors import Conflict
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.repair.rate_limit import RateLimit
 from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Decommission
 from oncelog.metadata_store.session import paths
+from oncelog.storage_client.rate_limit import RateLimit
 from tests.cluster.until import until
 from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, World
 

@@ -1,6 +1,7 @@
 """The replay of a chain at a takeover: its last ledger is ended, and then its entries are folded.
 
-    RECOVERING  the last ledger is fenced, recovered and closed; without a ledger there is nothing to do
+    RECOVERING  the last ledger is fenced, recovered and closed; without a ledger there is nothing to do. A check of
+                the owner's own chain does not recover it (`begin_at`)
     FENCED      waits for the fold, whose position says where the replay begins
     REPLAYING   ledger by ledger, as `ReplayList` lists them: its record is read, unless it was recovered here, and the
                 entries behind that position are folded in order
@@ -263,6 +264,12 @@ class ChainReplay:
         if record_requested:
             effects = self.recovery.handle(record) if record is not None else []
         self._recovery_step(effects)
+
+    def begin_at(self, end: LedgerMetadata | None) -> None:
+        """Instead of `start`, at the owner that writes the chain: nothing is fenced, and the last ledger is read up to
+        this end, which the owner has confirmed. end: as of a CLOSED ledger; None: the last ledger is passed over."""
+        self.end = end
+        self._now_fenced()
 
     def _recovery_step(self, effects: list[RecoveryEffect]) -> None:
         for effect in effects:

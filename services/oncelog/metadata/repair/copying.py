@@ -30,11 +30,11 @@ from oncelog.core.repair.events import (
     VerifyCopy,
     VerifyStatus,
 )
-from oncelog.metadata.repair.rate_limit import RateLimit
 from oncelog.rpc.entry_reader import Frames
 from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX
 from oncelog.runtime.backoff import Backoff
 from oncelog.storage_client.node_calls import DISK_TIMEOUT_MS, NodeCalls
+from oncelog.storage_client.rate_limit import RateLimit
 from oncelog.storage_client.reader import NodeReader
 from oncelog.wire import storage_pb2 as pb
 

@@ -1,4 +1,4 @@
-"""Limits the bytes per second of copies: a token bucket."""
+"""Limits the bytes per second of what work in the background reads: a token bucket."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ BURST_S = 1.0
 
 
 class RateLimit:
-    """All copies of one process share one limit."""
+    """The limit of one kind of work of a process."""
 
     def __init__(self, bytes_per_s: int, *, now_s: Callable[[], float]) -> None:
         """now_s: a monotonic clock."""
