@@ -314,6 +314,7 @@ class Owner:
         deduplication = DeduplicationService(self.topics)
         server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
         server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
+        server.unary(deduplication_codec.VERIFY_FOLD, deduplication.verify)
         producers = ProducerService(self.topics)
         server.unary(producer_codec.LIST_PRODUCERS, producers.list)
         server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n oncelog/wire/deduplication.proto\x12\x0foncelog.wire.v1\"5\n\x12\x44\x65\x64uplicationTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\")\n\x13\x44\x65\x64uplicationAnswer\x12\x12\n\nstate_json\x18\x01 \x01(\t2\xd3\x01\n\x12\x44\x65\x64uplicationAdmin\x12\x62\n\x15\x44\x65scribeDeduplication\x12#.oncelog.wire.v1.DeduplicationTopic\x1a$.oncelog.wire.v1.DeduplicationAnswer\x12Y\n\x0cTakeSnapshot\x12#.oncelog.wire.v1.DeduplicationTopic\x1a$.oncelog.wire.v1.DeduplicationAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n oncelog/wire/deduplication.proto\x12\x0foncelog.wire.v1\"5\n\x12\x44\x65\x64uplicationTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"\x92\x01\n\x11VerifyFoldRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x1b\n\x11\x62\x65gin_bytes_per_s\x18\x03 \x01(\x04H\x00\x12\x35\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32#.oncelog.wire.v1.CancelVerificationH\x00\x42\x08\n\x06\x61\x63tion\"\x14\n\x12\x43\x61ncelVerification\")\n\x13\x44\x65\x64uplicationAnswer\x12\x12\n\nstate_json\x18\x01 \x01(\t2\xab\x02\n\x12\x44\x65\x64uplicationAdmin\x12\x62\n\x15\x44\x65scribeDeduplication\x12#.oncelog.wire.v1.DeduplicationTopic\x1a$.oncelog.wire.v1.DeduplicationAnswer\x12Y\n\x0cTakeSnapshot\x12#.oncelog.wire.v1.DeduplicationTopic\x1a$.oncelog.wire.v1.DeduplicationAnswer\x12V\n\nVerifyFold\x12\".oncelog.wire.v1.VerifyFoldRequest\x1a$.oncelog.wire.v1.DeduplicationAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DEDUPLICATIONTOPIC']._serialized_start=53
   _globals['_DEDUPLICATIONTOPIC']._serialized_end=106
-  _globals['_DEDUPLICATIONANSWER']._serialized_start=108
-  _globals['_DEDUPLICATIONANSWER']._serialized_end=149
-  _globals['_DEDUPLICATIONADMIN']._serialized_start=152
-  _globals['_DEDUPLICATIONADMIN']._serialized_end=363
+  _globals['_VERIFYFOLDREQUEST']._serialized_start=109
+  _globals['_VERIFYFOLDREQUEST']._serialized_end=255
+  _globals['_CANCELVERIFICATION']._serialized_start=257
+  _globals['_CANCELVERIFICATION']._serialized_end=277
+  _globals['_DEDUPLICATIONANSWER']._serialized_start=279
+  _globals['_DEDUPLICATIONANSWER']._serialized_end=320
+  _globals['_DEDUPLICATIONADMIN']._serialized_start=323
+  _globals['_DEDUPLICATIONADMIN']._serialized_end=622
 # @@protoc_insertion_point(module_scope)

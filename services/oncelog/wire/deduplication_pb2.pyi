@@ -41,6 +41,53 @@ class DeduplicationTopic(_message.Message):
 Global___DeduplicationTopic: _TypeAlias = DeduplicationTopic  # noqa: Y015
 
 @_typing.final
+class VerifyFoldRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    BEGIN_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    begin_bytes_per_s: _builtins.int
+    """Begin with this limit of bytes per second, or join the one that goes on."""
+    @_builtins.property
+    def cancel(self) -> Global___CancelVerification: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        begin_bytes_per_s: _builtins.int = ...,
+        cancel: Global___CancelVerification | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "begin_bytes_per_s", b"begin_bytes_per_s", "cancel", b"cancel"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "begin_bytes_per_s", b"begin_bytes_per_s", "cancel", b"cancel", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["begin_bytes_per_s", "cancel"]  # noqa: Y015
+    _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
+
+Global___VerifyFoldRequest: _TypeAlias = VerifyFoldRequest  # noqa: Y015
+
+@_typing.final
+class CancelVerification(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelVerification: _TypeAlias = CancelVerification  # noqa: Y015
+
+@_typing.final
 class DeduplicationAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -12,7 +12,7 @@ Asked = tuple[str, str, object]
 
 
 class RecordingServer(ThreadingHTTPServer):
-    """Answers each path from `answers`: (status, body); 204 where nothing is set."""
+    """Answers each path from `answers`: (status, body); 204 where nothing is set. `later`: its next answers."""
 
     daemon_threads = True
 
@@ -21,6 +21,7 @@ class RecordingServer(ThreadingHTTPServer):
         self.asked: list[Asked] = []
         self.headers: list[Message] = []
         self.answers: dict[str, tuple[int, object]] = {}
+        self.later: dict[str, list[tuple[int, object]]] = {}
 
     @property
     def url(self) -> str:
@@ -38,6 +39,8 @@ class Recorder(BaseHTTPRequestHandler):
         self.server.headers.append(self.headers)
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
         status, answer = self.server.answers.get(self.path, (204, None))
+        if self.server.later.get(self.path):
+            self.server.answers[self.path] = self.server.later[self.path].pop(0)
         data = b"" if status == 204 else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

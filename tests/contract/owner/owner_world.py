@@ -233,6 +233,7 @@ async def owner_world(
         deduplication = DeduplicationService(world.topics)
         server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
         server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
+        server.unary(deduplication_codec.VERIFY_FOLD, deduplication.verify)
         producers = ProducerService(world.topics)
         server.unary(producer_codec.LIST_PRODUCERS, producers.list)
         server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)

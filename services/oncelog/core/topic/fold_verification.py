@@ -89,7 +89,7 @@ class FoldVerification:
         serving = topic.serving
         if topic.phase is not Phase.SERVING or serving is None or serving.log.given_up:
             raise TopicLoading("the topic is being taken over: try again")
-        self._ownership, self._serving = topic.ownership, serving
+        self._topic, self._ownership, self._serving = topic, topic.ownership, serving
         self._emit = emit
         self._checksum = checksum
         self._step_producers = step_producers
@@ -126,6 +126,11 @@ class FoldVerification:
         """Which entries no storage node gives now."""
         missing = self._chain.unavailable if self._chain else None
         return missing.reason if missing is not None and self.state is VerificationState.REPLAY else None
+
+    def require_current(self) -> None:
+        """Raises TopicLoading once the topic is not served here any more, or was taken over again."""
+        if self._topic.serving is not self._serving:
+            raise TopicLoading("the topic was taken over meanwhile: verify it again")
 
     def handle(self, event: VerificationEvent) -> None:
         """Take one completion."""

@@ -1,9 +1,10 @@
-"""Routes for the deduplication of a topic: what its owner knows, and a snapshot of it. For admins of the namespace."""
+"""Routes for the deduplication of a topic: what its owner knows, a snapshot of it, and the proof that a takeover would
+come to the same. For admins of the namespace."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Body
 from pydantic import BaseModel, ConfigDict, Field
 
 from oncelog.core.access import Right
@@ -13,7 +14,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT
+from oncelog.rpc.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT, VERIFY_FOLD
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.wire import deduplication_pb2 as pb
 
@@ -22,6 +23,8 @@ _PATH = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication"
 DESCRIBE_TIMEOUT_MS = 10_000
 #: The owner answers after 18 s in any case.
 SNAPSHOT_TIMEOUT_MS = 20_000
+#: Of a verification, where a request states none: some percent of a core at the owner.
+BYTES_PER_S = 4 * 1024 * 1024
 _Method = UnaryMethod[pb.DeduplicationTopic, pb.DeduplicationTopic, pb.DeduplicationAnswer, pb.DeduplicationAnswer]
 
 
@@ -51,6 +54,56 @@ class DeduplicationView(BaseModel):
     replay_bytes: int
 
 
+class VerificationLimits(BaseModel):
+    """How fast a verification reads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bytes_per_second: int = Field(default=BYTES_PER_S, ge=64 * 1024, le=1 << 30)
+
+
+class Difference(BaseModel):
+    """Where the owner's fold differs from snapshot and log."""
+
+    producer: str = Field(description="empty: of the topic as a whole")
+    producer_id: int
+    field: str
+    expected: str = Field(description="by snapshot and log")
+    found: str = Field(description="at the owner")
+
+
+class VerifiedSnapshot(BaseModel):
+    """The snapshot with which a verification began."""
+
+    number: int
+    position: str
+
+
+class VerificationView(BaseModel):
+    """A verification of a topic's fold, at its owner."""
+
+    id: str
+    topic: str
+    owner_epoch: int
+    state: str = Field(description="queued, running; or its end: equal, different, failed (no verdict), cancelled")
+    phase: str | None = Field(description="snapshot: it is read; replay: the log behind it; done, failed")
+    attempts: int = Field(description="It begins again when a ledger leaves the log meanwhile")
+    began_ms: int
+    ended_ms: int | None
+    bytes_per_second: int
+    snapshot: VerifiedSnapshot | None = Field(description="null: not read yet, or there is none")
+    newest_snapshot_number: int = Field(description="above the number of the snapshot: the newest cannot be read")
+    position: str | None = Field(description="ledger:entry up to which the log was folded and compared")
+    entries_read: int
+    bytes_read: int
+    producers_compared: int
+    producer_count: int
+    differences_count: int
+    differences: list[Difference] = Field(description="the first 20")
+    waiting: str | None = Field(description="which entries no storage node gives now")
+    error: str | None
+
+
 def routes(coordination: Coordination) -> APIRouter:
     router = APIRouter(tags=["topics"], dependencies=[requires(Right.ADMIN)])
 
@@ -70,7 +123,39 @@ def routes(coordination: Coordination) -> APIRouter:
         taken = await _asked(coordination, topic, TAKE_SNAPSHOT, SNAPSHOT_TIMEOUT_MS)
         return None if taken is None else SnapshotView.model_validate(taken)
 
+    _add_verification(router, coordination)
     return router
+
+
+def _add_verification(router: APIRouter, coordination: Coordination) -> None:
+    path = f"{_PATH}/verify"
+
+    async def asked(topic: TopicName, **action: Any) -> VerificationView | None:
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> pb.DeduplicationAnswer:
+            request = pb.VerifyFoldRequest(topic=str(topic), topic_id=topic_id, **action)
+            return await coordination.calls.ask(owner, VERIFY_FOLD, request, timeout_ms=DESCRIBE_TIMEOUT_MS)
+
+        shown = json.loads((await coordination.topic_calls.of_owner(topic, ask)).state_json)
+        return None if shown is None else VerificationView.model_validate(shown)
+
+    @router.get(path, summary="Show the verification of a topic", operation_id="get_verification")
+    async def get_verification(topic: TopicPath) -> VerificationView | None:
+        """The newest one of the present owner, with its progress or its verdict. null: none was begun there."""
+        return await asked(topic)
+
+    @router.post(path, summary="Begin to verify the deduplication of a topic", operation_id="verify_deduplication")
+    async def verify_deduplication(
+        topic: TopicPath, limits: Annotated[VerificationLimits | None, Body()] = None
+    ) -> VerificationView | None:
+        """Prove in the background that the newest snapshot and the log behind it, read from the storage nodes, give
+        the state that the owner has. A verification that goes on is joined. It ends with its owner: if the topic moves,
+        begin again."""
+        return await asked(topic, begin_bytes_per_s=(limits or VerificationLimits()).bytes_per_second)
+
+    @router.delete(path, summary="Cancel the verification of a topic", operation_id="cancel_verification")
+    async def cancel_verification(topic: TopicPath) -> VerificationView | None:
+        """One that is over stays as it is."""
+        return await asked(topic, cancel=pb.CancelVerification())
 
 
 async def _asked(coordination: Coordination, topic: TopicName, method: _Method, timeout_ms: int) -> Any:

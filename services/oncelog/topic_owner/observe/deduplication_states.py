@@ -38,6 +38,37 @@ def deduplication_of(runner: TopicRunner, serving: Serving) -> Json:
     }
 
 
+def verification_of(runner: TopicRunner) -> Json | None:
+    """The newest verification of this owner; None: none was begun here."""
+    job = runner.verification
+    if job is None:
+        return None
+    proof = job.verification
+    loaded = proof.snapshot.loaded if proof is not None else None
+    return {
+        "id": job.id,
+        "topic": runner.name,
+        "owner_epoch": runner.owner_epoch,
+        "state": job.state.value,
+        "phase": None if proof is None else proof.state.value,
+        "attempts": job.attempts,
+        "began_ms": job.began_ms,
+        "ended_ms": job.ended_ms or None,
+        "bytes_per_second": job.bytes_per_s,
+        "snapshot": None if loaded is None else {"number": loaded.number, "position": str(loaded.newest.position)},
+        "newest_snapshot_number": 0 if proof is None else proof.newest_number,
+        "position": None if proof is None or proof.position is None else str(proof.position),
+        "entries_read": 0 if proof is None else proof.entries_read,
+        "bytes_read": 0 if proof is None else proof.bytes_read,
+        "producers_compared": 0 if proof is None else proof.compared,
+        "producer_count": 0 if proof is None else proof.producer_count,
+        "differences_count": 0 if proof is None else proof.differences_count,
+        "differences": [] if proof is None else [each._asdict() for each in proof.differences],
+        "waiting": None if proof is None else proof.waiting,
+        "error": None if job.error is None else job.error.message,
+    }
+
+
 def snapshot_of(serving: Serving) -> Json | None:
     """The newest durable snapshot, of this or an earlier owner; None: there is none."""
     newest = serving.cursor.newest

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from oncelog.core.access import Permissions
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
@@ -61,6 +61,7 @@ from oncelog.metadata_store.records.policies import EffectivePolicies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
+from oncelog.rpc.entry_reader import READ_BYTES_MAX
 from oncelog.runtime.tasks import start
 from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import missing_entries, read_entries
@@ -85,6 +86,25 @@ _ABSENT = (None, ABSENT_VERSION)
 Post = Callable[[TopicEvent], None]
 
 
+class Pace(Protocol):
+    """How fast entries are read. call_bytes_max: limit of one call to a storage node."""
+
+    @property
+    def call_bytes_max(self) -> int: ...
+
+    async def wait(self, count: int) -> None:
+        """Return when so many bytes, which were read, may be folded."""
+
+
+class Unhurried:
+    """No limit, but others have their turn."""
+
+    call_bytes_max = READ_BYTES_MAX
+
+    async def wait(self, count: int) -> None:
+        await asyncio.sleep(0)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerParts:
     """The parts of one owner that all its topics share."""
@@ -100,13 +120,19 @@ class OwnerParts:
     metrics: OwnerMetrics
     clock: StoreClock
     metadata: MetadataCalls = field(default_factory=MetadataCalls)
+    #: whether a fold may be verified: one at a time in a process, because each takes the memory of another fold
+    verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class EffectExecutor:
     """Performs one topic's effects on ZooKeeper and storage nodes."""
 
-    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, wait_reasons: WaitReasons) -> None:
+    def __init__(
+        self, topic_id: TopicId, parts: OwnerParts, post: Post, wait_reasons: WaitReasons, pace: Pace | None = None
+    ) -> None:
+        """pace: of the reads of a replay."""
         self.topic_id = topic_id
+        self._pace = pace or Unhurried()
         self.parts = parts
         self._post = post
         self._wait_reasons = wait_reasons
@@ -203,12 +229,12 @@ class EffectExecutor:
         try:
             pages = read_entries(
                 self.parts.links, effect.metadata, effect.first, effect.last, headers_only=effect.headers_only,
-                record=self.parts.ledgers.record,
+                record=self.parts.ledgers.record, call_bytes_max=self._pace.call_bytes_max,
             )  # fmt: skip
             async for entries in pages:
                 for some in _in_steps(entries):
+                    await self._pace.wait(sum(len(data) for _, data in some))
                     self._post(EntriesRead(ledger_id, some))
-                    await asyncio.sleep(0)
         except LedgerUnavailable as error:
             logger.warning("topic %s waits for entries: %s", self.topic_id, error.message)
             first, last, waiting_for = missing_entries(error)

@@ -72,6 +72,7 @@ from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.retention_shell import RetentionShell
 from oncelog.topic_owner.shell.takeover_trace import TakeoverTrace
+from oncelog.topic_owner.shell.verification_job import VerificationJob
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,9 @@ class TopicRunner:
     ) -> None:
         """finished: called at the end with the runner, and whether it has closed the topic on request."""
         self.core = Topic(topic_id, me, settings, checksum, first_session=first_session, nodes=nodes)
+        self._checksum = checksum
+        #: the newest one of this owner
+        self.verification: VerificationJob | None = None
         self.cache = EntryCache(cache_budget)
         self.trace = TakeoverTrace(topic_id)
         #: {session: where its answers go}; {call: where the answer to this opening goes}
@@ -213,6 +217,14 @@ class TopicRunner:
             raise
         except (LogHole, UnreadableEntry) as error:
             raise await self.why(error) from error
+
+    def verify(self, *, bytes_per_s: int) -> VerificationJob:
+        """Begin to verify the fold in the background, or join the verification that goes on."""
+        job = self.verification
+        if job is None or not job.running:
+            job = self.verification = VerificationJob(self.core, self.parts, self._checksum, bytes_per_s=bytes_per_s)
+            self._executor.start(job.run())
+        return job
 
     def wait_reason(self) -> WaitReason | None:
         """What the topic waits for now; None: it is served."""

@@ -50,6 +50,8 @@ RULES = {
     "POST /admin/v2/producers/lease": "*",
     f"GET {FLIGHTS}/deduplication": "a",
     f"POST {FLIGHTS}/deduplication/snapshot": "a",
+    f"POST {FLIGHTS}/deduplication/verify": "a",
+    f"DELETE {FLIGHTS}/deduplication/verify": "a",
     f"GET {FLIGHTS}/subscriptions": "ac",
     f"GET {FLIGHTS}/subscription/s": "ac",
     f"DELETE {FLIGHTS}/subscription/s": "ac",

@@ -61,6 +61,7 @@ DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/snapshot
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/verify
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
