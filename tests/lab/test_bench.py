@@ -64,6 +64,7 @@ def test_dedup_overhead_compares_two_namespaces(running: Cluster) -> None:
         ("ack", "--messages", "2000", "--seconds", "0.2"),
         ("end-to-end", "--seconds", "0.2"),
         ("effects", "--messages", "1000"),
+        ("relay", "--messages", "1000", "--seconds", "2"),
     ],
     ids=lambda words: words[0],
 )

@@ -104,9 +104,19 @@ _BENCHMARKS = {
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     "effects": _Benchmark(
-        "Measure effects in a database, 500 and 1 in a transaction, against the same writes without a mark.",
+        "Measure effects in a database, in Redis and in a topic, against the same writes without a mark.",
         ("messages", "message_bytes", "database", "runs"),
         {"messages": 100_000, "runs": 5},
+    ),
+    "relay": _Benchmark(
+        "Measure the outbox relay: its rate against DELETE … RETURNING and send_many, and its latency.",
+        ("messages", "message_bytes", "database", "latency_seconds", "runs"),
+        {"messages": 20_000, "message_bytes": 200, "latency_seconds": 5.0, "runs": 5},
+    ),
+    "mirror": _Benchmark(
+        "Measure the copy of a topic into a second cluster, against read_batch and send_many.",
+        ("messages", "message_bytes", "runs"),
+        {"messages": 50_000, "message_bytes": 1024, "runs": 5},
     ),
     "takeover": _Benchmark(
         "Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster.",

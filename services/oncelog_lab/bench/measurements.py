@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from oncelog_lab.bench.baseline import baseline_rows
 from oncelog_lab.bench.consume import consume_rows
 from oncelog_lab.bench.dedup_overhead import dedup_rows
-from oncelog_lab.bench.effects import effects_rows
+from oncelog_lab.bench.effects.mirror import mirror_rows
+from oncelog_lab.bench.effects.relay import relay_rows
+from oncelog_lab.bench.effects.sql import effects_rows
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.latency import latency_rows
 from oncelog_lab.bench.producers import producers_rows
@@ -33,6 +35,8 @@ MEASUREMENTS: Mapping[str, Callable[[BenchStack, BenchSettings, Tell], Awaitable
     "ack": ack_rows,
     "end-to-end": end_to_end_rows,
     "effects": effects_rows,
+    "relay": relay_rows,
+    "mirror": mirror_rows,
     "takeover": takeover_rows,
     "topics": topics_rows,
     "producers": producers_rows,

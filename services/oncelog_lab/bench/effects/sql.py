@@ -16,6 +16,7 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.effects import SqlEffects
 from oncelog_lab.bench.baseline import DRAIN_S
+from oncelog_lab.bench.effects.stores import killed_holder_row, redis_row, topic_row
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
@@ -31,10 +32,10 @@ _INSERT = text("INSERT INTO bench_effects VALUES (:value)")
 
 
 async def effects_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
-    """One row for each size of transactions."""
+    """One row for each size of transactions, and those of other stores."""
     directory = stack.new_directory()
     directory.mkdir(parents=True)
-    engine = create_engine(settings.database or _sqlite(directory))
+    engine = create_engine(settings.database or sqlite_url(directory))
     cluster = await stack.cluster()
     rows: list[BenchRow] = []
     try:
@@ -61,12 +62,16 @@ async def effects_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
                         f"without a mark {median(control):,.0f} msg/s",
                     )
                 )
+            few = max(1, settings.messages // _FEWER)
+            rows.append(await redis_row(client, directory, settings, few, tell))
+            rows.append(await topic_row(client, settings, settings.messages, tell))
+            rows.append(await killed_holder_row(client, cluster.url, engine, settings, tell))
     finally:
         engine.dispose()
     return rows
 
 
-def _sqlite(directory: Path) -> str:
+def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{directory}/effects.db"
 
 

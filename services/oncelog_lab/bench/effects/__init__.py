@@ -1,0 +1,1 @@
+"""What happens once beyond the log: effects in stores, the outbox relay, the mirror."""
