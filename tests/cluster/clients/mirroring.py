@@ -1,13 +1,18 @@
 """What the tests of a mirror share: a mirror as a process or in this one, and what is at both sides."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import oncelog
+from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.names import parse_topic
+from oncelog.effects.consumer import EffectsConsumer, Subscribing
 from oncelog.effects.mirror.copying import Mirror
-from oncelog.effects.mirror.topics import Choice
+from oncelog.effects.mirror.store import MirrorEffects
+from oncelog.effects.mirror.topics import Choice, subscription_of, two_clusters
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.commands import command, environment
 from tests.cluster.recipes.recipe_programs import Running, started
@@ -43,3 +48,18 @@ async def acknowledge(consumer: oncelog.AsyncConsumer, count: int) -> None:
     """The next `count` messages."""
     messages = [await consumer.receive(timeout=DEADLINE_S) for _ in range(count)]
     await consumer.ack_cumulative(messages[-1])
+
+
+@asynccontextmanager
+async def connected_mirror(
+    source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str
+) -> AsyncIterator[EffectsConsumer]:
+    """The consumer of a mirror that copies nothing."""
+    name = subscription_of((await two_clusters(source, target, None)).target)
+    effects = MirrorEffects(target, parse_topic(topic), allow_gap=False, compression=None)
+    how = Subscribing(name, name, "failover", "", OnCorrupt.RAISE)
+    store_id = await effects.opened(source).store_id()
+    consumer = await EffectsConsumer.attach(source, parse_topic(topic), 0, how, store_id, dead_letters=False)
+    await consumer.until_active()
+    yield consumer
+    await consumer.close()

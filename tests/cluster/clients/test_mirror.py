@@ -9,20 +9,17 @@ import pytest
 import oncelog
 from oncelog.client.client import network_of
 from oncelog.client.producing.producer import sender_of
-from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.effects.errors import PartitionsDiffer, SourceDiverged, SourceTrimmed
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.effects.consumer import EffectsConsumer, Subscribing
 from oncelog.effects.mirror.positions import Origins, copy_positions, subscriptions_of
-from oncelog.effects.mirror.store import MirrorEffects
 from oncelog.effects.mirror.topics import Choice, subscription_of
 from oncelog.effects.rest import rest
 from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import acknowledge, once, read_all, start
+from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.recipes.recipe_programs import running
 from tests.cluster.until import until
@@ -124,15 +121,10 @@ async def test_what_the_target_lacks_is_copied_again(client: oncelog.AsyncClient
     await producer.send_many([b"%d" % number for number in range(10)])
     await once(source, client, "backups")
     await producer.send_many([b"%d" % number for number in range(10, 20)])
-    name = subscription_of(network_of(client).lookup.cluster_id)
-    effects = MirrorEffects(client, parse_topic("backups"), allow_gap=False, compression=None)
-    how = Subscribing(name, name, "failover", "", OnCorrupt.RAISE)
-    store_id = await effects.opened(source).store_id()
-    consumer = await EffectsConsumer.attach(source, parse_topic("backups"), 0, how, store_id, dead_letters=False)
-    await consumer.until_active()
-    first = (await consumer.receive()).delivery
-    await consumer.ack_below(first.seek_epoch, first.generation, 20)  # as if the target had had them, and was restored
-    await consumer.close()
+    async with connected_mirror(source, client, "backups") as consumer:
+        first = (await consumer.receive()).delivery
+        # as if the target had had them, and was restored
+        await consumer.ack_below(first.seek_epoch, first.generation, 20)
     found = await once(source, client, "backups")
     [topic] = found.topics.values()
     assert sum(status.rewound for status in topic.statuses.values()) == 10

@@ -10,14 +10,10 @@ import httpx
 import pytest
 
 import oncelog
-from oncelog.client.values.corruption import OnCorrupt
-from oncelog.core.names import parse_topic
-from oncelog.effects.consumer import EffectsConsumer, Subscribing
-from oncelog.effects.mirror.store import MirrorEffects
-from oncelog.effects.mirror.topics import subscription_of, two_clusters
+from oncelog.core.errors import TopicNotFound
 from oncelog.effects.rest import rest
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import once, start
+from tests.cluster.clients.mirroring import connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.cluster.recipes.recipe_programs import running
@@ -53,7 +49,11 @@ async def test_status_of_what_waits_is_copied_and_is_lost(
         url = mirror.log.read_text().split("health: ")[1].split()[0]
 
         async def is_copied() -> bool:
-            return bool((await status(there, cluster, "--topic", "told"))[1][0]["state"] == "copied")
+            try:
+                await client.last_message_id("told")
+            except TopicNotFound:
+                return False
+            return len(await read_all(client, "told")) == 5
 
         await until(is_copied, DEADLINE_S, every_s=0.2)
         code, [one] = await status(there, cluster, "--topic", "told", "--max-lag", "0")
@@ -70,26 +70,16 @@ async def test_status_of_what_waits_is_copied_and_is_lost(
     assert (code, one["state"], one["lag_messages"]) == (1, "no_mirror", 2)
     assert one["lag_s"] > 0
     assert "start `oncelog mirror" in one["message"]
-    await acknowledge_as_mirror(source, client, "told", 7)  # as if the target had had them, and was restored
+    async with connected_mirror(source, client, "told") as consumer:
+        first = (await consumer.receive()).delivery
+        await consumer.ack_below(
+            first.seek_epoch, first.generation, 7
+        )  # as if the target had had them, and was restored
     code, [one] = await status(there, cluster, "--topic", "told")
     assert (code, one["state"], one["lost_messages"]) == (1, "no_mirror", 2)
     await once(source, client, "told")
     code, [one] = await status(there, cluster, "--topic", "told")
     assert (code, one["state"], one["lost_messages"], one["rewound"], one["opened"]) == (0, "copied", 0, 1, 2)
-
-
-async def acknowledge_as_mirror(
-    source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, below: int
-) -> None:
-    name = subscription_of((await two_clusters(source, target, None)).target)
-    effects = MirrorEffects(target, parse_topic(topic), allow_gap=False, compression=None)
-    how = Subscribing(name, name, "failover", "", OnCorrupt.RAISE)
-    store_id = await effects.opened(source).store_id()
-    consumer = await EffectsConsumer.attach(source, parse_topic(topic), 0, how, store_id, dead_letters=False)
-    await consumer.until_active()
-    first = (await consumer.receive()).delivery
-    await consumer.ack_below(first.seek_epoch, first.generation, below)
-    await consumer.close()
 
 
 async def test_status_of_what_a_mirror_refuses(

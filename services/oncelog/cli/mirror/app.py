@@ -5,6 +5,7 @@ import typer
 from oncelog.cli.default_command import RunByDefault
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.mirror.command import run
+from oncelog.cli.mirror.cutover import cutover
 from oncelog.cli.mirror.status import status
 
 _HELP = f"""Copy topics into another cluster, each message once, and move to it.
@@ -19,5 +20,5 @@ Without the name of a command it is `run`: `oncelog mirror run --help` shows its
 {EXIT_CODES}"""
 
 app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
-for _command in (run, status):
+for _command in (run, status, cutover):
     app.command(_command.__name__)(_command)

@@ -28,7 +28,7 @@ _MESSAGES_URL = "Metadata services of the {}, oncelog[+proxy][+tls]://HOST:PORT[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """The fields are the options, in the order of the help. source_url may be None in `CutoverClusters` only."""
+    """The fields are the options, in the order of the help."""
 
     source_url: Annotated[str, typer.Option("--from", help=_MESSAGES_URL.format("source"))]
     target_url: Annotated[str, typer.Option("--to", help=_MESSAGES_URL.format("target"))]

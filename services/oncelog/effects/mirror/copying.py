@@ -11,17 +11,16 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.client import AsyncClient
 from oncelog.client.producing.sender import CompressionName, compression_of
 from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.names import TopicName, parse_topic
-from oncelog.effects.mirror.positions import Origins, copy_positions
+from oncelog.effects.mirror.positions import copy_positions, origins_of
 from oncelog.effects.mirror.store import Copies, MirrorEffects, copy, end_of
 from oncelog.effects.mirror.topics import AT_SOURCE, AT_TARGET, Choice, parts_of, prepared, subscription_of, topics_of
 from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
 from oncelog.effects.rest import cluster_id_of
 from oncelog.effects.status import SourceStatus
-from oncelog.effects.topic_store import topic_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +203,7 @@ class Mirror:
                         logger.warning("positions of consumers of %s were not copied: %s", part, error.message)
 
     async def _copy_positions(self, topic: MirroredTopic, part: TopicName) -> None:
-        origins = Origins(network_of(self._source).lookup.cluster_id, await topic_id_of(self._source, part))
+        origins = await origins_of(self._source, part)
         topic.positions[str(part)] = await copy_positions(self._source, self._target, part, origins)
 
     # --- ends ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import logging
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from oncelog.client.client import AsyncClient, adopt
+from oncelog.client.client import AsyncClient, adopt, network_of
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.subscribing import consumer_settings
@@ -27,6 +27,7 @@ from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings
 from oncelog.effects.mirror.store import end_of
 from oncelog.effects.rest import owner_stats
+from oncelog.effects.topic_store import topic_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,12 @@ class Origins(NamedTuple):
 
     cluster_id: str
     topic_id: str
+
+
+async def origins_of(source: AsyncClient, part: TopicName) -> Origins:
+    """Of the copies of one log of the source. A missing one is created."""
+    topic_id = await topic_id_of(source, part)
+    return Origins(network_of(source).lookup.cluster_id, topic_id)
 
 
 async def copy_positions(

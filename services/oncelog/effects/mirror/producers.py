@@ -1,47 +1,89 @@
-"""The producers of a topic, as its owner lists them."""
+"""The producers of a topic, and how a name goes on in another cluster."""
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlencode
 
-from oncelog.client.client import AsyncClient
-from oncelog.core.errors import Conflict
-from oncelog.core.names import MIRROR, TopicName
-from oncelog.effects.rest import owner_stats
+from oncelog.client.client import BATCH_BYTES_MAX, PENDING_BYTES_MAX, AsyncClient, network_of
+from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.producing.sender import ProducerOptions, compression_of
+from oncelog.core.access import Caller
+from oncelog.core.errors import Conflict, Fatal
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict
+from oncelog.core.ids import SequenceId
+from oncelog.core.names import TopicName
+from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.effects.rest import rest, topic_path
 
-
-@dataclass(frozen=True, slots=True)
-class Producers:
-    """Of one log. connected: how many are, also of those that are not listed."""
-
-    topic: str
-    listed: list[dict[str, Any]]
-    count: int
-    connected: int
-
-    def named(self, name: str) -> dict[str, Any] | None:
-        """Raises Conflict if the owner lists too few to tell."""
-        found = next((each for each in self.listed if each["name"] == name), None)
-        if found is None:
-            self.require_all()
-        return found
-
-    def require_all(self) -> None:
-        """Raises Conflict unless all producers are listed."""
-        if len(self.listed) < self.count:
-            raise Conflict(
-                f"{self.topic} has {self.count} producers, and its owner lists {len(self.listed)} of them: how far the "
-                "mirror is cannot be told. Let producers expire, or delete those that are not needed"
-            )
-
-    def publishing(self) -> tuple[int, list[str]]:
-        """How many producers are connected that are no mirrors, and the names of those that are listed."""
-        connected = [each["name"] for each in self.listed if each["connected"]]
-        own = [name for name in connected if not name.startswith(MIRROR)]
-        return self.connected - len(connected) + len(own), own
+_PAGE = 1_000
 
 
-async def producers_of(client: AsyncClient, part: TopicName, timeout_ms: int | None) -> Producers:
-    """Raises TopicNotFound; PermissionDenied without the right `admin`."""
-    stats = await owner_stats(client, part, timeout_ms=timeout_ms)
-    internal = await owner_stats(client, part, internal=True, timeout_ms=timeout_ms)
-    return Producers(str(part), internal["producers"], stats["producer_count"], stats["connected_producer_count"])
+async def producers_of(
+    client: AsyncClient, part: TopicName, timeout_ms: int | None, **filters: str | bool
+) -> AsyncIterator[dict[str, Any]]:
+    """Of one log, as REST shows them. filters: name_prefix, connected. Raises TopicNotFound; PermissionDenied without
+    the right `admin`."""
+    after: str | None = None
+    while True:
+        asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in filters.items()}
+        query = urlencode({**asked, "limit": _PAGE} | ({} if after is None else {"after": after}))
+        path = f"{topic_path(part)}/producers?{query}"
+        page = await rest(client, "GET", path, timeout_ms=timeout_ms, what=f"the producers of {part}")
+        for each in page["producers"]:
+            yield each
+        after = page["next_after"]
+        if after is None:
+            return
+
+
+async def producer_of(client: AsyncClient, part: TopicName, name: str, timeout_ms: int | None) -> dict[str, Any] | None:
+    """None: the log has no producer of this name. Raises as `producers_of`."""
+    async for each in producers_of(client, part, timeout_ms, name_prefix=name):
+        if each["name"] == name:
+            return each
+    return None
+
+
+async def open_behind(
+    client: AsyncClient,
+    part: TopicName,
+    name: str,
+    mark: SequenceId,
+    *,
+    mode: SequenceMode,
+    role: str,
+    growths: int,
+    timeout_ms: int | None,
+) -> bool:
+    """Bind the name in this cluster: ids up to `mark` count as stored (hazard producer-fails-over). role: that owns it;
+    empty: the caller's. growths: as in ProducerOpened. Returns whether it was bound now; else it was already.
+
+    Raises Conflict for a name that is there with a lower mark; ProducerBusy, PermissionDenied, DeadlineExceeded.
+    """
+    known = await producer_of(client, part, name, timeout_ms)
+    if known is not None:
+        if known["persisted"] >= mark:
+            return False
+        raise Conflict(
+            f"producer {name} is at the target of {part} with sequence id {known['persisted']} already, and its ids up "
+            f"to {mark} are copied: what it sends from id {known['persisted'] + 1} on would be stored again. Publish "
+            f"there under another name, or from id {mark + 1} on"
+        )
+    settings = ProducerSettings(
+        name=name, mode=mode, on_conflict=OnConflict.REFUSE, initial_mark=mark, growths=growths,
+        on_behalf_of=Caller(role) if role else None,
+    )  # fmt: skip
+    options = ProducerOptions(settings, compression_of(None), BATCH_BYTES_MAX, PENDING_BYTES_MAX)
+    producer = AsyncProducer(part, options, network_of(client))
+    try:
+        await producer.open(timeout_ms, one_log=True)
+        last = producer.last_sequence_id
+    finally:
+        await producer.close(flush=False)
+    if last < mark:
+        raise Fatal(
+            f"the owner of {part} has opened producer {name} without its {mark} as last sequence id: it is of an older "
+            "version. Upgrade the target, delete the producer there, and run this command again"
+        )
+    return True

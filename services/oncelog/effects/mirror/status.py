@@ -12,7 +12,7 @@ from typing import Any
 from oncelog.client.client import AsyncClient
 from oncelog.core.errors import OncelogError, SubscriptionNotFound, TopicNotFound
 from oncelog.core.names import TopicName
-from oncelog.effects.mirror.producers import producers_of
+from oncelog.effects.mirror.producers import producer_of
 from oncelog.effects.mirror.store import first_to_copy, mirror_producer
 from oncelog.effects.mirror.topics import (
     AT_SOURCE,
@@ -184,10 +184,9 @@ async def _copies(
     partition = -1 if part.partition is None else part.partition
     name = mirror_producer(cluster_id, topic_id, partition)
     try:
-        listed = await producers_of(target, part, timeout_ms)
+        return await producer_of(target, part, name, timeout_ms)
     except TopicNotFound:
         return None
-    return listed.named(name)
 
 
 async def _consumed(source: AsyncClient, part: TopicName, name: str, timeout_ms: int | None) -> list[tuple[int, int]]:

@@ -39,14 +39,17 @@ def subscription_of(cluster_id: str) -> str:
     return f"{MIRROR_SUBSCRIPTION}{cluster_id}"
 
 
-async def topics_of(source: AsyncClient, choice: Choice, timeout_ms: int | None = None) -> list[TopicName]:
-    """That the choice takes, in order. timeout_ms: None: a cluster that does not answer is waited for."""
+async def topics_of(
+    client: AsyncClient, choice: Choice, timeout_ms: int | None = None, where: str = AT_SOURCE
+) -> list[TopicName]:
+    """That the choice takes, in order. where: the cluster of the client. timeout_ms: None: a cluster that does not
+    answer is waited for."""
     if choice.namespace is None:
         return list(choice.topics)
     namespace = choice.namespace
     listed = await rest(
-        source, "GET", f"/admin/v2/persistent/{namespace}", timeout_ms=timeout_ms,
-        what=f"the topics of {namespace} {AT_SOURCE}",
+        client, "GET", f"/admin/v2/persistent/{namespace}", timeout_ms=timeout_ms,
+        what=f"the topics of {namespace} {where}",
     )  # fmt: skip
     names = {replace(parse_topic(name), partition=None) for name in listed}
     return sorted((name for name in names if choice.takes(name)), key=str)
@@ -56,7 +59,7 @@ async def parts_of(client: AsyncClient, topic: TopicName, where: str, timeout_ms
     """The partitions of a topic; itself, if it has none. where: the cluster, for errors. Raises TopicNotFound."""
     if topic.partition is not None:
         return [topic]
-    counts = await _partitions(client, topic, where, timeout_ms)
+    counts = await partition_counts(client, topic, where, timeout_ms)
     return [replace(topic, partition=number) for number in range(counts.now)] or [topic]
 
 
@@ -65,12 +68,12 @@ async def prepared(source: AsyncClient, target: AsyncClient, topic: TopicName, t
 
     Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
     base = replace(topic, partition=None)
-    counts = await _partitions(source, base, AT_SOURCE, timeout_ms)
+    counts = await partition_counts(source, base, AT_SOURCE, timeout_ms)
     try:
-        there = await _partitions(target, base, AT_TARGET, timeout_ms)
+        there = await partition_counts(target, base, AT_TARGET, timeout_ms)
     except TopicNotFound:
         await _create(target, base, counts.now, timeout_ms)
-        there = await _partitions(target, base, AT_TARGET, timeout_ms)
+        there = await partition_counts(target, base, AT_TARGET, timeout_ms)
     ids = await two_clusters(source, target, timeout_ms)
     check_partitions(base, counts.now, there.now)
     return ids.target
@@ -103,7 +106,9 @@ def check_partitions(topic: TopicName, at_source: int, at_target: int) -> None:
         )
 
 
-async def _partitions(client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None) -> PartitionCounts:
+async def partition_counts(
+    client: AsyncClient, topic: TopicName, where: str, timeout_ms: int | None
+) -> PartitionCounts:
     lookup = network_of(client).lookup
     return await persist(
         lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic} {where}"
