@@ -34,6 +34,8 @@ class Caller:
     address: str = field(default="", compare=False)
 
 
+#: Stands for the operator in records and in the log, for a caller without a role.
+NO_ROLE = "unauthenticated"
 #: Every caller when authentication is off.
 UNCHECKED = Caller("", superuser=True)
 

@@ -318,6 +318,7 @@ class Owner:
         producers = ProducerService(self.topics)
         server.unary(producer_codec.LIST_PRODUCERS, producers.list)
         server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
+        server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.unary(owner_codec.ASSIGN, admin.assign)

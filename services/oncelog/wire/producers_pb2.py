@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1concelog/wire/producers.proto\x12\x0foncelog.wire.v1\"\xf6\x01\n\x14ListProducersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\x12\r\n\x05limit\x18\x04 \x01(\r\x12\x13\n\x0bname_prefix\x18\x05 \x01(\t\x12\x11\n\x04role\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tconnected\x18\x07 \x01(\x08H\x01\x88\x01\x01\x12\x14\n\x07idle_ms\x18\x08 \x01(\x04H\x02\x88\x01\x01\x12\x17\n\nexpires_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x42\x07\n\x05_roleB\x0c\n\n_connectedB\n\n\x08_idle_msB\r\n\x0b_expires_ms\"A\n\x13ListProducersAnswer\x12\x16\n\x0eproducers_json\x18\x01 \x03(\t\x12\x12\n\nnext_after\x18\x02 \x01(\x04\"m\n\x17\x44\x65scribeProducerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0e\n\x04name\x18\x03 \x01(\tH\x00\x12\x15\n\x0bproducer_id\x18\x04 \x01(\x04H\x00\x42\n\n\x08producer\"/\n\x16\x44\x65scribeProducerAnswer\x12\x15\n\rproducer_json\x18\x01 \x01(\t2\xd4\x01\n\rProducerAdmin\x12\\\n\rListProducers\x12%.oncelog.wire.v1.ListProducersRequest\x1a$.oncelog.wire.v1.ListProducersAnswer\x12\x65\n\x10\x44\x65scribeProducer\x12(.oncelog.wire.v1.DescribeProducerRequest\x1a\'.oncelog.wire.v1.DescribeProducerAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1concelog/wire/producers.proto\x12\x0foncelog.wire.v1\"\xf6\x01\n\x14ListProducersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\x12\r\n\x05limit\x18\x04 \x01(\r\x12\x13\n\x0bname_prefix\x18\x05 \x01(\t\x12\x11\n\x04role\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tconnected\x18\x07 \x01(\x08H\x01\x88\x01\x01\x12\x14\n\x07idle_ms\x18\x08 \x01(\x04H\x02\x88\x01\x01\x12\x17\n\nexpires_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x42\x07\n\x05_roleB\x0c\n\n_connectedB\n\n\x08_idle_msB\r\n\x0b_expires_ms\"A\n\x13ListProducersAnswer\x12\x16\n\x0eproducers_json\x18\x01 \x03(\t\x12\x12\n\nnext_after\x18\x02 \x01(\x04\"m\n\x17\x44\x65scribeProducerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0e\n\x04name\x18\x03 \x01(\tH\x00\x12\x15\n\x0bproducer_id\x18\x04 \x01(\x04H\x00\x42\n\n\x08producer\"x\n\x15RemoveProducerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x04\x12\n\n\x02\x62y\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65lete\x18\x05 \x01(\x08\x12\r\n\x05\x66orce\x18\x06 \x01(\x08\"\x16\n\x14RemoveProducerAnswer\"/\n\x16\x44\x65scribeProducerAnswer\x12\x15\n\rproducer_json\x18\x01 \x01(\t2\xb5\x02\n\rProducerAdmin\x12\\\n\rListProducers\x12%.oncelog.wire.v1.ListProducersRequest\x1a$.oncelog.wire.v1.ListProducersAnswer\x12\x65\n\x10\x44\x65scribeProducer\x12(.oncelog.wire.v1.DescribeProducerRequest\x1a\'.oncelog.wire.v1.DescribeProducerAnswer\x12_\n\x0eRemoveProducer\x12&.oncelog.wire.v1.RemoveProducerRequest\x1a%.oncelog.wire.v1.RemoveProducerAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPRODUCERSANSWER']._serialized_end=363
   _globals['_DESCRIBEPRODUCERREQUEST']._serialized_start=365
   _globals['_DESCRIBEPRODUCERREQUEST']._serialized_end=474
-  _globals['_DESCRIBEPRODUCERANSWER']._serialized_start=476
-  _globals['_DESCRIBEPRODUCERANSWER']._serialized_end=523
-  _globals['_PRODUCERADMIN']._serialized_start=526
-  _globals['_PRODUCERADMIN']._serialized_end=738
+  _globals['_REMOVEPRODUCERREQUEST']._serialized_start=476
+  _globals['_REMOVEPRODUCERREQUEST']._serialized_end=596
+  _globals['_REMOVEPRODUCERANSWER']._serialized_start=598
+  _globals['_REMOVEPRODUCERANSWER']._serialized_end=620
+  _globals['_DESCRIBEPRODUCERANSWER']._serialized_start=622
+  _globals['_DESCRIBEPRODUCERANSWER']._serialized_end=669
+  _globals['_PRODUCERADMIN']._serialized_start=672
+  _globals['_PRODUCERADMIN']._serialized_end=981
 # @@protoc_insertion_point(module_scope)

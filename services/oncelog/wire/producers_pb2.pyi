@@ -137,6 +137,59 @@ class DescribeProducerRequest(_message.Message):
 Global___DescribeProducerRequest: _TypeAlias = DescribeProducerRequest  # noqa: Y015
 
 @_typing.final
+class RemoveProducerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    producer_id: _builtins.int
+    """Never given to another producer, so the request can be repeated."""
+    by: _builtins.str
+    """The role of the operator, for the log."""
+    delete: _builtins.bool
+    """Also one that lives for ever."""
+    force: _builtins.bool
+    """Also a connected one: its session ends."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        by: _builtins.str = ...,
+        delete: _builtins.bool = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "delete", b"delete", "force", b"force", "producer_id", b"producer_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveProducerRequest: _TypeAlias = RemoveProducerRequest  # noqa: Y015
+
+@_typing.final
+class RemoveProducerAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveProducerAnswer: _TypeAlias = RemoveProducerAnswer  # noqa: Y015
+
+@_typing.final
 class DescribeProducerAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

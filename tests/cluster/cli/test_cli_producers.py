@@ -1,5 +1,6 @@
 """`oncelog admin producers`: what is asked of the REST interface, and what is shown."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import oncelog
 from oncelog.cli.app import app
+from oncelog.core.errors import ProducerFenced
 from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 
 TOPIC = "/admin/v2/persistent/public/default/orders"
 
@@ -91,3 +95,76 @@ def test_one_producer_is_shown_by_any_name(rest: RecordingServer) -> None:
     assert "connected_from" in shown
     code, shown, _ = admin(rest, "show", "orders", "a/b c", "-o", "json")
     assert json.loads(shown) == [row("a/b c", 1)]
+
+
+def changes(rest: RecordingServer) -> list[str]:
+    return [f"{method} {path}" for method, path, _ in rest.asked if method != "GET"]
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"), [("delete", "DELETE {}/producers/7"), ("expire", "POST {}/producers/7/expire")]
+)
+def test_removal_says_what_it_means_and_names_the_id(rest: RecordingServer, command: str, asked: str) -> None:
+    """The id that was looked up, also if another producer has the name when the request arrives."""
+    rest.answers[f"{TOPIC}/producers/till-1"] = (200, [row("till-1", 7)])
+    code, _, said = admin(rest, command, "orders", "till-1")
+    assert (code, changes(rest)) == (1, [])
+    assert f"nothing was done: this would {command} producer till-1 (id 7) of orders" in said
+    assert "the log forgets its sequence ids up to 1,000,000" in said
+    assert "What its program sends again is stored again" in said
+    assert "It is connected from 10.42.0.117:51234: without --force this is refused" in said
+    code, _, said = admin(rest, command, "orders", "till-1", "--force")
+    assert "It is connected from 10.42.0.117:51234, and is fenced" in said
+    assert admin(rest, command, "orders", "till-1", "--force", "--yes")[0] == 0
+    assert changes(rest) == [f"{asked.format(TOPIC)}?force=true"]
+
+
+def test_removal_warns_of_names_that_programs_of_oncelog_use(rest: RecordingServer) -> None:
+    rest.answers[f"{TOPIC}/producers/mirror%2Fx"] = (200, [row("mirror/x", 7, connected=False)])
+    code, _, said = admin(rest, "delete", "orders", "mirror/x")
+    assert code == 1
+    assert "The name is of a service or program of Oncelog" in said
+    assert "connected" not in said
+
+
+def test_removal_wants_one_partition(rest: RecordingServer) -> None:
+    parts = [row("till-1", number, f"public/default/orders-partition-{number}") for number in (1, 2)]
+    rest.answers[f"{TOPIC}/producers/till-1"] = (200, parts)
+    code, _, said = admin(rest, "delete", "orders", "till-1", "--yes")
+    assert (code, changes(rest)) == (1, [])
+    assert "2 partitions of orders have producer till-1: name one, as orders-partition-N" in said
+
+
+@pytest.mark.asyncio
+async def test_deleted_producer_is_gone_for_every_later_owner(cluster: Cluster) -> None:
+    """Through the command line and REST, on real processes: the owner is killed right after its answer."""
+    topic = "producers-deleted"
+    one = f"{rest_path(topic)}/producers"
+
+    def run(*words: str) -> tuple[int, str]:
+        done = cluster.run("admin", "producers", *words)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer(topic, producer_name="till-1")
+        await producer.send(b"x", sequence_id=7)
+        code, shown = await asyncio.to_thread(run, "list", topic, "-o", "json")
+        (listed,) = json.loads(shown)["producers"]
+        assert (code, listed["name"], listed["persisted"], listed["connected"]) == (0, "till-1", 7, True)
+        assert listed["connected_from"].startswith("127.0.0.1:")
+        code, shown = await asyncio.to_thread(run, "delete", topic, "till-1", "--yes")
+        assert code == 1
+        assert "is connected: stop its program first" in shown
+        code, shown = await asyncio.to_thread(run, "delete", topic, "till-1", "--yes", "--force")
+        assert (code, shown.strip()) == (0, f"deleted producer till-1 of {topic}")
+        await cluster.kill(await cluster.owner_of(topic))
+        with pytest.raises(ProducerFenced):
+            await producer.send(b"y", sequence_id=8)
+        assert (await cluster.get(one)) == {"producers": [], "next_after": None}
+        answer = await cluster.request("DELETE", f"{one}/{listed['producer_id']}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        again = await client.create_producer(topic, producer_name="till-1")
+        assert again.last_sequence_id == -1
+        assert not (await again.send(b"x", sequence_id=7)).duplicate
+        (shown_again,) = await cluster.get(f"{one}/till-1")
+        assert shown_again["producer_id"] != listed["producer_id"]

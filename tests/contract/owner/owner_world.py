@@ -237,6 +237,7 @@ async def owner_world(
         producers = ProducerService(world.topics)
         server.unary(producer_codec.LIST_PRODUCERS, producers.list)
         server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
+        server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

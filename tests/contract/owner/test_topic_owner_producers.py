@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.core.errors import Conflict, InvalidArgument, NotFound, ServiceUnavailable
+from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS
+from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.producer_service import LISTED_MAX
 from oncelog.wire import producers_pb2 as pb
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
 from tests.contract.owner.owner_world import PublishClient, owner_world
 from tests.contract.owner.test_topic_owner_leases import lease
 
@@ -58,3 +60,37 @@ async def test_what_is_not_there_and_what_is_too_much_is_refused(tmp_path: Path)
             request = pb.DescribeProducerRequest(topic=runner.name, topic_id=runner.topic_id, **wanted)
             with pytest.raises(NotFound, match="has no producer"):
                 await channel.call(DESCRIBE_PRODUCER, request, timeout_ms=TIMEOUT_MS)
+
+
+async def remove(channel: Channel, runner: TopicRunner, producer_id: int, **request: Any) -> None:
+    asked = pb.RemoveProducerRequest(
+        topic=runner.name, topic_id=runner.topic_id, producer_id=producer_id, by="root", **request
+    )
+    await channel.call(REMOVE_PRODUCER, asked, timeout_ms=TIMEOUT_MS)
+
+
+async def test_connected_producer_is_deleted_by_force_only(tmp_path: Path) -> None:
+    """Its session ends with the stream's next frame."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "till")
+        with pytest.raises(Conflict, match="is connected"):
+            await remove(channel, runner, granted.producer_id, delete=True)
+        await remove(channel, runner, granted.producer_id, delete=True, force=True)
+        (ended,) = (await client.receive()).ended
+        assert (ended.session, type(ended.error).__name__) == (granted.session, "ProducerFenced")
+        assert await page(channel, runner) == ([], 0)
+        with pytest.raises(NotFound):
+            await remove(channel, runner, granted.producer_id, delete=True, force=True)
+
+
+async def test_no_producer_is_removed_beside_an_older_process(tmp_path: Path) -> None:
+    """It could not read the entry; the error names it."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        granted = await PublishClient(channel).open(runner, "till")
+        named, register = OLDER["owner"]
+        await register(Registry(world.session)).establish()
+        with pytest.raises(ServiceUnavailable, match=named):
+            await remove(channel, runner, granted.producer_id, delete=True, force=True)

@@ -7,6 +7,7 @@ import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.producer_list import add_producer_list
+from oncelog.cli.admin.producer_removal import add_producer_removal
 from oncelog.cli.admin.rest import AdminApi, objects
 from oncelog.cli.admin.rest_paths import ROOT
 from oncelog.cli.admin.units import NO_LIMIT, seconds_of
@@ -20,6 +21,8 @@ _HELP = """Show and change the producers of topics.
     oncelog admin producers list orders --idle-longer-than 30d
 
     oncelog admin producers show orders till-1
+
+    oncelog admin producers delete orders till-1
 
     oncelog admin producers lease orders --expires 30d
 
@@ -55,6 +58,7 @@ RequestIdOption = Annotated[
 
 producers = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 add_producer_list(producers)
+add_producer_removal(producers)
 
 
 @admin_command(producers, "lease", line="Lease producer ids.")

@@ -128,9 +128,17 @@ class DedupTable:
             return pending.grant.generation, False
         return self.state.producers[producer_id].generation, True
 
+    def expires(self, producer_id: ProducerId) -> bool:
+        """Whether the producer expires by an entry in flight, or is about to be removed."""
+        return producer_id in self._expiring
+
     def settled(self, producer_id: ProducerId) -> bool:
         """Whether nothing of this producer is in flight, and neither is its expiry."""
-        return producer_id not in self._pending and producer_id not in self._expiring
+        return not self.in_flight(producer_id) and not self.expires(producer_id)
+
+    def in_flight(self, producer_id: ProducerId) -> bool:
+        """Whether a batch, a grant or a renewal of this producer is in flight."""
+        return producer_id in self._pending
 
     def mode_of(self, producer_id: ProducerId) -> SequenceMode:
         producer = self.state.producers.get(producer_id)
@@ -286,6 +294,10 @@ class DedupTable:
         if pending.grant == grant:
             pending.grant = None
         self._settle(grant.producer_id, pending)
+
+    def removing(self, producer_id: ProducerId) -> None:
+        """An entry that expires the producer follows as soon as nothing of it is in flight."""
+        self._expiring.add(producer_id)
 
     def ageing(self, aged: ProducersAged, *, position: Position) -> None:
         """An entry that renews producers, or lets them expire, was handed to the ledger at `position`."""

@@ -129,7 +129,7 @@ def _listed(openings: Openings, state: ProducerState, now_ms: int) -> ListedProd
         mode=state.mode.name.lower(),
         connected=session is not None,
         connected_from=session.peer if session is not None else "",
-        accepted=state.persisted if table.settled(pid) else table.accepted_of(pid),
+        accepted=table.accepted_of(pid) if table.in_flight(pid) else state.persisted,
         persisted=state.persisted,
         last_activity_ms=state.last_activity_ms,
         idle_ms=max(0, now_ms - state.last_activity_ms),

@@ -133,6 +133,12 @@ class Sessions:
         if number is not None and self.open_sessions[number].instance.generation < instance.generation:
             self._end(number, error)
 
+    def end_of(self, pid: ProducerId, error: OncelogError) -> None:
+        """End the session of this producer, if it has one."""
+        number = self._by_producer.get(pid)
+        if number is not None:
+            self._end(number, error)
+
     # --- receive, check, append ---------------------------------------------------------------------------------------
 
     def receive(self, event: BatchesReceived) -> None:

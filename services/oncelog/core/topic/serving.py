@@ -26,7 +26,7 @@ from oncelog.core.chain.ownership import Ownership
 from oncelog.core.chain.roll_rule import RollRule
 from oncelog.core.delivery.events import ConsumerEvent
 from oncelog.core.delivery.subscriptions import Subscriptions
-from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
+from oncelog.core.errors import NotOwner, OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, LedgerLink
@@ -39,6 +39,7 @@ from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.openings import Openings
+from oncelog.core.publishing.producer_removal import ProducerRemovals
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
 from oncelog.core.records.records import CursorKey, PageKey, RecordRead, RecordWritten
 from oncelog.core.retention.paging import PageSettings
@@ -55,6 +56,7 @@ from oncelog.core.topic_events.events import (
     OpeningAbandoned,
     ProducerIdAllocated,
     ProducerIdRefused,
+    ProducerRemovalRequested,
     SessionClosed,
     SnapshotRequested,
     TrimRequested,
@@ -162,6 +164,7 @@ class Serving:
             codecs_known=lambda: ownership.has_format(FORMAT_WITH_CODECS),
         )  # fmt: skip
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies.lifetimes)
+        self.removals = ProducerRemovals(step, self.openings)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
@@ -210,6 +213,7 @@ class Serving:
             (RecordWritten, LedgerKey): self.ledger_written,
             (RecordWritten, CursorKey): self.cursor.record_written,
             SnapshotRequested: self.cursor.request,
+            ProducerRemovalRequested: self.removals.request,
             TrimRequested: space.trim,
             TruncateRequested: space.truncate,
             LedgerEndsRead: space.ledger_ends_read,
@@ -257,6 +261,7 @@ class Serving:
         if key is not None:
             self._step.emit(StartTopicTimer(key, self.settings.return_grace_ms))
         self.openings.retry()
+        self.removals.retry()
         self.sessions.retry(BlockedOn.ROLL)
 
     def drain(self) -> None:
@@ -278,6 +283,7 @@ class Serving:
         self.openings.ledger_failed(self.log.rollback(), error)
         self.sessions.end_all(error)
         self.openings.refuse_all(error)
+        self.removals.failed(error)
         self.subscriptions.end(error)
         self.space.end(error)
         self.cursor.requests.end(error)
@@ -331,6 +337,7 @@ class Serving:
         self.subscriptions.messages_end(self.log.table.state.next_index)
         self.sessions.settle(entries)
         self.openings.settle(entries)
+        self.removals.settle(entries)
         if not was_open and not self.log.given_up:
             self._begin()
         self.cursor.take_if_due()
@@ -342,6 +349,7 @@ class Serving:
             dropped = self.log.rollback()
             self.openings.returning.ended(self.sessions.producer_ids)
             self.openings.ledger_failed(dropped, error)
+            self.removals.failed(TopicLoading("a write of the topic failed, and nothing was done: try again"))
             self.sessions.end_all(error)
         if self._log_is_last:
             self.end(NotOwner("the topic is being moved: look it up again"))

@@ -78,6 +78,7 @@ from oncelog.core.topic_events.events import (
     OpeningAbandoned,
     OpeningsDelayed,
     PoliciesChanged,
+    ProducerRemovalRequested,
     SnapshotRequested,
     SupportChecked,
     TopicAssigned,
@@ -89,7 +90,7 @@ from oncelog.core.topic_events.events import (
 RETRY_TIMER = "retry"
 
 #: Requests that need a topic that serves.
-_Refused = ConsumerOpening | AdminRequest | TruncateRequested | SnapshotRequested
+_Refused = ConsumerOpening | AdminRequest | TruncateRequested | SnapshotRequested | ProducerRemovalRequested
 
 
 class Phase(Enum):

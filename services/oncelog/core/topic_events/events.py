@@ -135,6 +135,18 @@ class SnapshotRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerRemovalRequested:
+    """Expire a producer before its time, or delete it, also if it lives for ever; answered by AnswerAdmin when that is
+    durable. by: the operator. force: also a connected one, whose session ends."""
+
+    call: int
+    producer_id: ProducerId
+    by: str
+    delete: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TrimRequested:
     """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
 
@@ -201,7 +213,8 @@ CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKe
 TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
-    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested | LedgerEndsRead
+    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
+    | ProducerRemovalRequested | LedgerEndsRead
     | SupportChecked | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent
 )  # fmt: skip

@@ -3,13 +3,14 @@
 import json
 from typing import Any, NamedTuple
 
-from oncelog.core.errors import NotFound, TopicNotFound
+from oncelog.core.errors import DeadlineExceeded, NotFound, OncelogError, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS
+from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
+from oncelog.rpc.status import may_have_been_done
 from oncelog.wire import producers_pb2 as pb
 
 Described = dict[str, Any]
@@ -64,6 +65,33 @@ class ProducerCalls:
 
         described: Described = json.loads((await self._topics.of_owner(topic, ask)).producer_json)
         return described
+
+    async def remove(self, topic: TopicName, producer_id: int, *, by: str, delete: bool, force: bool) -> None:
+        """Returns when it is durable. by: the operator.
+
+        Raises TopicNotFound, NotFound if there is no such producer, Conflict; DeadlineExceeded if the outcome is
+        unknown.
+        """
+        await self._described(topic, pb.DescribeProducerRequest(producer_id=producer_id))
+
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> None:
+            request = pb.RemoveProducerRequest(
+                topic=str(topic), topic_id=topic_id, producer_id=producer_id, by=by, delete=delete, force=force
+            )
+            try:
+                await self._calls.ask(owner, REMOVE_PRODUCER, request, timeout_ms=CALL_TIMEOUT_MS)
+            except OncelogError as error:
+                if not may_have_been_done(error):
+                    raise
+                message = f"it is unknown whether producer {producer_id} was removed: {error.message}; ask again"
+                raise DeadlineExceeded(message, **error.details) from error
+
+        try:
+            await self._topics.of_owner(topic, ask)
+        except TopicNotFound:
+            raise
+        except NotFound:
+            return  # it was there a moment ago, and its id is never given again: it is gone
 
 
 def is_producer_id(text: str) -> bool:

@@ -9,6 +9,7 @@ the same way: messages that were acknowledged in what is given up may be deliver
 import logging
 from collections.abc import Awaitable, Callable
 
+from oncelog.core.access import NO_ROLE
 from oncelog.core.errors import Conflict, LedgerNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
@@ -21,9 +22,6 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
-
-#: In the record and in the log, for a caller without a role.
-NO_ROLE = "unauthenticated"
 
 
 class LedgerEnd:

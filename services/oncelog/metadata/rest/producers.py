@@ -6,12 +6,13 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from oncelog.core.access import Right
+from oncelog.core.access import NO_ROLE, Right
 from oncelog.core.errors import InvalidArgument, NotFound, TopicNotFound
+from oncelog.core.ids import PRODUCER_ID_MAX
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.producer_calls import is_producer_id
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.wire import producers_pb2 as pb
@@ -41,6 +42,16 @@ ExpiresQuery = Annotated[
 ProducerPath = Annotated[
     str, Path(description="Name of a producer; if no producer has this name, a producer id.", max_length=1_000)
 ]
+
+
+ProducerIdPath = Annotated[
+    int,
+    Path(
+        ge=1, le=PRODUCER_ID_MAX,
+        description="Id of the producer; not its name, which another producer may have when the request is repeated.",
+    ),
+]  # fmt: skip
+ForceQuery = Annotated[bool, Query(description="Also if it is connected.")]
 
 
 class ProducerView(BaseModel):
@@ -119,6 +130,31 @@ def routes(coordination: Coordination) -> APIRouter:
     async def get_producer(topic: TopicPath, producer: ProducerPath) -> list[ProducerView]:
         """The producer by topic; of a partitioned topic, one for each partition that has it."""
         return await _described(coordination, topic, producer)
+
+    @router.delete(
+        _ONE, summary="Delete a producer", operation_id="delete_producer", status_code=204, dependencies=_ALLOWED
+    )
+    async def delete_producer(
+        topic: TopicPath, producer: ProducerIdPath, caller: CallerOfRequest, force: ForceQuery = False
+    ) -> None:
+        """Forget a producer with its sequence ids, also one that lives for ever. What it sends again is stored again.
+
+        `conflict` while it is connected, unless forced: then it gets `producer_fenced`. Answered when it is durable. A
+        repeat changes nothing, and is answered with `not_found`.
+        """
+        await coordination.producers.remove(topic, producer, by=caller.role or NO_ROLE, delete=True, force=force)
+
+    @router.post(
+        f"{_ALL}/{{producer}}/expire", summary="Expire a producer", operation_id="expire_producer", status_code=204,
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def expire_producer(
+        topic: TopicPath, producer: ProducerIdPath, caller: CallerOfRequest, force: ForceQuery = False
+    ) -> None:
+        """The same as if its time were over now; its program gets `producer_expired`. `conflict` for a producer that
+        lives for ever. All else as for a deletion.
+        """
+        await coordination.producers.remove(topic, producer, by=caller.role or NO_ROLE, delete=False, force=force)
 
     return router
 

@@ -37,7 +37,7 @@ from oncelog.core.delivery.events import (
 from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
-from oncelog.core.topic_events.events import SnapshotRequested, TopicEvent
+from oncelog.core.topic_events.events import ProducerRemovalRequested, SnapshotRequested, TopicEvent
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.rpc.consumer_codec import ReportedEvent
 from oncelog.topic_owner.shell.dead_letter_shell import DeadLetterShell
@@ -128,7 +128,7 @@ class DeliveryShell:
     def seek(self, request: SeekRequested) -> None:
         self._post(request)
 
-    async def administer(self, request: AdminRequest | SnapshotRequested) -> None:
+    async def administer(self, request: AdminRequest | SnapshotRequested | ProducerRemovalRequested) -> None:
         """Return when the change is durable. Raises the error that the topic answers with."""
         call = next(self._numbers)
         answer = self._administering[call] = asyncio.get_running_loop().create_future()

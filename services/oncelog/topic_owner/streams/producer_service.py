@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import logging
 import time
 
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import ProducerId
 from oncelog.core.publishing.producer_listing import ListedProducer, ProducerFilter, page_of, producer_of
+from oncelog.core.topic_events.events import ProducerRemovalRequested
 from oncelog.topic_owner.observe.producer_states import producer_json
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.current_topic import current_topic, still_served
+from oncelog.topic_owner.streams.version_checks import until_leases_are_known
 from oncelog.wire import producers_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 #: Producers of one answer, about 500 bytes each.
 LISTED_MAX = 1_000
@@ -54,6 +59,18 @@ class ProducerService:
             asked = request.name if request.HasField("name") else f"id {request.producer_id}"
             raise NotFound(f"topic {request.topic} has no producer {asked}: it never had one, or it has expired")
         return pb.DescribeProducerAnswer(producer_json=json.dumps(producer_json(listed)))
+
+    async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
+        """Raises NotFound, Conflict, NotOwner, TopicLoading; ServiceUnavailable beside older processes."""
+        runner, _ = await current_topic(self._topics, request.topic, request.topic_id)
+        await until_leases_are_known(runner)
+        pid, by = ProducerId(request.producer_id), request.by
+        await runner.consumers.administer(
+            ProducerRemovalRequested(0, pid, by, delete=request.delete, force=request.force)
+        )
+        done = "deleted" if request.delete else "expired"
+        logger.info("topic %s: producer %d was %s by %s", runner.name, pid, done, by)
+        return pb.RemoveProducerAnswer()
 
 
 def _now_ms() -> int:

@@ -45,6 +45,8 @@ RULES = {
     f"GET {FLIGHTS}/internalStats": "a",
     f"GET {FLIGHTS}/producers": "a",
     f"GET {FLIGHTS}/producers/p": "a",
+    f"DELETE {FLIGHTS}/producers/1": "a",
+    f"POST {FLIGHTS}/producers/1/expire": "a",
     f"PUT {FLIGHTS}/unload": "a",
     f"POST {FLIGHTS}/producers/lease": "p",
     "POST /admin/v2/producers/lease": "*",

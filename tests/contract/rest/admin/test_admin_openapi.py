@@ -65,7 +65,8 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
-GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}
+DELETE GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}/expire
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}
 GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.core.errors import NotFound, TopicLoading
+from oncelog.core.access import NO_ROLE
+from oncelog.core.errors import Conflict, DeadlineExceeded, NotFound, NotOwner, OncelogError, TopicLoading
 from oncelog.core.names import parse_topic
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS
+from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.wire import producers_pb2 as pb
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 
@@ -39,6 +40,9 @@ class Owner:
         self.page_max = 1_000
         self.asked: list[pb.ListProducersRequest] = []
         self.moving = 0
+        self.removed: list[pb.RemoveProducerRequest] = []
+        #: instead of an answer: (what is raised, whether it was done before)
+        self.planned: list[tuple[OncelogError, bool]] = []
 
     async def list(self, request: pb.ListProducersRequest) -> pb.ListProducersAnswer:
         self.asked.append(request)
@@ -59,6 +63,17 @@ class Owner:
             raise NotFound("the topic has no such producer")
         return pb.DescribeProducerAnswer(producer_json=json.dumps(row(known[pid], pid)))
 
+    async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
+        self.removed.append(request)
+        error, done = self.planned.pop(0) if self.planned else (None, True)
+        if error is None and request.producer_id not in self.known[request.topic]:
+            raise NotFound("the topic has no such producer")
+        if done:
+            self.known[request.topic].pop(request.producer_id)
+        if error is not None:
+            raise error
+        return pb.RemoveProducerAnswer()
+
 
 @pytest_asyncio.fixture
 async def owner() -> AsyncIterator[Owner]:
@@ -66,6 +81,7 @@ async def owner() -> AsyncIterator[Owner]:
         fake, owner = await admin.owner(), Owner(admin)
         fake.server.unary(LIST_PRODUCERS, owner.list)
         fake.server.unary(DESCRIBE_PRODUCER, owner.describe)
+        fake.server.unary(REMOVE_PRODUCER, owner.remove)
         await admin.change("PUT", FLIGHTS)
         await admin.world.topics.create(parse_topic("split"), partitions=3)
         yield owner
@@ -158,3 +174,51 @@ async def test_bad_input_names_its_field(owner: Owner) -> None:
     missing = "/admin/v2/persistent/public/default/missing/producers"
     await owner.admin.refused("GET", missing, 404, "topic_not_found")
     await owner.admin.refused("GET", f"{missing}/p", 404, "topic_not_found")
+
+
+async def test_change_goes_to_the_owner_with_the_operator(owner: Owner) -> None:
+    """By the id; without a role the log says so."""
+    owner.known[TOPIC] = {1: "a", 2: "b", 3: "c"}
+    await owner.admin.change("POST", f"{FLIGHTS}/producers/1/expire")
+    await owner.admin.change("DELETE", f"{FLIGHTS}/producers/2?force=true")
+    asked = [(each.producer_id, each.delete, each.force, each.by) for each in owner.removed]
+    assert asked == [(1, False, False, NO_ROLE), (2, True, True, NO_ROLE)]
+    assert owner.known[TOPIC] == {3: "c"}
+
+
+@pytest.mark.hazard("removal-repeated")
+async def test_repeat_is_not_found_and_a_name_is_refused(owner: Owner) -> None:
+    """No change reaches the owner."""
+    owner.known[TOPIC] = {1: "a"}
+    for producer in ("2", "9223372036854775807"):
+        await owner.admin.refused("DELETE", f"{FLIGHTS}/producers/{producer}", 404, "not_found")
+    for producer in ("a", "0", "-1", "9223372036854775808", "1.5"):
+        for method, path in (("DELETE", ""), ("POST", "/expire")):
+            problem = await owner.admin.refused(
+                method, f"{FLIGHTS}/producers/{producer}{path}", 422, "invalid_argument"
+            )
+            assert problem["field"] == "producer"
+    problem = await owner.admin.refused("DELETE", f"{SPLIT}/producers/1", 422, "invalid_argument")
+    assert "use one of its 3 partitions" in problem["detail"]
+    assert not owner.removed
+
+
+async def test_refusal_of_the_owner_is_returned(owner: Owner) -> None:
+    owner.known[TOPIC], owner.planned = {1: "a"}, [(Conflict("producer 1 is connected"), False)]
+    problem = await owner.admin.refused("DELETE", f"{FLIGHTS}/producers/1", 409, "conflict")
+    assert "connected" in problem["detail"]
+
+
+async def test_change_that_a_lost_owner_has_made_is_a_success(owner: Owner) -> None:
+    """It was deposed before it could answer: its successor does not know the producer any more, and no other producer
+    ever gets the id."""
+    owner.known[TOPIC], owner.planned = {1: "a"}, [(NotOwner("the topic is at another owner"), True)]
+    await owner.admin.change("DELETE", f"{FLIGHTS}/producers/1")
+    assert len(owner.removed) == 2
+
+
+async def test_change_whose_answer_is_lost_is_unknown(owner: Owner) -> None:
+    """Neither a success nor a failure; the error says what to do."""
+    owner.known[TOPIC], owner.planned = {1: "a"}, [(DeadlineExceeded("no answer"), True)]
+    problem = await owner.admin.refused("DELETE", f"{FLIGHTS}/producers/1", 504, "deadline_exceeded")
+    assert "it is unknown whether producer 1 was removed" in problem["detail"]
