@@ -98,11 +98,6 @@ HAZARDS = {
         "expires before its time, and sends again what is stored.",
         "The log counts time, by periods that an owner has waited for. A period is at most an eighth of each lifetime.",
     ),
-    "removal-repeated": Hazard(
-        "The answer to an operator who deletes a producer is lost. The command is repeated when another producer has "
-        "the name, and deletes that one: what it sends again is stored again.",
-        "A change of a producer names its id, which is never given again. A repeat finds nothing and changes nothing.",
-    ),
     "endless-resend": Hazard(
         "A refused batch is resent and refused again, without end.",
         "Each error is retriable, final for its batch, or final for its producer.",

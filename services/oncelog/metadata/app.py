@@ -27,9 +27,9 @@ from oncelog.metadata.rest import (
     topics,
 )
 from oncelog.metadata.rest.access import Authentication, default_rule
-from oncelog.metadata.rest.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
 from oncelog.metadata.rest.conditions import refuse_unread
 from oncelog.metadata.rest.pages import Welcome, add_docs
+from oncelog.metadata.rest.port.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
 from oncelog.runtime.security import OPEN, Security
 
 _DESCRIPTION = f"""Administration of one Oncelog cluster.

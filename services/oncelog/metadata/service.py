@@ -22,8 +22,8 @@ from oncelog.metadata.http_publish.http_publish_service import Reaching, new_pub
 from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.connections import ConnectionLimits
-from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.rest.port.connections import ConnectionLimits
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import until_answered
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore

@@ -19,7 +19,7 @@ from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.service import running_tasks
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.policy_store import PolicyStore

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.rest.body_limits import DEPTH_MAX, VALUES_MAX, check_json
+from oncelog.metadata.rest.port.body_limits import DEPTH_MAX, VALUES_MAX, check_json
 from tests.contract.rest.admin.admin_world import serving
 from tests.contract.rest.publish_world import ORDERS, PublishWorld
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
-from oncelog.metadata.rest.server import RestServer
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

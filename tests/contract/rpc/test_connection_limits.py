@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from oncelog.core.access import Caller
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.metadata.rest.connections import ConnectionLimits
-from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.rest.port.connections import ConnectionLimits
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import FENCE, READ, ReadFrame, ReadRequest
 from oncelog.runtime.health import Health

@@ -1,7 +1,5 @@
 """An operator expires or deletes a producer: by one durable entry, and never one with something in flight."""
 
-import pytest
-
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.delivery.events import AnswerAdmin
 from oncelog.core.errors import Conflict, NotFound, OncelogError, ProducerExpired, ProducerFenced, TopicLoading
@@ -129,7 +127,6 @@ def test_repeated_request_is_answered_with_the_first_one_and_later_finds_nothing
     assert len(removals(world)) == 1
 
 
-@pytest.mark.hazard("removal-repeated")
 def test_repeat_never_removes_the_producer_that_took_the_name() -> None:
     """Ids are never given twice."""
     _, owner = serving()

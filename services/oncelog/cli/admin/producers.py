@@ -6,10 +6,9 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
-from oncelog.cli.admin.producer_list import add_producer_list
-from oncelog.cli.admin.producer_removal import add_producer_removal
 from oncelog.cli.admin.rest import AdminApi, objects
 from oncelog.cli.admin.rest_paths import ROOT
+from oncelog.cli.admin.topic_producers import add_producer_list, add_producer_removal
 from oncelog.cli.admin.units import NO_LIMIT, seconds_of
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument
 from oncelog.core.ids import GENERATION_MAX, PRODUCER_ID_MAX

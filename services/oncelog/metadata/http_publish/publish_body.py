@@ -119,7 +119,7 @@ class PublishLimits:
 
 
 def values_of(limits: PublishLimits) -> int:
-    """The number of JSON values (`rest.body_limits`) that a body within these limits may need."""
+    """The number of JSON values (`rest.port.body_limits`) that a body within these limits may need."""
     return _VALUES_PER_MESSAGE * limits.messages_max
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
-from oncelog.metadata.rest.server import RestServer
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.security import OPEN, Security
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World

@@ -15,7 +15,7 @@ from oncelog.core.access import Right
 from oncelog.core.names import parse_namespace
 from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.runtime.certificates import new_ca
 from tests.contract.process.security_world import ROOT, bearer, renew, secured, with_tls

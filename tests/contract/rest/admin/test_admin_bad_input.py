@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
 from oncelog.metadata.rest import problems
-from oncelog.metadata.rest.body_limits import BODY_BYTES_MAX, BodyLimit
-from oncelog.metadata.rest.server import RestServer
+from oncelog.metadata.rest.port.body_limits import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.rest.port.server import RestServer
 from tests.contract.rest.admin.admin_world import FLIGHTS, serving
 
 pytestmark = pytest.mark.asyncio

@@ -11,9 +11,9 @@ from fastapi import FastAPI, Request
 
 from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.body_limits import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.rest.port.body_limits import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
-from oncelog.metadata.rest.server import RestServer
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

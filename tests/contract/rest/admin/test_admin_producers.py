@@ -186,7 +186,6 @@ async def test_change_goes_to_the_owner_with_the_operator(owner: Owner) -> None:
     assert owner.known[TOPIC] == {3: "c"}
 
 
-@pytest.mark.hazard("removal-repeated")
 async def test_repeat_is_not_found_and_a_name_is_refused(owner: Owner) -> None:
     """No change reaches the owner."""
     owner.known[TOPIC] = {1: "a"}

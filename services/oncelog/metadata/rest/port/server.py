@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
-from oncelog.metadata.rest.connections import ConnectionLimits, Connections, Listener
+from oncelog.metadata.rest.port.connections import ConnectionLimits, Connections, Listener
 from oncelog.metadata.rest.problems import problem, publishes
 from oncelog.runtime.security import ServerCertificate
 

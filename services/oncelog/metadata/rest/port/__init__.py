@@ -1,0 +1,1 @@
+"""The port of the REST interface: its server, its connections, and limits of request bodies."""
