@@ -3,14 +3,15 @@
 base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
 a name always has the same producer id, and a producer id one name · each grant increments the generation by one · a
 grant contains the persisted mark · an instance is not granted a name that it has already · the generation of a batch is
-that of the last grant before it
+that of the last grant before it · a message in chunks names whole chunks of its own ledger and id, before it
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
+from oncelog.core.formats.chunks import OFFSET_BYTES, ChunkNames
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, EntryHeader, ProducerOpened, SequenceMode
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -93,13 +94,32 @@ class LogFold:
             self._stored(entry)
         elif entry.aged is not None:
             self._aged(header.position, entry.aged)
-        elif entry.given_up is not None:
+        if entry.chunks is not None:
+            self._named(header, entry.chunks)
+        if entry.given_up is not None:
             for known in self.producers.values():
                 known.generation = Generation(known.generation + GIVEN_UP_GENERATIONS)
                 known.instance_id = NO_INSTANCE
         expected = count_of(entry)
         if header.count != expected:
             raise Violation("count", f"entry {header.position} counts {header.count} messages and holds {expected}")
+
+    def _named(self, header: EntryHeader, names: ChunkNames) -> None:
+        """A message names whole chunks of its own ledger and producer, before it."""
+        size = 0
+        for entry_id, checksum in names.chunks:
+            chunk = self.entries.get(Position(header.ledger_id, entry_id))
+            if names.ledger_id != header.ledger_id or chunk is None or chunk.chunk is None:
+                raise Violation("chunks", f"the message at {header.position} names {entry_id}, which is no chunk")
+            batch = self.entries[header.position].batch
+            same = batch is not None and (batch.producer_id, batch.generation, batch.first) == (
+                chunk.chunk.producer_id, chunk.chunk.generation, chunk.chunk.first,
+            )  # fmt: skip
+            if not same or chunk.chunk.checksum != checksum:
+                raise Violation("chunks", f"the message at {header.position} names {entry_id}, a chunk of another one")
+            size += chunk.chunk.payload_bytes - OFFSET_BYTES
+        if size != names.value_bytes:
+            raise Violation("chunks", f"the message at {header.position} has {names.value_bytes} bytes, not {size}")
 
     def _granted(self, position: Position, grant: ProducerOpened) -> None:
         known = self.producers.get(grant.producer_id)

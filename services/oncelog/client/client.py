@@ -21,7 +21,7 @@ from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import CompressionName, ProducerOptions, compression_of
 from oncelog.client.reading.log_reader import last_message_id
 from oncelog.client.reading.reader import AsyncReader, ReadStart
-from oncelog.client.still_open import StillOpen
+from oncelog.client.still_open import StillOpen, unanswered
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.client.values.results import PublishResult
@@ -29,6 +29,7 @@ from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT, CHUNKED_BYTES_MAX
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
@@ -67,6 +68,7 @@ class AsyncClient:
         allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
         storage_reads: bool = True,
+        max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
         internal: bool = False,
     ) -> None:
         """See `connect`. internal: for the cluster's own services; topic owners are reached at their own addresses
@@ -77,6 +79,7 @@ class AsyncClient:
             check_type("tls_ca_file", tls_ca_file, (str, Path), "a path")
         check_type("allow_plaintext_token", allow_plaintext_token, bool, "True or False")
         check_type("storage_reads", storage_reads, bool, "True or False")
+        max_message_bytes = integer("max_message_bytes", max_message_bytes, 0, CHUNKED_BYTES_MAX)
         check_seconds("operation_timeout", operation_timeout)
         addresses = parse_url(url)
         credentials = Credentials.of(
@@ -88,7 +91,9 @@ class AsyncClient:
         for address in addresses:
             credentials.check_address(address)
         routing = Routing.INTERNAL if internal else routing_of(url)
-        self._network = Network(addresses, credentials, routing, storage_reads=storage_reads)
+        self._network = Network(
+            addresses, credentials, routing, storage_reads=storage_reads, message_bytes_max=max_message_bytes
+        )
         self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers = StillOpen[AsyncProducer](lambda producer: producer.failure is not None)
@@ -112,6 +117,7 @@ class AsyncClient:
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
         lease: ProducerLease | None = None,
+        chunking: bool = False,
     ) -> AsyncProducer:
         """Open a producer. It fences all older instances of the same producer name on this topic.
 
@@ -144,6 +150,8 @@ class AsyncClient:
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
             trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
+            chunking: send values above the topic's limit, up to 1 GiB, in chunks of at most 1 MiB and one message that
+                names them. Readers and consumers get one message; see `max_message_bytes` of `connect`.
             lease: of this topic, from `lease_producer_ids`: contiguous, behind its last_sequence_id. No name is given.
 
         Raises:
@@ -178,6 +186,7 @@ class AsyncClient:
             on_behalf_of=on_behalf_of,
         )
         check_type("trace_context", trace_context, bool, "True or False")
+        check_type("chunking", chunking, bool, "True or False")
         options = ProducerOptions(
             settings if lease is None else leased(settings, lease, name),
             compression_of(compression),
@@ -185,6 +194,7 @@ class AsyncClient:
             pending_bytes_max,
             rules_of(on_unverified, on_content_differs, comparable=not trace_context),
             CurrentTrace() if trace_context else None,
+            chunking,
         )
         producer = AsyncProducer(name, options, self._network)
         self._producers.add(producer)
@@ -421,7 +431,7 @@ class AsyncClient:
             left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
             unsettled = [consumer.subscription for consumer in self._consumers if consumer.unsettled]
             waits = next((p.last_error for p in living if p.pending_bytes and p.last_error is not None), None)
-            late = DeadlineExceeded(_unanswered(left, unsettled, seconds, waits))
+            late = DeadlineExceeded(unanswered(left, unsettled, seconds, waits))
             late.__cause__ = error
             return late
         return None
@@ -436,25 +446,6 @@ class AsyncClient:
         await self.close(flush=kind is None)
 
 
-def _unanswered(left: dict[str, int], unsettled: list[str], seconds: float | None, waits: OncelogError | None) -> str:
-    """left: {producer: its bytes that were not answered}. unsettled: subscriptions with pending acknowledgements.
-    waits: why a producer could not publish."""
-    parts = []
-    if left:
-        parts.append(
-            f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
-            f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
-        )
-    if waits is not None:
-        parts.append(f"the last reason for the delay: {waits.message}")
-    if unsettled:
-        parts.append(
-            f"acknowledgements of subscriptions {', '.join(map(repr, unsettled))} were not answered within {seconds:g} "
-            "s: their messages may be delivered again"
-        )
-    return "; ".join(parts)
-
-
 async def connect(
     url: str,
     *,
@@ -463,6 +454,7 @@ async def connect(
     allow_plaintext_token: bool = False,
     operation_timeout: float | None = OPERATION_TIMEOUT_S,
     storage_reads: bool = True,
+    max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
 ) -> AsyncClient:
     """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
 
@@ -478,6 +470,8 @@ async def connect(
             closing. None: no limit.
         storage_reads: read many older messages from storage nodes, where the cluster offers it and they are reached.
             False: everything comes through topic owners.
+        max_message_bytes: of a message in chunks (`create_producer(chunking=True)`) that readers and consumers return,
+            0 to 1 GiB; the client needs twice as much memory for one. Larger ones raise MessageTooLarge.
 
     Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
@@ -488,6 +482,7 @@ async def connect(
         allow_plaintext_token=allow_plaintext_token,
         operation_timeout=operation_timeout,
         storage_reads=storage_reads,
+        max_message_bytes=max_message_bytes,
     )
 
 

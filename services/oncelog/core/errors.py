@@ -45,6 +45,7 @@
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
     │   ├── StorageDirectoryRefused · JournalFailed
+    │   ├── ChunkedMessage          the value of a message is in chunks, which this program does not join
     │   ├── CompressionUnavailable  the program lacks the library of a compression; names the extra to install
     │   ├── CorruptEntry          the checksum or the content is wrong; never treated as "missing"
     │   ├── UnreadableEntry       no copy can be read; a takeover or a read stops here
@@ -65,6 +66,7 @@ from typing import Any, ClassVar, Self
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
     "BacklogQuotaExceeded",
+    "ChunkedMessage",
     "ClientClosed",
     "ClientForked",
     "CompressionUnavailable",
@@ -442,6 +444,11 @@ class JournalFailed(Fatal):
 class CompressionUnavailable(Fatal):
     """This program lacks the library of a compression, or is too old to know it: no damage, and nothing is skipped
     (hazard codec-taken-for-damage). details: compression, extra (to be installed)."""
+
+
+class ChunkedMessage(Fatal):
+    """The value of a message is in chunks, and this part of Oncelog does not join them: no damage, and nothing is
+    skipped. Read the message with a reader or consumer of the SDK."""
 
 
 class CorruptEntry(Fatal):

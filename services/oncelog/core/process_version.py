@@ -6,8 +6,8 @@
     4   grants and snapshots that keep `growths`, by which a producer's messages are routed
     5   pages of ledgers (topic records of format 3)
     6   subscriptions whose messages take effect in a store (topic records of format 4, ack logs of format 2)
-    7   batches compressed by Zstandard or LZ4 (topic records of format 5); producers that are leased and expire
-        (entries of kind 4, snapshots with the time of the log)
+    7   batches compressed by Zstandard or LZ4, and messages in chunks (topic records of format 5); producers that are
+        leased and expire (entries of kind 4, snapshots with the time of the log)
 
 Swaps, floors and erasing begin only when every registered process has version 2 (hazard older-owner-drops-fields): an
 older owner would write a topic record without its floor, and an older node would take an erased copy for a missing one.
@@ -16,8 +16,8 @@ log's ledgers with the floor of the log. A topic gets more partitions only when 
 4: an older owner would lose `growths`, and messages that are sent again would be stored in another partition, too. A
 first page is written only when every registered process has version 5: an older one reads no topic record with pages.
 A consumer that keeps effects attaches only when every registered process has version 6, for the same reason. The first
-batch compressed by Zstandard or LZ4 is stored only when every registered process has version 7. So has a producer that
-is leased or expires: an older owner could not take the topic over.
+batch compressed by Zstandard or LZ4, or chunk, is stored only when every registered process has version 7. So has a
+producer that is leased or expires: an older owner could not take the topic over.
 """
 
 #: This program's version. A registration without one has version 1.
@@ -32,7 +32,7 @@ GROWTH_VERSION = 4
 PAGES_VERSION = 5
 #: The lowest version of a process that can serve a topic with effects.
 EFFECTS_VERSION = 6
-#: The lowest version of a process that reads batches compressed by Zstandard or LZ4.
+#: The lowest version of a process that reads batches compressed by Zstandard or LZ4, and messages in chunks.
 CODECS_VERSION = 7
 #: The lowest version of a process that can serve a topic whose producers are leased or expire.
 LEASES_VERSION = 7

@@ -140,6 +140,7 @@ class ClusterConnection:
             corruption=corruption,
             window_bytes=window_bytes,
             topic_id=topic_id,
+            joins_chunks=False,
         )
 
     def channel(self, address: str) -> Channel:

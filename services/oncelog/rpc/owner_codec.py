@@ -403,6 +403,7 @@ PUBLISH = StreamMethod(
 )
 LAST_MESSAGE = unary_of(f"{_SERVICE}/LastMessage", pb.LastMessageRequest, pb.LastMessageAnswer)
 LEASE_PRODUCER_ID = unary_of(f"{_SERVICE}/LeaseProducerId", pb.LeaseProducerIdRequest, pb.LeaseProducerIdAnswer)
+READ_CHUNK = unary_of(f"{_SERVICE}/ReadChunk", pb.ReadChunkRequest, pb.ReadChunkAnswer)
 PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
 LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", pb.ListTopicsRequest, pb.ListTopicsAnswer)

@@ -25,6 +25,8 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_count("trimmed_ledgers", "Ledgers that left the log of a topic", lambda: counts.trimmed_ledgers)
     telemetry.observe_count("trimmed_messages", "Their messages", lambda: counts.trimmed_messages)
     telemetry.observe_count("trimmed_bytes", "Bytes of their messages, one copy", lambda: counts.trimmed_bytes)
+    telemetry.observe_count("orphaned_chunks", "Chunks whose message was not stored", lambda: counts.orphaned_chunks)
+    telemetry.observe_count("orphaned_chunk_bytes", "Their bytes, one copy", lambda: counts.orphaned_chunk_bytes)
     telemetry.observe_level("topics", "Topics of this owner, by phase", lambda: _phases(topics))
     telemetry.observe_level(
         "topics_waiting", "Topics of this owner that are not served, by reason", lambda: waiting_topics(topics)

@@ -58,6 +58,7 @@ from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.streams.admin_service import AdminService
+from oncelog.topic_owner.streams.chunk_service import ChunkService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.lease_service import LeaseService
@@ -306,6 +307,7 @@ class Owner:
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(self.topics, publish.calls).lease)
+        server.client_unary(owner_codec.READ_CHUNK, ChunkService(self.topics).read)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         subscriptions = SubscriptionService(self.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)

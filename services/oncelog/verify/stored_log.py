@@ -4,9 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.batch import (
+    BatchHeader,
+    Checksum,
+    PayloadFormat,
+    decode_batch,
+    decode_ids,
+    deltas_of,
+    payload_of,
+)
+from oncelog.core.formats.chunks import ChunkNames, decode_chunk_names
 from oncelog.core.formats.columns import decode_columns
-from oncelog.core.formats.compression import expand_payload
+from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import (
     GIVEN_UP_INDEXES,
     EntryHeader,
@@ -26,9 +35,9 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry, with a grant, with what was given up, with who aged, or with batch, ids and values.
+    """One entry, with a grant, with what was given up, with who aged, as a chunk, or with batch, ids and values.
 
-    The first header.skip_first messages do not count.
+    The first header.skip_first messages do not count. A message in chunks has an empty value, and names them in chunks.
     values: empty if they were not decoded.
     """
 
@@ -40,6 +49,9 @@ class LoggedEntry:
     values: Sequence[bytes] = ()
     given_up: GivenUp | None = None
     aged: ProducersAged | None = None
+    #: of a chunk: its batch
+    chunk: BatchHeader | None = None
+    chunks: ChunkNames | None = None
 
     @property
     def position(self) -> Position:
@@ -67,12 +79,17 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
             return LoggedEntry(header, data, aged=decode_aged(body))
         if header.kind == EntryKind.GIVEN_UP:
             return LoggedEntry(header, data, given_up=decode_given_up(body))
+        if header.kind == EntryKind.CHUNK:
+            return LoggedEntry(header, data, chunk=decode_batch(body, checksum))
         if header.kind != EntryKind.MESSAGES:
             raise Violation("entry kind", f"entry {position} of a log is of kind {header.kind}")
         batch = decode_batch(body, checksum)
-        columns = decode_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
+        payload = expand_columns(batch, payload_of(batch, body))
+        columns = decode_columns(payload, batch.count)
         values = columns.values.to_list() if keeps_values else ()
-        return LoggedEntry(header, data, batch=batch, ids=decode_ids(batch, deltas_of(batch, body)), values=values)
+        chunks = decode_chunk_names(payload) if batch.payload_format == PayloadFormat.CHUNKED else None
+        ids = decode_ids(batch, deltas_of(batch, body))
+        return LoggedEntry(header, data, batch=batch, ids=ids, values=values, chunks=chunks)
     except OncelogError as error:
         raise Violation("entry bytes", f"entry {position}: {error.message}") from error
 

@@ -77,6 +77,8 @@ class _ResultKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResultKind
     """A success: not stored now, and not verified to have been stored before."""
     RESULT_KIND_STALE_SEQUENCE: _ResultKind.ValueType  # 4
     """Below the highest stored id and never stored; an error of this message only, other messages of the batch succeeded."""
+    RESULT_KIND_CHUNK: _ResultKind.ValueType  # 5
+    """Of a chunk: it is written, and its message is not stored yet."""
 
 class ResultKind(_ResultKind, metaclass=_ResultKindEnumTypeWrapper): ...
 
@@ -87,6 +89,8 @@ RESULT_KIND_BELOW_MARK: ResultKind.ValueType  # 3
 """A success: not stored now, and not verified to have been stored before."""
 RESULT_KIND_STALE_SEQUENCE: ResultKind.ValueType  # 4
 """Below the highest stored id and never stored; an error of this message only, other messages of the batch succeeded."""
+RESULT_KIND_CHUNK: ResultKind.ValueType  # 5
+"""Of a chunk: it is written, and its message is not stored yet."""
 Global___ResultKind: _TypeAlias = ResultKind  # noqa: Y015
 
 class _OfferEnd:
@@ -1106,6 +1110,65 @@ class LastMessageAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LastMessageAnswer: _TypeAlias = LastMessageAnswer  # noqa: Y015
+
+@_typing.final
+class ReadChunkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    ledger_id: _builtins.int
+    entry_id: _builtins.int
+    owner_epoch_seen: _builtins.int
+    """As in LastMessageRequest."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        ledger_id: _builtins.int = ...,
+        entry_id: _builtins.int = ...,
+        owner_epoch_seen: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "ledger_id", b"ledger_id", "owner_epoch_seen", b"owner_epoch_seen", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadChunkRequest: _TypeAlias = ReadChunkRequest  # noqa: Y015
+
+@_typing.final
+class ReadChunkAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    TRIMMED_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    owner_epoch: _builtins.int
+    trimmed: _builtins.bool
+    """True: its ledger was trimmed, and so was the message."""
+    entry: _builtins.bytes
+    """The whole entry; empty if it was trimmed."""
+    def __init__(
+        self,
+        *,
+        owner_epoch: _builtins.int = ...,
+        trimmed: _builtins.bool = ...,
+        entry: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "owner_epoch", b"owner_epoch", "trimmed", b"trimmed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadChunkAnswer: _TypeAlias = ReadChunkAnswer  # noqa: Y015
 
 @_typing.final
 class ProducerNamesRequest(_message.Message):

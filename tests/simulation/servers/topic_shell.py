@@ -27,6 +27,7 @@ from oncelog.core.topic_events.effects import (
     AnswerOpen,
     CheckClock,
     CheckSupport,
+    ChunksOrphaned,
     CursorRecoveryTimedOut,
     DeletePages,
     EndSession,
@@ -280,6 +281,7 @@ class TopicShell:
                 | TopicDeposed()
                 | TopicClosed()
                 | LogTrimmed()
+                | ChunksOrphaned()
             ):
                 world.count(type(effect).__name__)
                 if isinstance(effect, SnapshotTaken) and effect.evicted:

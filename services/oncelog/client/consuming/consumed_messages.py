@@ -10,11 +10,12 @@ from crc32c import crc32c
 
 from oncelog.client.consuming.acknowledging import Acknowledgements
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
+from oncelog.client.network.chunk_join import ChunksTrimmed, is_chunked
 from oncelog.client.values.corruption import SKIPPED_MAX, OnCorrupt, Skipped
 from oncelog.client.values.messages import ConsumerDelivery, MessageBatch, StoredBatch, decode_stored, open_entry
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import StoredEntry
-from oncelog.core.errors import CompressionUnavailable, CorruptEntry, InvalidArgument
+from oncelog.core.errors import CompressionUnavailable, CorruptEntry, InvalidArgument, MessageTooLarge
 from oncelog.core.formats.columns import Columns
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import Generation, Position, SeekEpoch
@@ -85,7 +86,8 @@ class ConsumedMessages:
     def take(self, count_max: int) -> list[MessageBatch]:
         """Up to count_max messages that are here. Raises CorruptEntry, once for each delivery, for an entry that cannot
         be decoded; its messages stay unacknowledged, and the next call goes on behind it. Raises CompressionUnavailable
-        at each call: no message is passed over because a library is missing (hazard codec-taken-for-damage)."""
+        and MessageTooLarge at each call: no message is passed over because a library or memory is missing (hazard
+        codec-taken-for-damage)."""
         batches: list[MessageBatch] = []
         count = 0
         while count < count_max:
@@ -99,14 +101,21 @@ class ConsumedMessages:
                 continue
             try:
                 batch = self._batch(run)
-            except CompressionUnavailable:
+                if batch is None:
+                    break
+            except (CompressionUnavailable, MessageTooLarge):
                 if batches:
                     break  # first what was received before it
                 raise
+            except ChunksTrimmed:
+                self._runs.popleft()
+                logger.warning("%s: message %s was trimmed before it was joined", self.driver.topic, run.first)
+                continue
             except CorruptEntry as error:
                 if batches and self._on_corrupt is OnCorrupt.RAISE:
                     break  # first what was received before it
                 self._runs.popleft()
+                self.driver.chunks.end()  # a chunk may be readable when the message is delivered again
                 self._cannot_decode(run, error)
                 continue
             self._runs.popleft()
@@ -117,12 +126,21 @@ class ConsumedMessages:
     @property
     def has_rest(self) -> bool:
         """Whether `take` returns messages that the core counts as handed out."""
-        return bool(self._runs)
+        return bool(self._runs) and not self.driver.chunks.waits
 
-    def _batch(self, run: MessageRange) -> MessageBatch:
+    def _batch(self, run: MessageRange) -> MessageBatch | None:
+        """None: the message is in chunks, which are being joined. Raises as `take`, and ChunksTrimmed."""
         entry, decoded = run.entry, self._decoded
         if decoded is None or decoded.entry is not entry:
-            decoded = self._decoded = _decode(entry)
+            stored = _open(entry)
+            if is_chunked(stored):
+                self._decoded = None
+                joined = self.driver.chunks.joined(stored)
+                if joined is None:
+                    return None
+                stored = joined
+                self.driver.chunks.end()
+            decoded = self._decoded = _Decoded(entry, stored, decode_stored(stored))
         stored = decoded.stored
         first = run.first - entry.base_index + entry.skip_first
         self._keep(run)
@@ -202,7 +220,7 @@ class ConsumedMessages:
         )
 
 
-def _decode(entry: StoredEntry) -> _Decoded:
+def _open(entry: StoredEntry) -> StoredBatch:
     """Raises CorruptEntry."""
     stored = open_entry(entry.data, crc32c)
     header = stored.entry
@@ -213,4 +231,4 @@ def _decode(entry: StoredEntry) -> _Decoded:
         entry.skip_first,
     ):
         raise CorruptEntry(f"entry {header.position} was delivered as {entry.position}")
-    return _Decoded(entry, stored, decode_stored(stored))
+    return stored

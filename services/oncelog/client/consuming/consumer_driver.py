@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeVar
 
+from oncelog.client.consuming.chunk_joins import ChunkJoins
 from oncelog.client.consuming.producer_names import ProducerNames
 from oncelog.client.network.consume_stream import ConsumeStream
 from oncelog.client.network.network import Network
@@ -81,6 +82,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
         self.names = ProducerNames(topic, network, arrived)
+        self.chunks = ChunkJoins(topic, network, arrived)
         self._arrived = arrived
         self._unreadable = unreadable
         #: the answer to the latest MessagesWanted
@@ -226,6 +228,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         super()._end()
         self._following.close()
         self.names.end()
+        self.chunks.end()
 
     def _bound_to(self, topic_id: TopicId) -> None:
         super()._bound_to(topic_id)

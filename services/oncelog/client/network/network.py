@@ -12,6 +12,7 @@ from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
 from oncelog.client.values.process import not_to_be_sent, used_after_fork
 from oncelog.core.errors import ClientClosed, ClientForked
+from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc import library
@@ -49,13 +50,16 @@ class Network:
         routing: Routing = Routing.ADVERTISED,
         *,
         storage_reads: bool = True,
+        message_bytes_max: int = CHUNKED_BYTES_DEFAULT,
     ) -> None:
-        """storage_reads: whether readers accept to read from storage nodes."""
+        """storage_reads: whether readers accept to read from storage nodes. message_bytes_max: of messages in chunks
+        that are joined."""
         library.own()
         self.background = BackgroundTasks()
         #: the longest pause between two looks for new partitions of a topic
         self.partitions_pause_s = PARTITIONS_PAUSE_S
         self.closed = False
+        self.message_bytes_max = message_bytes_max
         #: why this process may not use it: it belongs to the parent process
         self.inherited: ClientForked | None = None
         self.epochs = OwnerEpochs()

@@ -160,9 +160,9 @@ class PendingResults:
         #: (request, done when everything up to the request is answered)
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def add(self, result: PendingResult) -> int:
-        """Returns the batch's request number."""
-        self._last_request += 1
+    def add(self, result: PendingResult, *, chunks: int = 0) -> int:
+        """Returns the batch's request number. chunks: so many numbers before it are its own, too."""
+        self._last_request += 1 + chunks
         self._results[self._last_request] = result
         return self._last_request
 

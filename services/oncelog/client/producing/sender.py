@@ -15,20 +15,36 @@ from typing import Literal, TypeAlias
 
 from oncelog.client.network.network import Network
 from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
-from oncelog.client.producing.message_arguments import Key, check_lengths, checked_extras, pack_columns
+from oncelog.client.producing.message_arguments import (
+    Key,
+    check_lengths,
+    checked_extras,
+    pack_columns,
+    plain_bytes,
+)
 from oncelog.client.producing.pending_results import PendingList, PendingMessages, PendingResult
 from oncelog.client.producing.producer_driver import ProducerDriver
-from oncelog.client.producing.send_buffer import MESSAGE_OVERHEAD_BYTES, Packer, Properties, SendBuffer, SendReceiver
+from oncelog.client.producing.send_buffer import (
+    MESSAGE_OVERHEAD_BYTES,
+    PackedBatch,
+    Packer,
+    Properties,
+    SendBuffer,
+    SendReceiver,
+    pack_extras,
+)
 from oncelog.client.values.arguments import choice
 from oncelog.client.values.results import BatchResult
 from oncelog.client.values.trace_context import CurrentTrace, application_tracer
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression, compress_payload, require
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
+from oncelog.core.sdk.producer.chunked_send import ChunkedSend, chunked_bytes_max
 from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.core.sdk.producer.pending_batches import BatchReady
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, check_sequence_id, check_sequence_ids, pack_sequence_ids
@@ -51,7 +67,7 @@ ListColumns = tuple[Sequence[Key | None] | None, Sequence[int | None] | None, Se
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
     """The options of `create_producer`. batch_bytes_max: limit of the values of one batch. trace: what adds the trace
-    context to each message."""
+    context to each message. chunking: send values above the topic's limit in chunks."""
 
     settings: ProducerSettings
     compression: Compression
@@ -59,6 +75,7 @@ class ProducerOptions:
     pending_bytes_max: int
     rules: DuplicateRules = REFUSE_ALL
     trace: CurrentTrace | None = None
+    chunking: bool = False
 
 
 def compression_of(name: CompressionName | None) -> Compression:
@@ -175,11 +192,9 @@ class Sender:
         core = self.core
         if core.error is not None:
             raise core.error.of_send(stored=False)
-        if len(value) > core.message_bytes_max:
-            limit = core.message_bytes_max
-            raise errors.MessageTooLarge(
-                f"the value has {len(value)} bytes, the limit is {limit}", field="value", limit=limit
-            )
+        in_chunks = len(value) > core.message_bytes_max
+        if in_chunks:
+            self._check_chunking(len(value))
         if sequence_id is not None:
             sequence_id = check_sequence_id(sequence_id)
         if self.options.trace is not None:
@@ -188,6 +203,14 @@ class Sender:
         if key is not None or event_time_ms is not None or properties:
             extras = checked_extras(key, event_time_ms, properties)
         self._number_by(explicit=sequence_id is not None)
+        if in_chunks:
+            ids = None if sequence_id is None else [sequence_id]
+            packed_ids = None if ids is None else pack_sequence_ids(ids)
+            payload = encode_values([b""]) + (pack_extras([extras]) if extras is not None else b"")
+            self._pack_gathered()
+            result = PendingMessages(PackedBatch(payload, 1, packed_ids, ids, [receiver]))
+            self._send_chunked(result, value, payload, packed_ids)
+            return
         self._buffer.add(value, sequence_id, extras, receiver)
         if not self._pump_due:
             self._pump_due = True
@@ -212,6 +235,10 @@ class Sender:
                     self._number_by(explicit=ids is not None)
                     self._pack_gathered()
                 while start < len(values) and pending.error is None:
+                    if self.options.chunking and len(values[start]) > self.core.message_bytes_max:
+                        await self._send_list_chunked(pending, start, values, ids, columns)
+                        start += 1
+                        continue
                     payload, count = self._packer.pack(values, start, len(values))
                     batch = slice(start, start + count)
                     if has_extras:
@@ -228,6 +255,36 @@ class Sender:
             except OncelogError as error:
                 pending.error = error
         return await pending.result(self.driver, unsent=len(values) - start)
+
+    async def _send_list_chunked(
+        self, pending: PendingList, at: int, values: Sequence[Buffer], ids: Sequence[int] | None, columns: ListColumns
+    ) -> None:
+        """One value of a list, above the limit of a batch."""
+        value = plain_bytes(values[at], field="values")
+        self._check_chunking(len(value))
+        await self.room(len(value))
+        payload = encode_values([b""]) + pack_columns(1, slice(at, at + 1), *columns)
+        packed_ids = None if ids is None else pack_sequence_ids(ids[at : at + 1])
+        self._send_chunked(pending.batch(1), value, payload, packed_ids)
+
+    def _check_chunking(self, size_bytes: int) -> None:
+        """Raises MessageTooLarge unless a value above the limit of a batch may be sent."""
+        limit = self.core.message_bytes_max
+        message = f"the value has {size_bytes} bytes, the limit is {limit}"
+        if not self.options.chunking:
+            message += f", or {chunked_bytes_max(limit)} with create_producer(chunking=True)"
+        elif size_bytes <= chunked_bytes_max(limit):
+            return
+        else:
+            limit = chunked_bytes_max(limit)
+            message = f"the value has {size_bytes} bytes, the limit of a message in chunks is {limit}"
+        raise errors.MessageTooLarge(message, field="value", limit=limit)
+
+    def _send_chunked(self, result: PendingResult, value: bytes, payload: bytes, ids: BatchIds | None) -> None:
+        """As `_send_batch`, of one message whose value is not in its payload."""
+        chunked = ChunkedSend(value, self.core.message_bytes_max)
+        request = self.driver.results.add(result, chunks=chunked.count)
+        self.driver.feed(BatchReady(request, payload, 1, ids, time.time_ns() // 1_000_000, chunked=chunked))
 
     async def send_payloads(self, payloads: Iterable[tuple[bytes, Sequence[int]]]) -> BatchResult:
         """Publish batches whose columns are packed already, each with its ascending sequence ids, and wait until all

@@ -9,6 +9,9 @@ and the stream goes on trying.
 Instead of many older entries the owner sends an offer to read them from storage nodes (`storage_reads`). They arrive
 here in the same order and with the same checks, at most `window_bytes` of them in advance, and the owner is told where
 to go on.
+
+A message in chunks is joined here (`network.chunk_join`) when the application has taken everything before it, so at
+most one is in memory that the application does not have.
 """
 
 import logging
@@ -20,6 +23,7 @@ from functools import partial
 from crc32c import crc32c
 
 from oncelog.client.network.backoff import session_backoff
+from oncelog.client.network.chunk_join import ChunksTrimmed, chunk_reader, is_chunked, join_chunks
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
 from oncelog.client.network.storage_reads import OfferedEntries
@@ -76,8 +80,10 @@ class ReadStream:
         corruption: Corruption,
         window_bytes: int = WINDOW_BYTES,
         topic_id: TopicId = TopicId(""),
+        joins_chunks: bool = True,
     ) -> None:
-        """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name."""
+        """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name. joins_chunks
+        False: whoever decodes a message in chunks gets ChunkedMessage."""
         self.topic_partition = TopicPartition(topic_id, NO_PARTITION if topic.partition is None else topic.partition)
         #: the fatal error that ended the reader
         self.failure: OncelogError | None = None
@@ -86,6 +92,7 @@ class ReadStream:
         self._topic = topic
         self._network = network
         self._window_bytes = window_bytes
+        self._joins_chunks = joins_chunks
         self._next_start = start
         self._first_index = start.number if isinstance(start, StartIndex) else 0
         self._arrived: deque[Arrived] = deque()
@@ -234,7 +241,7 @@ class ReadStream:
                         epochs.believe(route.topic_id, frame.owner_epoch)
                     if frame.error is not None:
                         raise frame.error
-                    self._receive(frame)
+                    await self._receive(frame, channel, route)
                     if frame.offer is not None:
                         state.answer(await self._read_offered(frame.offer, channel, route))
             finally:
@@ -255,24 +262,47 @@ class ReadStream:
         with self._network.epochs.followed(route.topic_id, moved):
             yield stream
 
-    def _receive(self, frame: ReceivedEntries) -> None:
+    async def _receive(self, frame: ReceivedEntries, channel: Channel, route: Route) -> None:
         self._state.names.update(frame.names)
         first_batch_index = frame.first_batch_index
         for data in frame.entries:
             stored = self._open(data, None, first_batch_index)
             if stored is not None:
                 self._note_gap(stored.entry, frame.trimmed_below)
-                self._arrive(Arrived(stored, len(data), first_batch_index))
+                await self._arrive(Arrived(stored, len(data), first_batch_index), channel, route)
             first_batch_index = 0
         self.at_end = frame.at_end
         self._state.trouble = self._state.unavailable = None
         self._state.received.set()
 
-    def _arrive(self, arrived: Arrived) -> None:
+    async def _arrive(self, arrived: Arrived, channel: Channel, route: Route) -> None:
         entry, batch, _ = arrived.stored
-        self._arrived.append(arrived)
+        if self._joins_chunks and is_chunked(arrived.stored):
+            joined = await self._joined(arrived, channel, route)
+            if joined is None:
+                self._state.taken(arrived)
+            else:
+                self._arrived.append(arrived._replace(stored=joined))
+        else:
+            self._arrived.append(arrived)
         self._next_start = StartMessage(entry.position, batch.count - 1, inclusive=False)
         self._state.corruption.next_index = entry.next_index
+
+    async def _joined(self, arrived: Arrived, channel: Channel, route: Route) -> StoredBatch | None:
+        """None: it was skipped, or trimmed. Raises MessageTooLarge, CorruptEntry unless such entries are skipped, and
+        the retriable errors of a stream."""
+        self._state.received.set()
+        while self._arrived:
+            await self._state.next_taken()
+        ask = chunk_reader(channel, str(self._topic), route.topic_id, self._network.epochs.highest(route.topic_id))
+        stored = arrived.stored
+        try:
+            return await join_chunks(stored, ask, bytes_max=self._network.message_bytes_max)
+        except ChunksTrimmed:
+            return None  # the next message shows the gap
+        except CorruptEntry as error:
+            self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=arrived.first_batch_index)
+            return None
 
     # --- entries of an offer ------------------------------------------------------------------------------------------
 
@@ -290,20 +320,20 @@ class ReadStream:
                     logger.info("%s: the names of producers are unknown: %s", self._topic, error.message)
                     end = OfferEnd.NAMES_UNKNOWN
                     break
-                self._receive_page(page)
+                await self._receive_page(page, channel, route)
                 following = EntryId(page[-1][0].entry_id + 1)
         # Without any progress the next offer would not help either.
         return StorageResume(Position(offer.ledger_id, following), following > offer.first, end or offered.end())
 
-    def _receive_page(self, page: Page) -> None:
+    async def _receive_page(self, page: Page, channel: Channel, route: Route) -> None:
         for header, data in page:
             if header.kind != EntryKind.MESSAGES or not header.count:
                 continue
             stored = self._open(data, header, 0)
             if stored is not None:
                 self._note_gap(header, 0)
-                self._arrive(Arrived(stored, len(data), 0, from_owner=False))
                 self._state.stored_bytes += len(data)
+                await self._arrive(Arrived(stored, len(data), 0, from_owner=False), channel, route)
         self._state.received.set()
 
     async def _learn_names(self, page: Page, channel: Channel, route: Route) -> None:

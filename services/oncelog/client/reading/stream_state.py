@@ -82,19 +82,23 @@ class StreamState:
         self._granted = asyncio.Event()
         self._taken = asyncio.Event()
 
+    async def next_taken(self) -> None:
+        """Return when the application has taken another entry."""
+        self._taken.clear()
+        await self._taken.wait()
+
     def taken(self, arrived: Arrived) -> None:
         """The application took an entry."""
+        self._taken.set()
         if arrived.from_owner:
             self.grant(arrived.size_bytes)
         else:
             self.stored_bytes -= arrived.size_bytes
-            self._taken.set()
 
     async def room(self, window_bytes: int) -> int:
         """Wait until half of the window is free of entries that the owner did not send, and return its room."""
         while self.stored_bytes > window_bytes // 2:
-            self._taken.clear()
-            await self._taken.wait()
+            await self.next_taken()
         return max(window_bytes - self.stored_bytes, 1)
 
     def answer(self, resume: StorageResume) -> None:

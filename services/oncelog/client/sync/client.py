@@ -28,6 +28,7 @@ from oncelog.client.values.results import PublishResult
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 from oncelog.runtime.credentials import Token
 
@@ -52,6 +53,7 @@ class Client(Wrapper[AsyncClient]):
         allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
         storage_reads: bool = True,
+        max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
     ) -> None:
         portal = Portal()
         try:
@@ -63,6 +65,7 @@ class Client(Wrapper[AsyncClient]):
                     allow_plaintext_token=allow_plaintext_token,
                     operation_timeout=operation_timeout,
                     storage_reads=storage_reads,
+                    max_message_bytes=max_message_bytes,
                 )
             )
         except BaseException:
@@ -88,6 +91,7 @@ class Client(Wrapper[AsyncClient]):
         on_behalf_of: Caller | None = None,
         trace_context: bool = False,
         lease: ProducerLease | None = None,
+        chunking: bool = False,
     ) -> Producer:
         opened = self._portal.run(
             self._inner.create_producer(
@@ -105,6 +109,7 @@ class Client(Wrapper[AsyncClient]):
                 on_behalf_of=on_behalf_of,
                 trace_context=trace_context,
                 lease=lease,
+                chunking=chunking,
             )
         )
         return Producer(opened, self._portal)

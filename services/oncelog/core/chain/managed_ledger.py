@@ -321,14 +321,22 @@ class ManagedLedger:
         self.next.prepare()
         self._go_on()
 
-    def roll_if_due(self) -> None:
-        """Begin a roll if the open ledger is at a limit of its rule."""
-        writer = self.writer
-        if writer is None or not self.open or self.rolling or not self.next.nodes.store_reachable:
-            return
-        age_ms = self._step.now_ms - self._opened_ms
-        if self.settings.rule.due(writer.next_entry, writer.length, age_ms) or self.lacks_member:
+    def roll_if_due(self, *, held: bool = False) -> None:
+        """Begin a roll if the open ledger is at a limit of its rule. held: its user needs it still; it rolls all the
+        same if it lacks a member."""
+        if self.rolls_soon and not self.rolling and (not held or self.lacks_member):
             self.roll()
+
+    @property
+    def rolls_soon(self) -> bool:
+        """Whether the open ledger is at a limit of its rule, or its roll has begun."""
+        writer = self.writer
+        if self.rolling:
+            return True
+        if writer is None or not self.open or not self.next.nodes.store_reachable:
+            return False
+        age_ms = self._step.now_ms - self._opened_ms
+        return self.settings.rule.due(writer.next_entry, writer.length, age_ms) or self.lacks_member
 
     def finish(self) -> None:
         """Planned: close, and open no further ledger. Does nothing unless OPEN."""

@@ -14,7 +14,7 @@ from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import InvalidBatch
 from oncelog.core.formats.batch import payload_of, peek_batch
 from oncelog.core.formats.columns import Column, decode_keys, split_columns
-from oncelog.core.formats.compression import expand_payload
+from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import body_of
 
 SLOTS = 1 << 16
@@ -29,7 +29,7 @@ def slots_of(entry: StoredEntry) -> list[int | None] | None:
     body = body_of(entry.data)
     header = peek_batch(body)
     try:
-        keys = split_columns(expand_payload(header, payload_of(header, body)), header.count).get(Column.KEYS)
+        keys = split_columns(expand_columns(header, payload_of(header, body)), header.count).get(Column.KEYS)
         if keys is None:
             return None
         decoded = decode_keys(keys, header.count)

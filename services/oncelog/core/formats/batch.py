@@ -9,8 +9,8 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      4 4 CRC32C of the rest 32 8 last sequence id     60 4 zero
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
-the payload (see `columns` and `compression`). The owner checks the payload before it stores the batch (see
-`batch_check`); storage nodes never look inside.
+the payload (see `columns` and `compression`; for a message in chunks, `chunks`). The owner checks the payload before it
+stores the batch (see `batch_check`); storage nodes never look inside.
 
 The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
 """
@@ -57,9 +57,15 @@ def checksum_as_of(data: Buffer, *, generation: int, publish_time_ms: int, check
 
 
 class PayloadFormat(IntEnum):
-    """The payload's format; a number, so that others can be added."""
+    """Of the payload: columns; a part of the value of one message; or the columns of one message whose value is in such
+    chunks (see `chunks`)."""
 
     COLUMNS = 1
+    CHUNK = 2
+    CHUNKED = 3
+
+
+_PAYLOAD_FORMATS = frozenset(PayloadFormat)
 
 
 class BatchHeader(NamedTuple):
@@ -153,11 +159,12 @@ def encode_batch(
     deltas: bytes = b"",
     compression: int = 0,
     payload_raw_bytes: int | None = None,
+    payload_format: PayloadFormat = PayloadFormat.COLUMNS,
 ) -> bytes:
     """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them; compression: that of the payload."""
     header = bytearray(
         _HEADER.pack(
-            MAGIC, FORMAT, compression, PayloadFormat.COLUMNS, 0, producer_id, generation, count, first, last,
+            MAGIC, FORMAT, compression, payload_format, 0, producer_id, generation, count, first, last,
             publish_time_ms, len(deltas), len(payload), len(payload) if payload_raw_bytes is None else
             payload_raw_bytes, 0, )
     )  # fmt: skip
@@ -176,8 +183,10 @@ def peek_batch(data: Buffer) -> BatchHeader:
         magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
         ids_bytes, payload_bytes, raw_bytes, zero,
     ) = _HEADER.unpack_from(data)  # fmt: skip
-    if magic != MAGIC or form != FORMAT or zero or payload_format != PayloadFormat.COLUMNS:
+    if magic != MAGIC or form != FORMAT or zero or payload_format not in _PAYLOAD_FORMATS:
         raise InvalidBatch(f"not a batch of format {FORMAT}: magic {magic:#x}, format {form}", field="batch")
+    if payload_format != PayloadFormat.COLUMNS and (count != 1 or compression):
+        raise InvalidBatch("a message in chunks is a batch of its own, and not compressed", field="batch")
     dense = last - first == count - 1
     if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
         raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")

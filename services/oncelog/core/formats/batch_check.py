@@ -8,6 +8,8 @@ Rules
   because each of them has its own structure.
 - A compressed payload is decompressed once, at most to the size that its header declares, and that size is at most
   `raw_bytes_max`. The result is discarded: the bytes are stored as received.
+- A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
+  its chunks, `core.publishing.uploads` knows.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
 """
 
@@ -23,11 +25,13 @@ from oncelog.core.formats.batch import (
     BatchHeader,
     Buffer,
     Checksum,
+    PayloadFormat,
     decode_batch,
     payload_of,
 )
+from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
-from oncelog.core.formats.compression import Compression, expand_payload
+from oncelog.core.formats.compression import Compression, expand_columns
 from oncelog.core.formats.origin import unpack_origin
 
 #: Bytes of one event time.
@@ -54,6 +58,9 @@ def check_batch(data: Buffer, checksum: Checksum, limits: BatchLimits) -> BatchH
     if header.payload_raw_bytes > limit:
         message = f"a batch of {header.payload_raw_bytes} bytes before compression exceeds the limit of {limit}"
         raise MessageTooLarge(message, field="payload", limit=limit)
+    if header.payload_format == PayloadFormat.CHUNK:
+        decode_chunk(expand_columns(header, payload_of(header, data)))
+        return header
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
         raise InvalidBatch(message, field="count")
@@ -69,10 +76,17 @@ def unpacks(header: BatchHeader) -> bool:
 def check_payload(header: BatchHeader, payload: Buffer) -> None:
     """Raises InvalidBatch unless `decode_columns` can read the payload."""
     try:
-        raw = expand_payload(header, payload)
+        raw = expand_columns(header, payload)
     except CompressionUnavailable as error:
         raise InvalidBatch(error.message, field="compression") from error
-    check_columns(split_columns(raw, header.count), header.count)
+    columns = split_columns(raw, header.count)
+    check_columns(columns, header.count)
+    if header.payload_format == PayloadFormat.CHUNKED:
+        decode_chunk_names(raw)
+        if len(columns[Column.VALUES]) != LENGTH_BYTES:
+            raise InvalidBatch("a message in chunks has a value besides them", field="payload")
+    elif Column.CHUNKS in columns:
+        raise InvalidBatch("only a message in chunks names chunks", field="payload")
 
 
 def check_columns(columns: Mapping[int, memoryview], count: int) -> None:

@@ -13,6 +13,7 @@ any order, at most once each. A reader skips unknown column ids. `count` comes f
     PROPERTIES 4   count x u32 length, then for each message, in its length: repeated u16 key length, key in UTF-8,
                    u32 value length, value in UTF-8
     ORIGIN 8       one record for all messages: where a mirror has copied them from (see `origin`)
+    CHUNKS 9       where the parts of the value of the only message are (see `chunks`)
 
 A producer packs a column with one array and one join; a reader slices one buffer. Received bytes are untrusted: every
 contradiction raises InvalidBatch with its reason, before anything larger than the bytes themselves is allocated.
@@ -50,6 +51,7 @@ class Column(IntEnum):
     EVENT_TIMES = 3
     PROPERTIES = 4
     ORIGIN = 8
+    CHUNKS = 9
 
 
 class Values(Sequence[memoryview]):
@@ -167,7 +169,7 @@ def encode_values(values: Sequence[Buffer]) -> bytes:
 def encode_keys(keys: Sequence[bytes | None]) -> bytes:
     """The KEYS column; None for a message without a key."""
     lengths = array("I", (NONE_LENGTH if key is None else len(key) for key in keys))
-    return _column(Column.KEYS, [_packed(lengths), *(key for key in keys if key is not None)])
+    return encode_column(Column.KEYS, [_packed(lengths), *(key for key in keys if key is not None)])
 
 
 def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
@@ -176,7 +178,7 @@ def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
         times = array("q", (_NONE_TIME if time is None else time for time in times_ms))
     except (TypeError, OverflowError) as error:
         raise InvalidArgument(f"event_time_ms must be milliseconds since 1970: {error}", field="event_time") from error
-    return _column(Column.EVENT_TIMES, [_packed(times)])
+    return encode_column(Column.EVENT_TIMES, [_packed(times)])
 
 
 def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
@@ -187,12 +189,12 @@ def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
         if each is not previous:  # the messages of a list often share one mapping
             previous, section = each, _properties_section(each) if each else b""
         sections.append(section)
-    return _column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
+    return encode_column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
 
 
 def encode_origin(content: bytes) -> bytes:
     """The ORIGIN column. content: as `pack_origin` gives it."""
-    return _column(Column.ORIGIN, [content])
+    return encode_column(Column.ORIGIN, [content])
 
 
 def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
@@ -251,7 +253,13 @@ def _unpacked(data: memoryview, typecode: str) -> "memoryview | array[int]":
     return numbers
 
 
-def _column(column: Column, parts: list[bytes]) -> bytes:
+def column_head(column: int, content_bytes: int) -> bytes:
+    """What precedes the content of a column."""
+    return _HEAD.pack(column, content_bytes)
+
+
+def encode_column(column: Column, parts: list[bytes]) -> bytes:
+    """A column with this content. Raises MessageTooLarge."""
     content_bytes = sum(map(len, parts))
     if content_bytes > _CONTENT_BYTES_MAX:
         raise MessageTooLarge(

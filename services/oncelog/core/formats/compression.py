@@ -13,8 +13,8 @@ Rules
   ZSTD, the frame must state that size itself, so that no window is allocated beside the result.
 - Another version of a library may give other bytes for the same payload. So nothing compares compressed payloads: for
   the owner, the content of a compressed batch that comes again is unknown (`core.publishing.repeated_content`).
-- Processes before CODECS_VERSION read no batch with ZSTD or LZ4. The topic record says so before the first such batch
-  is stored (hazard older-owner-and-codecs).
+- Processes before CODECS_VERSION read no batch with ZSTD or LZ4, and no message in chunks. The topic record says so
+  before the first such batch is stored (hazard older-owner-and-codecs).
 """
 
 import zlib
@@ -22,8 +22,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from types import ModuleType
 
-from oncelog.core.errors import CompressionUnavailable, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Buffer
+from oncelog.core.errors import ChunkedMessage, CompressionUnavailable, InvalidBatch
+from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat
 
 #: Limit of a decompressed payload; honest batches are far below it.
 PAYLOAD_RAW_BYTES_MAX = 64 * 1024 * 1024
@@ -45,7 +45,7 @@ class Compression(IntEnum):
 
 def needs_codecs(header: BatchHeader) -> bool:
     """Whether processes before CODECS_VERSION cannot read the batch."""
-    return header.compression > Compression.ZLIB
+    return header.compression > Compression.ZLIB or header.payload_format != PayloadFormat.COLUMNS
 
 
 def require(compression: int) -> Compression:
@@ -81,8 +81,16 @@ def compress_payload(payload: Buffer, compression: Compression) -> Buffer:
 def expand_payload(header: BatchHeader, payload: Buffer) -> Buffer:
     """Undo the compression of a payload as stored; never decompresses to more than the header and the limit allow.
 
-    Raises InvalidBatch when the bytes contradict the header's lengths, CompressionUnavailable.
+    Raises InvalidBatch when the bytes contradict the header's lengths, CompressionUnavailable, and ChunkedMessage for a
+    message in chunks: its columns lack the value, and nobody may take them for the whole message.
     """
+    if header.payload_format != PayloadFormat.COLUMNS:
+        raise ChunkedMessage("the value of the message is in chunks, which only readers and consumers of the SDK join")
+    return expand_columns(header, payload)
+
+
+def expand_columns(header: BatchHeader, payload: Buffer) -> Buffer:
+    """As `expand_payload`, also of a message in chunks, for those that need no value."""
     raw_bytes = header.payload_raw_bytes
     if header.compression == Compression.NONE:
         if raw_bytes != len(payload):

@@ -58,6 +58,7 @@ class EntryKind(IntEnum):
     ACK_STATE = 7
     GIVEN_UP = 8
     SUBSCRIPTIONS_CHUNK = 9
+    CHUNK = 10
 
 
 class EntryHeader(NamedTuple):

@@ -12,13 +12,14 @@ class ResultKind(IntEnum):
     STORED: written now. DUPLICATE: stored before, or by a write that was in flight; a success. BELOW_MARK: a monotonic
     id older than the recent batches; a success, not stored now, existence not verified (hazard id-between-stored-ids).
     STALE_SEQUENCE: a monotonic id below the mark that was never stored, in a batch that has other results too; an error
-    of this message only.
+    of this message only. CHUNK: of a chunk: it is written, and its message is not stored yet.
     """
 
     STORED = 1
     DUPLICATE = 2
     BELOW_MARK = 3
     STALE_SEQUENCE = 4
+    CHUNK = 5
 
 
 class ResultRange(NamedTuple):

@@ -13,8 +13,8 @@ Of the log it lists the newest ledgers, and links the pages that list the older 
 small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.
 
 Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on, 4 from the first
-ledger of an ack log on that has changes about effects, 5 before the first batch that is compressed by Zstandard or LZ4
-(hazard older-owner-and-codecs). A process that cannot serve an ack log refuses to read format 2,
+ledger of an ack log on that has changes about effects, 5 before the first batch that is compressed by Zstandard or LZ4,
+or chunk (hazard older-owner-and-codecs). A process that cannot serve an ack log refuses to read format 2,
 one that does not know pages refuses format 3, and so on. So it neither places the topic nor writes the record without
 what it does not know (hazards older-owner-and-ack-log and oversized-ledger-list).
 """

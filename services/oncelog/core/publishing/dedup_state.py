@@ -121,6 +121,8 @@ class DedupState:
             if len(deltas) != batch.ids_bytes:
                 raise CorruptEntry(f"entry {header.position} is cut inside its id deltas")
             self.fold_messages(header, batch, deltas)
+        elif header.kind == EntryKind.CHUNK:
+            self.fold_chunk(header)
         elif header.kind == EntryKind.PRODUCER_OPENED:
             self.fold_opened(header, decode_opened(body))
         elif header.kind == EntryKind.PRODUCERS_AGED:
@@ -156,6 +158,10 @@ class DedupState:
         producer.last_activity_ms, producer.active_at_ms = header.append_time_ms, self.time_ms
         self.dirty[batch.producer_id] = None
         self.producers.used(producer)
+
+    def fold_chunk(self, header: EntryHeader) -> None:
+        """A chunk says nothing by itself: the message that names it moves the producer's mark."""
+        self._step(header)
 
     def fold_opened(self, header: EntryHeader, grant: ProducerOpened) -> None:
         self._step(header)

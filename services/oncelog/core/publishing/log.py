@@ -38,12 +38,13 @@ class PendingBatchAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class InFlight:
-    """One entry handed to the ledger. batch, grant or aged is set, except for a GivenUp; call: the request that a grant
-    or a renewal answers. peer: its client, as in ProducerOpening."""
+    """One entry handed to the ledger. batch, chunk, grant or aged is set, except for a GivenUp; call: the request that
+    a grant or a renewal answers. peer: its client, as in ProducerOpening."""
 
     header: EntryHeader
     position: Position
     batch: ReceivedBatch | None = None
+    chunk: ReceivedBatch | None = None
     grant: ProducerOpened | None = None
     aged: ProducersAged | None = None
     call: int | None = None
@@ -77,6 +78,12 @@ class TopicLog:
         entry.batch = batch
         deltas = deltas_of(header, batch.data)
         self.table.accepted(header, deltas, position=entry.position, skip_first=skip_first)
+        return entry
+
+    def append_chunk(self, chunk: ReceivedBatch) -> InFlight:
+        """A part of a message: the entry takes no index, and the producer's mark stays where it is."""
+        entry = self._append(EntryKind.CHUNK, chunk.data, skip_first=0, count=0)
+        entry.chunk = chunk
         return entry
 
     def append_grant(self, grant: ProducerOpened, *, call: int, peer: str) -> InFlight:
@@ -119,6 +126,8 @@ class TopicLog:
             if entry.batch is not None:
                 header = entry.batch.header
                 self.table.persisted_batch(entry.header, header, deltas_of(header, entry.batch.data))
+            elif entry.chunk is not None:
+                self.table.state.fold_chunk(entry.header)
             elif entry.grant is not None:
                 self.table.persisted_grant(entry.header, entry.grant)
             elif entry.aged is not None:

@@ -9,10 +9,11 @@ pass over its bytes.
     False    the same bytes, as far as a checksum of 32 bits can tell
     None     unknown, which is not equal: the stored batch is forgotten, has other ids than the repeated one, was stored
              in part, or one of the two is compressed (equal content may be compressed to different bytes, as by
-             another version of the library: a difference would be a false alarm, so nothing is concluded)
+             another version of the library: a difference would be a false alarm, so nothing is concluded) or in
+             chunks (a retry names other chunks)
 """
 
-from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, checksum_as_of
+from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, PayloadFormat, checksum_as_of
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.publishing.dedup_table import DedupTable
@@ -34,6 +35,7 @@ def content_differs(recent: RecentBatch | None, batch: BatchHeader, data: Buffer
         recent is None
         or not recent.generation
         or batch.compression != Compression.NONE
+        or batch.payload_format != PayloadFormat.COLUMNS
         or (recent.first, recent.last, recent.count) != (batch.first, batch.last, batch.count)
     ):
         return None

@@ -2,7 +2,8 @@
 
 A session checks its batches in order. A batch that cannot be checked yet blocks the session, with everything behind it:
 
-    ROLL       no ledger is open for entries                     until the next one opens
+    ROLL       no ledger is open for entries, or it is about to  until the next one opens
+               roll and a message in chunks begins
     GRANT      the verdict depends on a grant not yet durable    until the grant is durable
     IDS        a stored batch's ids must be read from its entry  until they were read
     FORMAT     older processes could read neither the batch nor  until the topic record says so
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
-from oncelog.core.formats.batch import Checksum, deltas_of
+from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of
 from oncelog.core.formats.compression import needs_codecs
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
@@ -30,6 +31,7 @@ from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
 from oncelog.core.publishing.repeated_content import with_content
+from oncelog.core.publishing.uploads import Uploads
 from oncelog.core.topic_events.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
 from oncelog.core.topic_events.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
 
@@ -84,6 +86,7 @@ class Sessions:
         self._codecs_known = codecs_known
         self._checksum = checksum
         self.log = log
+        self.uploads = Uploads(step, log)
         #: messages by verdict, since this process took the topic over
         self.counters: Counter[str] = Counter()
         #: {producer id: the same for it, without `stored`}
@@ -177,6 +180,9 @@ class Sessions:
                 return
             verdict = self.table.check(header, deltas_of(header, batch.data))
             match verdict:
+                case Accept(known=()) if header.payload_format != PayloadFormat.COLUMNS:
+                    if not self._accept_chunk(session, batch, verdict):
+                        return
                 case Accept(known=()):
                     self._accept(session, batch, verdict)
                 case Accept() | NothingNew():
@@ -212,6 +218,26 @@ class Sessions:
         entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
             self._count_results(session, verdict.known)
+
+    def _accept_chunk(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> bool:
+        """Write a chunk, or the message that names its chunks. False: the session is blocked, or refused."""
+        if batch.header.payload_format == PayloadFormat.CHUNKED:
+            refused = self.uploads.check(session.number, batch)
+            if refused is None:
+                self._accept(session, batch, verdict)
+                return True
+            self._refuse(session, batch, refused)
+            return False
+        if self.uploads.waits(batch):
+            session.blocked_on = BlockedOn.ROLL
+            return False
+        written = self.uploads.append(session.number, batch)
+        if isinstance(written, OncelogError):
+            self._refuse(session, batch, written)
+            return False
+        chunk = ResultRange(ResultKind.CHUNK, 1, written.position, 0)
+        written.waiting.append(PendingBatchAnswer(session.number, batch.request, (chunk,)))
+        return True
 
     def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
         known = with_content(verdict.known, self.table, batch.header, batch.data, self._checksum)
@@ -250,6 +276,8 @@ class Sessions:
                     self.due.append(BatchAnswer(*waiting))
             if entry.batch is not None:
                 self.counters["stored"] += entry.header.count
+            elif entry.chunk is not None:
+                self.counters["chunk"] += 1
 
     def flush(self) -> None:
         """Give the answers that are due, as one effect."""
@@ -322,6 +350,7 @@ class Sessions:
 
     def _close(self, number: SessionNumber) -> None:
         session = self.open_sessions.pop(number, None)
+        self.uploads.end(number)
         if session is not None and self._by_producer.get(session.instance.producer_id) == number:
             del self._by_producer[session.instance.producer_id]
 

@@ -83,7 +83,7 @@ class LedgerSizes:
         if span is None:
             return
         self._ends[ledger_id] = last.entry_id
-        count = sum(entry.header.body_bytes for entry in entries if entry.batch is not None)
+        count = sum(entry.header.body_bytes for entry in entries if entry.batch or entry.chunk)
         self._spans[ledger_id] = LedgerSpan(
             ledger_id,
             span.first_index,

@@ -233,7 +233,7 @@ class Serving:
         if self.acks.due:
             self.acks.flush()
         if not self.draining:
-            self.log.ledgers.roll_if_due()
+            self.log.ledgers.roll_if_due(held=self.sessions.uploads.hold_ledger)
 
     # --- open, close --------------------------------------------------------------------------------------------------
 
@@ -400,6 +400,7 @@ class Serving:
         for chain in self._chains.values():
             chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
         self.cursor.roll_if_due()
+        self.sessions.retry(BlockedOn.ROLL)
         self.openings.expiry.tick()
         self.subscriptions.tick()
         self.acks.tick()

@@ -76,6 +76,14 @@ class NotifyDedupToggled:
     enabled: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ChunksOrphaned:
+    """For metrics: so many chunks with so many bytes of a value never become a message."""
+
+    chunks: int
+    value_bytes: int
+
+
 # --- the log and the dedup cursor -------------------------------------------------------------------------------------
 
 
@@ -215,6 +223,7 @@ TopicEffect = (
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
     | ConsumerEffect | ReadLedgerEnds | CheckSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
+    | ChunksOrphaned
 )  # fmt: skip
 
 

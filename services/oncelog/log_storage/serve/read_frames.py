@@ -153,9 +153,13 @@ def _one_by_one(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> F
     return fetched
 
 
+#: Kinds of entries that hold a producer's batch.
+_OF_PRODUCERS = (EntryKind.MESSAGES, EntryKind.CHUNK)
+
+
 def head_of(data: bytes) -> Buffer:
     """The beginning of one entry, see the module; the whole entry if there is nothing to cut."""
-    if len(data) <= HEADER_BYTES + BATCH_HEADER_BYTES or data[2] != EntryKind.MESSAGES:
+    if len(data) <= HEADER_BYTES + BATCH_HEADER_BYTES or data[2] not in _OF_PRODUCERS:
         return data
     view = memoryview(data)
     try:

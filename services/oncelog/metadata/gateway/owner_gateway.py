@@ -37,7 +37,7 @@ from oncelog.rpc.consumer_codec import CONSUME
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER
 from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.options import AUTHORIZATION
-from oncelog.rpc.owner_codec import LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, PUBLISH
+from oncelog.rpc.owner_codec import LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, PUBLISH, READ_CHUNK
 from oncelog.rpc.reader_codec import FIND_INDEX, READ
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -46,7 +46,11 @@ logger = logging.getLogger(__name__)
 
 #: The methods that clients call. A unary call is forwarded as a stream with one message in each direction.
 PATHS = tuple(
-    method.path for method in (PUBLISH, READ, CONSUME, LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, FIND_INDEX)
+    method.path
+    for method in (
+        *(PUBLISH, READ, CONSUME),
+        *(LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, FIND_INDEX, READ_CHUNK),
+    )
 )
 #: Clients send their first message as soon as they have opened a stream.
 FIRST_MESSAGE_S = 30.0

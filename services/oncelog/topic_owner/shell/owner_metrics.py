@@ -30,6 +30,8 @@ class OwnerCounts:
     trimmed_ledgers: int = 0
     trimmed_messages: int = 0
     trimmed_bytes: int = 0
+    orphaned_chunks: int = 0
+    orphaned_chunk_bytes: int = 0
     bytes_received: int = 0
     frames_received: int = 0
 

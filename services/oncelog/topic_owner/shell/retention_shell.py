@@ -11,7 +11,13 @@ from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, StoreUn
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, LogTrimmed, ReadLedgerEnds
+from oncelog.core.topic_events.effects import (
+    AnswerTruncate,
+    CheckClock,
+    ChunksOrphaned,
+    LogTrimmed,
+    ReadLedgerEnds,
+)
 from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TopicEvent, TruncateRequested
 from oncelog.storage_client.reader import read_entry
 from oncelog.topic_owner.shell.log_view import ReadableLog
@@ -52,6 +58,7 @@ class RetentionShell:
             CheckClock: self._check_clock,
             AnswerTruncate: self._answer_truncate,
             LogTrimmed: self._count_trimmed,
+            ChunksOrphaned: self._count_orphaned,
         }
 
     async def truncate(self) -> int:
@@ -78,6 +85,10 @@ class RetentionShell:
         self._counts.trimmed_ledgers += effect.ledgers
         self._counts.trimmed_messages += effect.messages
         self._counts.trimmed_bytes += effect.message_bytes
+
+    def _count_orphaned(self, effect: ChunksOrphaned) -> None:
+        self._counts.orphaned_chunks += effect.chunks
+        self._counts.orphaned_chunk_bytes += effect.value_bytes
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 

@@ -3,16 +3,18 @@
 Rules: a batch keeps its boundaries, ids and place in the order, and its bytes as long as the producer keeps its
 generation, so a resend has the same bytes. A new session sends all pending batches again, oldest first. At most
 `in_flight_count_max` batches and `in_flight_bytes_max` bytes of a session are in flight, but always at least one batch;
-the others wait here, bounded by `pending_bytes_max`. Answers arrive in any order.
+the others wait here, bounded by `pending_bytes_max`. Answers arrive in any order. A message in chunks keeps the batches
+behind it from being sent until all its chunks are stored (`chunked_send`).
 """
 
 from collections import deque
 from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, encode_batch
+from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, PayloadFormat, encode_batch
 from oncelog.core.formats.compression import Compression
-from oncelog.core.ids import Generation, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import Generation, Position, ProducerId, SequenceId, SessionNumber
+from oncelog.core.sdk.producer.chunked_send import ChunkedSend
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 
 #: The owner remembers the newest 64 batches of a producer, so at most as many may be in flight.
@@ -25,7 +27,8 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 class BatchReady:
     """A batch to send, after the producer was reported open. request: ascending. ids None: assign them.
 
-    payload: in the format COLUMNS, as stored; payload_raw_bytes: its size before compression.
+    payload: in the format COLUMNS, as stored; payload_raw_bytes: its size before compression. chunked: the value of the
+    only message, which `payload` lacks; the requests before this one, as many as it has chunks, are theirs.
     """
 
     request: int
@@ -35,6 +38,7 @@ class BatchReady:
     now_ms: int
     compression: Compression = Compression.NONE
     payload_raw_bytes: int | None = None
+    chunked: ChunkedSend | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class PendingBatch:
     payload_raw_bytes: int
     compression: Compression
     publish_time_ms: int
-    #: bytes on the wire and in the log
+    #: bytes on the wire and in the log, with all chunks
     size_bytes: int
     #: ids above it are in no earlier batch, of this instance or another
     own_above: SequenceId
@@ -71,9 +75,28 @@ class PendingBatch:
     in_flight: bool = False
     #: its caller got DeadlineExceeded; the batch stays pending to keep the order
     given_up: bool = False
+    chunked: ChunkedSend | None = None
+
+    @property
+    def window_bytes(self) -> int:
+        """What it takes of the window when it is in flight. Its chunks are stored by then."""
+        return self.size_bytes if self.chunked is None else self.size_bytes - len(self.chunked.value)
 
     def pack(self, producer_id: ProducerId, generation: Generation, checksum: Checksum) -> bytes:
-        """The batch's bytes, made once for each generation."""
+        """The batch's bytes, made once for each generation; those that name chunks, for each session."""
+        if self.chunked is not None:
+            payload = bytes(self.payload) + self.chunked.names()
+            return encode_batch(
+                payload,
+                producer_id=producer_id,
+                generation=generation,
+                first=self.ids.first,
+                last=self.ids.last,
+                count=1,
+                publish_time_ms=self.publish_time_ms,
+                checksum=checksum,
+                payload_format=PayloadFormat.CHUNKED,
+            )
         if self.packed_for != (producer_id, generation):
             self.packed = encode_batch(
                 self.payload,
@@ -143,13 +166,53 @@ class PendingBatches:
         del self._batches[request]
         self.bytes_total -= batch.size_bytes
         self.in_flight_count -= 1
-        self.in_flight_bytes -= batch.size_bytes
+        self.in_flight_bytes -= batch.window_bytes
         return batch
+
+    # --- the message in chunks that is being sent ---
+
+    @property
+    def _sending(self) -> PendingBatch | None:
+        """The next batch to be sent, if it is in chunks."""
+        batch = self._batches[self._unsent[0]] if self._unsent else None
+        return batch if batch is not None and batch.chunked is not None else None
+
+    def of_chunk(self, request: int) -> PendingBatch | None:
+        """The message whose chunk has this request number and is in flight."""
+        batch = self._sending
+        if batch is None or batch.chunked is None:
+            return None
+        return batch if self._number_of(batch, batch.chunked, request) in batch.chunked.in_flight else None
+
+    def chunk_stored(self, request: int, position: Position) -> None:
+        """The chunk that is in flight with this request number is stored there."""
+        batch = self._sending
+        assert batch is not None
+        assert batch.chunked is not None
+        self.in_flight_bytes -= batch.chunked.answered(self._number_of(batch, batch.chunked, request), position)
+        self.in_flight_count -= 1
+
+    def chunks_decided(self, batch: PendingBatch) -> None:
+        """The answer to a chunk decides about its message: the message counts as sent."""
+        assert batch is self._sending
+        assert batch.chunked is not None
+        self._unsent.popleft()
+        self.in_flight_count += 1 - len(batch.chunked.in_flight)
+        self.in_flight_bytes += batch.window_bytes - sum(batch.chunked.in_flight.values())
+        batch.chunked.restart()
+        batch.resent = batch.sent
+        batch.sent = batch.in_flight = True
+
+    @staticmethod
+    def _number_of(batch: PendingBatch, chunked: ChunkedSend, request: int) -> int:
+        return request - batch.request + chunked.count
 
     def restart(self) -> None:
         """The session has ended: all pending batches are to be sent again, oldest first."""
         for batch in self._batches.values():
             batch.in_flight = False
+            if batch.chunked is not None:
+                batch.chunked.restart()
         self._unsent = deque(self._batches)
         self.in_flight_count = self.in_flight_bytes = 0
 
@@ -158,14 +221,26 @@ class PendingBatches:
         taken: list[tuple[int, bytes]] = []
         while self._unsent and self.in_flight_count < self._in_flight_count_max:
             batch = self._batches[self._unsent[0]]
-            if self.in_flight_count and self.in_flight_bytes + batch.size_bytes > self._in_flight_bytes_max:
+            chunk_bytes = 0 if batch.chunked is None else batch.chunked.next_bytes
+            size_bytes = chunk_bytes or batch.window_bytes
+            if self.in_flight_count and self.in_flight_bytes + size_bytes > self._in_flight_bytes_max:
+                break
+            if batch.chunked is not None and chunk_bytes:
+                number, packed = batch.chunked.take(
+                    producer_id, generation, batch.ids.first, batch.publish_time_ms, self._checksum
+                )
+                taken.append((batch.request - batch.chunked.count + number, packed))
+                self.in_flight_count += 1
+                self.in_flight_bytes += len(packed)
+                continue
+            if batch.chunked is not None and not batch.chunked.stored:
                 break
             self._unsent.popleft()
             taken.append((batch.request, batch.pack(producer_id, generation, self._checksum)))
             batch.resent = batch.sent
             batch.sent = batch.in_flight = True
             self.in_flight_count += 1
-            self.in_flight_bytes += batch.size_bytes
+            self.in_flight_bytes += batch.window_bytes
         return tuple(taken)
 
     def drain(self) -> list[PendingBatch]:
@@ -178,10 +253,11 @@ class PendingBatches:
 
     def check_invariants(self) -> None:
         batches = self._batches.values()
-        in_flight = [batch for batch in batches if batch.in_flight]
+        in_flight = [batch.window_bytes for batch in batches if batch.in_flight]
+        in_flight += [size for b in batches if b.chunked is not None for size in b.chunked.in_flight.values()]
         if self.bytes_total != sum(batch.size_bytes for batch in batches):
             raise InvariantViolated("pending bytes do not add up")
-        if (self.in_flight_count, self.in_flight_bytes) != (len(in_flight), sum(b.size_bytes for b in in_flight)):
+        if (self.in_flight_count, self.in_flight_bytes) != (len(in_flight), sum(in_flight)):
             raise InvariantViolated("what is in flight does not add up")
         if list(self._unsent) != [batch.request for batch in batches if not batch.in_flight]:
             raise InvariantViolated("a batch is neither in flight nor waiting in order")

@@ -28,6 +28,7 @@ from typing import assert_never
 from oncelog.core import errors
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, Checksum
+from oncelog.core.formats.chunks import names_bytes
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
@@ -218,7 +219,11 @@ class ProducerSession:
         if not self.numbers.known:
             raise InvariantViolated("a batch before the producer was reported open")
         size_bytes = HEADER_BYTES + len(event.payload) + (len(event.ids.deltas) if event.ids is not None else 0)
-        refused = self._too_much(size_bytes) or self.numbers.refuse(event.ids, event.count)
+        in_chunks = 0
+        if event.chunked is not None:
+            size_bytes += names_bytes(event.chunked.count)
+            in_chunks = len(event.chunked.value)
+        refused = self._too_much(size_bytes, in_chunks) or self.numbers.refuse(event.ids, event.count)
         if refused is not None:
             return [Fail(event.request, refused, stored=False)]
         own_above = self.numbers.own_above
@@ -233,8 +238,9 @@ class ProducerSession:
                 raw_bytes,
                 event.compression,
                 event.now_ms,
-                size_bytes,
+                size_bytes + in_chunks,
                 own_above,
+                chunked=event.chunked,
             )
         )
         effects = self._send()
@@ -242,13 +248,13 @@ class ProducerSession:
             effects.append(StartSessionTimer(TimerKey(TimerKind.SEND, event.request), self.settings.send_timeout_ms))
         return effects
 
-    def _too_much(self, size_bytes: int) -> OncelogError | None:
+    def _too_much(self, size_bytes: int, in_chunks: int) -> OncelogError | None:
         limit = self.message_bytes_max + BATCH_OVERHEAD_BYTES
         if size_bytes > limit:
             message = f"a batch of {size_bytes} bytes exceeds the limit of {limit}"
             return errors.MessageTooLarge(message, field="value", limit=limit)
         limit = self.settings.pending_bytes_max
-        if len(self.pending) and self.pending.bytes_total + size_bytes > limit:
+        if len(self.pending) and self.pending.bytes_total + size_bytes + in_chunks > limit:
             return errors.TooManyRequests(
                 f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages",
                 field="pending_bytes_max",
@@ -279,9 +285,17 @@ class ProducerSession:
         over: OncelogError | None = None
         fatal: OncelogError | None = None
         refused: int | None = None
-        for request, result in event.answers:
+        for answered, result in event.answers:
+            request = answered
             batch = self.pending.get(request)
-            if batch is None or not batch.in_flight:
+            if batch is None and (batch := self.pending.of_chunk(request)) is not None:
+                if not isinstance(result, OncelogError) and result[0].kind is ResultKind.CHUNK and result[0].position:
+                    self.pending.chunk_stored(request, result[0].position)
+                    continue
+                if not isinstance(result, OncelogError) or isinstance(result, FINAL_FOR_BATCH):
+                    self.pending.chunks_decided(batch)
+                request = batch.request
+            elif batch is None or not batch.in_flight:
                 continue
             if not isinstance(result, OncelogError):
                 if batch.count == (result[0].count if len(result) == 1 else sum(part.count for part in result)):

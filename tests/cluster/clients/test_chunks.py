@@ -1,0 +1,105 @@
+"""Messages in chunks through a real cluster: one message of the whole value, for every kind of reader, or an error."""
+
+import asyncio
+import hashlib
+import json
+from random import Random
+
+import pytest
+
+import oncelog
+from oncelog import errors
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+MIB = 1024 * 1024
+
+
+def value_of(size: int, seed: int) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+def digest(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
+
+
+async def test_message_of_64_mib_survives_a_killed_owner(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """The owner is killed while its chunks arrive. Readers and consumers get it once, whole, between its neighbours."""
+    topic = "chunks-killed"
+    large = value_of(64 * MIB, 1)
+    producer = await client.create_producer(topic, producer_name="uploader", chunking=True)
+    await producer.send(b"before")
+    epoch = (await cluster.stats(topic))["owner_epoch"]
+    sending = producer.send_nowait(large, key="large", properties={"kind": "video"})
+    behind = asyncio.ensure_future(producer.send(b"behind"))
+
+    async def chunks_arrive() -> bool:
+        return (await cluster.stats(topic))["messages_by_verdict"].get("chunk", 0) > 4
+
+    await until(chunks_arrive, DEADLINE_S)
+    assert not sending.done(), "the owner is killed in the middle"
+    await cluster.kill(await cluster.owner_of(topic))
+    await cluster.served_by_another(topic, epoch)
+    sent = await asyncio.wait_for(sending, DEADLINE_S)
+    await asyncio.wait_for(behind, DEADLINE_S)
+    assert not sent.duplicate
+
+    async with await client.create_reader(topic) as reader:
+        read = [await reader.read_next(timeout=DEADLINE_S) for _ in range(3)]
+        assert not await reader.has_message_available()
+    assert [message.index for message in read] == [0, 1, 2]
+    assert (read[0].value, read[2].value) == (b"before", b"behind")
+    assert digest(read[1].value) == digest(large)
+    assert (read[1].key, read[1].properties, read[1].message_id) == (b"large", {"kind": "video"}, sent.message_id)
+
+    start = oncelog.EARLIEST
+    async with await client.subscribe(topic, subscription="all", type="shared", start=start) as consumer:
+        received = [await consumer.receive(timeout=DEADLINE_S) for _ in range(3)]
+        assert digest(received[1].value) == digest(large)
+        await consumer.ack(received)
+    async with await client.subscribe(topic, subscription="all", type="shared") as consumer:
+        assert not await consumer.receive_batch(max_wait=0.2)
+    await cluster.healed()
+
+
+async def test_retry_of_a_message_in_chunks_is_a_duplicate(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Another instance sends the same again, from a list and alone."""
+    topic = "chunks-again"
+    values = [b"small", value_of(6 * MIB, 2), value_of(7 * MIB, 3), b"small too"]
+    first = await client.create_producer(topic, producer_name="importer", chunking=True)
+    stored = await first.send_many(values, sequence_ids=[10, 20, 30, 40])
+    again = await client.create_producer(topic, producer_name="importer", chunking=True)
+    repeated = await again.send_many(values, sequence_ids=[10, 20, 30, 40])
+    assert list(repeated.message_ids) == list(stored.message_ids)
+    assert (await again.send(values[1], sequence_id=20)).duplicate
+    async with await client.create_reader(topic) as reader:
+        assert [digest((await reader.read_next(timeout=DEADLINE_S)).value) for _ in values] == [*map(digest, values)]
+        assert not await reader.has_message_available()
+
+
+async def test_message_above_max_message_bytes_is_an_error_that_names_it(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """Nothing is skipped: with a higher setting the same message arrives."""
+    topic = "chunks-bounded"
+    producer = await client.create_producer(topic, chunking=True)
+    with pytest.raises(errors.MessageTooLarge, match="with create_producer\\(chunking=True\\)"):
+        await (await client.create_producer(topic)).send(bytes(6 * MIB))
+    await producer.send_many([b"first", bytes(6 * MIB), b"last"])
+    start = oncelog.EARLIEST
+    async with await oncelog.connect(cluster.url, max_message_bytes=MIB) as small:
+        async with await small.create_reader(topic) as reader:
+            assert (await reader.read_next(timeout=DEADLINE_S)).value == b"first"
+            for _ in range(2):
+                with pytest.raises(errors.MessageTooLarge, match="max_message_bytes") as raised:
+                    await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.details["limit"] == MIB
+        async with await small.subscribe(topic, subscription="s", start=start) as consumer:
+            assert (await consumer.receive(timeout=DEADLINE_S)).value == b"first"
+            for _ in range(2):
+                with pytest.raises(errors.MessageTooLarge, match="max_message_bytes"):
+                    await consumer.receive(timeout=DEADLINE_S)
+    async with await client.subscribe(topic, subscription="s") as consumer:
+        got = [len((await consumer.receive(timeout=DEADLINE_S)).value) for _ in range(3)]
+    assert got == [5, 6 * MIB, 4]
