@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-import json
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_message_of_64_mib_survives_a_killed_owner(cluster: Cluster, clien
     behind = asyncio.ensure_future(producer.send(b"behind"))
 
     async def chunks_arrive() -> bool:
-        return (await cluster.stats(topic))["messages_by_verdict"].get("chunk", 0) > 4
+        return bool((await cluster.stats(topic))["messages_by_verdict"].get("chunk", 0) > 4)
 
     await until(chunks_arrive, DEADLINE_S)
     assert not sending.done(), "the owner is killed in the middle"
@@ -91,10 +91,11 @@ async def test_message_above_max_message_bytes_is_an_error_that_names_it(
     async with await oncelog.connect(cluster.url, max_message_bytes=MIB) as small:
         async with await small.create_reader(topic) as reader:
             assert (await reader.read_next(timeout=DEADLINE_S)).value == b"first"
-            for _ in range(2):
-                with pytest.raises(errors.MessageTooLarge, match="max_message_bytes") as raised:
-                    await reader.read_next(timeout=DEADLINE_S)
-        assert raised.value.details["limit"] == MIB
+            with pytest.raises(errors.MessageTooLarge, match="max_message_bytes") as raised:
+                await reader.read_next(timeout=DEADLINE_S)
+            assert raised.value.details["limit"] == MIB
+            with pytest.raises(errors.MessageTooLarge, match="max_message_bytes"):
+                await reader.read_next(timeout=DEADLINE_S)
         async with await small.subscribe(topic, subscription="s", start=start) as consumer:
             assert (await consumer.receive(timeout=DEADLINE_S)).value == b"first"
             for _ in range(2):
@@ -103,3 +104,30 @@ async def test_message_above_max_message_bytes_is_an_error_that_names_it(
     async with await client.subscribe(topic, subscription="s") as consumer:
         got = [len((await consumer.receive(timeout=DEADLINE_S)).value) for _ in range(3)]
     assert got == [5, 6 * MIB, 4]
+
+
+async def test_http_and_dead_letters_say_that_a_message_is_in_chunks(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """No part of Oncelog takes the message without its chunks for the whole one."""
+    topic = "chunks-elsewhere"
+    producer = await client.create_producer(topic, chunking=True)
+    start = oncelog.EARLIEST
+    kwargs: dict[str, Any] = {"max_deliveries": 1, "dead_letter_topic": "chunks-dead", "type": "shared"}
+    async with await client.subscribe(topic, subscription="s", start=start, **kwargs) as consumer:
+        await producer.send(bytes(6 * MIB))
+        path = f"{rest_path(topic)}/subscription/s/position/1"
+        peeked = await cluster.request("GET", path)
+        assert (peeked.status_code, peeked.json()["code"]) == (409, "chunked_message")
+        message = await consumer.receive(timeout=DEADLINE_S)
+        await consumer.nack(message, delay=0)
+    async with await client.create_reader("chunks-dead") as reader:
+        letter = await reader.read_next(timeout=DEADLINE_S)
+    assert letter.value == b""
+    assert letter.properties["dead_letter.index"] == str(message.index) == "0"
+    assert "in chunks" in letter.properties["dead_letter.omitted"]
+
+    address = f"/topics/persistent/public/default/{topic}/subscription/http/session"
+    session = await cluster.request("POST", address, json={"ack_timeout": 30, "start": "earliest"})
+    taken = await cluster.request("GET", f"{address}/{session.json()['session']}/messages?wait=10")
+    assert (taken.status_code, taken.json()["code"]) == (413, "message_too_large")

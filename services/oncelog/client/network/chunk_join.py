@@ -63,8 +63,8 @@ async def join_chunks(stored: StoredBatch, ask: Ask, *, bytes_max: int) -> Store
         raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
     if names.value_bytes > bytes_max:
         message = (
-            f"message {entry.base_index} has {names.value_bytes} bytes, and max_message_bytes of this client is "
-            f"{bytes_max}: connect with a higher one"
+            f"message {entry.base_index} has {names.value_bytes} bytes in chunks, above max_message_bytes of this "
+            f"client ({bytes_max}): read it with a client of the SDK that has a higher one"
         )
         raise MessageTooLarge(message, field="max_message_bytes", limit=bytes_max)
     head = column_head(Column.VALUES, LENGTH_BYTES + names.value_bytes) + names.value_bytes.to_bytes(4, "little")

@@ -26,7 +26,8 @@ def batch_index_of(data: Buffer, index: int) -> int:
 
 
 def single_message(data: Buffer, index: int, checksum: Checksum) -> bytes:
-    """The entry with only the message of this number in the topic. Raises CorruptEntry if it cannot be read."""
+    """The entry with only the message of this number in the topic. Raises CorruptEntry if it cannot be read, and
+    ChunkedMessage."""
     at = batch_index_of(data, index)
     peeked = peek_header(data)
     entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)

@@ -182,6 +182,8 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
         allow_plaintext_token=True,
         # A producer that cannot be opened says why before the timeout of its request.
         operation_timeout=settings.publish_timeout_ms / 1000 * _OPENING_PART,
+        # An answer of HTTP consume is in the memory of this replica.
+        max_message_bytes=0,
         internal=True,
     )
 

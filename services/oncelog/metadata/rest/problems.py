@@ -73,6 +73,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.StorageDirectoryRefused: (500, "Storage directory refused"),
     errors.JournalFailed: (500, "Journal failed"),
     errors.CompressionUnavailable: (500, "Compression unavailable"),
+    errors.ChunkedMessage: (409, "Message in chunks"),
     errors.CorruptEntry: (500, "Corrupt data"),
     errors.UnreadableEntry: (500, "Unreadable entry"),
     errors.EntriesLost: (500, "Entries lost"),

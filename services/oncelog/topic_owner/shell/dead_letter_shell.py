@@ -11,7 +11,7 @@ minute: what stands against it, such as a quota or a missing right, can be chang
 reason in the statistics of the subscription. A request that was refused is repeated with its first letter alone.
 
 Requests carry single messages, not the batches that hold them, and every message fits (hazard oversized-dead-letters).
-A message that is in the log no more, or cannot be decoded, is left out of its letter.
+A message that is in the log no more, is in chunks, or cannot be decoded, is left out of its letter.
 """
 
 import logging
@@ -29,7 +29,7 @@ from oncelog.core.delivery.events import (
     ReadMessages,
     ResolveDeadLetterTopic,
 )
-from oncelog.core.errors import CorruptEntry, InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.single_message import batch_index_of, single_message
 from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.names import DEAD_LETTERS
@@ -181,7 +181,7 @@ class DeadLetterShell:
         try:
             wire.batch_index = batch_index_of(data, letter.index)
             wire.entry = single_message(data, letter.index, crc32c)
-        except CorruptEntry as error:
+        except (ChunkedMessage, CorruptEntry) as error:
             wire.omitted = error.message
         return wire
 

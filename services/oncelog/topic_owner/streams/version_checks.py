@@ -50,8 +50,8 @@ class CodecCheck:
         self._answer: list[str] | StoreUnavailable = []
 
     async def until_known(self, runner: TopicRunner) -> None:
-        """Return once the topic has batches compressed by Zstandard or LZ4, or all registered processes know them.
-        Raises the same."""
+        """Return once the topic has batches compressed by Zstandard or LZ4 or messages in chunks, or all registered
+        processes know them. Raises the same."""
         if runner.core.ownership.record.format >= FORMAT_WITH_CODECS:
             return
         async with self._one_at_a_time:
@@ -64,7 +64,7 @@ class CodecCheck:
             answer = self._answer
         if isinstance(answer, StoreUnavailable):
             raise StoreUnavailable(answer.message) from answer
-        _refuse(runner, answer, "batch compressed by zstd or lz4", "these compressions")
+        _refuse(runner, answer, "batch compressed by zstd or lz4, or in chunks", "such batches")
 
 
 def _refuse(runner: TopicRunner, older: list[str], wanted: str, known: str) -> None:
