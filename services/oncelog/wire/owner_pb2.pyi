@@ -78,7 +78,7 @@ class _ResultKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResultKind
     RESULT_KIND_STALE_SEQUENCE: _ResultKind.ValueType  # 4
     """Below the highest stored id and never stored; an error of this message only, other messages of the batch succeeded."""
     RESULT_KIND_CHUNK: _ResultKind.ValueType  # 5
-    """Of a chunk: it is written, and its message is not stored yet."""
+    """of a chunk: it is written, and its message is not stored yet"""
 
 class ResultKind(_ResultKind, metaclass=_ResultKindEnumTypeWrapper): ...
 
@@ -90,7 +90,7 @@ RESULT_KIND_BELOW_MARK: ResultKind.ValueType  # 3
 RESULT_KIND_STALE_SEQUENCE: ResultKind.ValueType  # 4
 """Below the highest stored id and never stored; an error of this message only, other messages of the batch succeeded."""
 RESULT_KIND_CHUNK: ResultKind.ValueType  # 5
-"""Of a chunk: it is written, and its message is not stored yet."""
+"""of a chunk: it is written, and its message is not stored yet"""
 Global___ResultKind: _TypeAlias = ResultKind  # noqa: Y015
 
 class _OfferEnd:
@@ -1125,7 +1125,6 @@ class ReadChunkRequest(_message.Message):
     ledger_id: _builtins.int
     entry_id: _builtins.int
     owner_epoch_seen: _builtins.int
-    """As in LastMessageRequest."""
     def __init__(
         self,
         *,
@@ -1152,9 +1151,8 @@ class ReadChunkAnswer(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     trimmed: _builtins.bool
-    """True: its ledger was trimmed, and so was the message."""
+    """Its ledger was trimmed, and so was the message; otherwise `entry` is the whole entry."""
     entry: _builtins.bytes
-    """The whole entry; empty if it was trimmed."""
     def __init__(
         self,
         *,

@@ -19,10 +19,9 @@ from oncelog.core.publishing.uploads import HOLD_MS_MAX, IDLE_MS
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic_events.effects import ChunksOrphaned, EndSession
 from oncelog.core.topic_events.events import ReceivedBatch, SessionClosed
-from oncelog.verify.stored_log import parse_entry
 from tests.core.builders import CONTIGUOUS, checksum, received
+from tests.core.chunked_log import whole_messages
 from tests.core.topic.topic_world import SETTINGS, Owner, World
-from tests.oracles.fold import LogFold
 
 INSTANCE = ProducerInstance(ProducerId(1), Generation(1))
 PARTS = [b"first ", b"second ", b"third"]
@@ -89,12 +88,8 @@ def upload(owner: Owner, granted: Granted, *, first_request: int = 1, sequence: 
 
 
 def messages(world: World) -> list[Position]:
-    """Where the log's messages are, of a log that another fold finds right; a message in chunks names whole ones."""
-    fold = LogFold()
-    for link in world.links:
-        for number, data in sorted(world.entries_of(link.ledger_id).items()):
-            fold.add(parse_entry(data, Position(link.ledger_id, EntryId(number)), checksum))
-    return [position for position, entry in fold.entries.items() if entry.header.count]
+    """Where the log's messages are; each is whole."""
+    return [position for position, _ in whole_messages(world)]
 
 
 def test_chunks_and_their_message_are_one_message() -> None:

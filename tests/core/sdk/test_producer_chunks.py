@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from oncelog.core.errors import MessageTooLarge, OncelogError
-from oncelog.core.formats.batch import payload_of
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
-from oncelog.core.formats.chunks import CHUNKED_BYTES_MAX, CHUNKS_MAX, decode_chunk, decode_chunk_names
+from oncelog.core.formats.chunks import CHUNKED_BYTES_MAX, CHUNKS_MAX, decode_chunk_names
 from oncelog.core.formats.columns import encode_keys, encode_values
-from oncelog.core.formats.entry import SequenceMode, body_of
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.ids import EntryId, OwnerEpoch, Position
@@ -31,11 +30,10 @@ from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.topic_events.effects import EndSession
 from oncelog.core.topic_events.events import ReceivedBatch
-from oncelog.verify.stored_log import LoggedEntry, parse_entry
 from tests.core.builders import checksum
+from tests.core.chunked_log import whole_messages
 from tests.core.sdk.producer_world import INSTANCE
 from tests.core.topic.topic_world import Owner, World
-from tests.oracles.fold import LogFold
 
 MESSAGE_BYTES_MAX = 10
 LARGE = bytes(range(35))  # four chunks
@@ -136,25 +134,7 @@ class Run:
         self.feed(BatchReady(request, payload, 1, None, 1, chunked=ChunkedSend(value, MESSAGE_BYTES_MAX)))
 
     def messages(self) -> list[tuple[Position, bytes]]:
-        """The messages of the log, whole; another fold finds their chunks."""
-        fold = LogFold()
-        for link in self.world.links:
-            for number, data in sorted(self.world.entries_of(link.ledger_id).items()):
-                fold.add(parse_entry(data, Position(link.ledger_id, EntryId(number)), checksum))
-        return [(at, whole(fold, entry)) for at, entry in fold.entries.items() if entry.header.count]
-
-
-def whole(fold: LogFold, entry: LoggedEntry) -> bytes:
-    if entry.chunks is None:
-        return entry.values[0]
-    value = bytearray()
-    for entry_id, _ in entry.chunks.chunks:
-        chunk = fold.entries[Position(entry.chunks.ledger_id, entry_id)]
-        assert chunk.chunk is not None
-        offset, data = decode_chunk(payload_of(chunk.chunk, body_of(chunk.data)))
-        assert offset == len(value)
-        value += data
-    return bytes(value)
+        return whole_messages(self.world)
 
 
 def started(mode: SequenceMode, in_flight_count_max: int) -> Run:
