@@ -15,7 +15,8 @@ from oncelog.core.errors import (
     OncelogError,
     ServiceUnavailable,
 )
-from oncelog.core.formats.batch import BatchHeader, encode_batch
+from oncelog.core.formats.batch import BatchHeader, PayloadFormat, encode_batch
+from oncelog.core.formats.chunks import encode_chunk
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.outcome import ResultKind
@@ -317,8 +318,16 @@ async def test_no_batch_of_a_new_compression_is_stored_beside_an_older_process(t
         await client.send(granted.session, packed_batch(granted, 1, Compression.LZ4))
         ((_, error),) = (await client.receive()).answers[granted.session]
         assert isinstance(error, ServiceUnavailable)
-        assert "gets no batch compressed by zstd or lz4 before all processes know" in error.message
+        assert "gets no batch compressed by zstd or lz4, or in chunks before all processes know" in error.message
         assert f"upgrade {named}" in error.message
+        granted = await client.open(runner, "importer")
+        chunk = encode_batch(
+            encode_chunk(0, b"x"), producer_id=granted.producer_id, generation=granted.generation, first=1, last=1,
+            count=1, publish_time_ms=1, checksum=crc32c, payload_format=PayloadFormat.CHUNK,
+        )  # fmt: skip
+        await client.send(granted.session, chunk)
+        ((_, refused),) = (await client.receive()).answers[granted.session]
+        assert isinstance(refused, ServiceUnavailable), refused
         assert runner.core.ownership.record.format == 1
         await client.stored(plain, packed_batch(plain, 1, Compression.LZ4))
         await registration.withdraw()
