@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import Connection, Engine, Row, Update, func, insert, literal, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
+from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
 from oncelog.effects.sql_session import limit_stall
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
-from oncelog.effects.store import ClaimLost, SourceNames
-from oncelog.effects.transaction_guard import guarded
+from oncelog.effects.store import SourceNames
+from oncelog.effects.transaction_guard import guard_of
 
 STALL_TIMEOUT_S = 30.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
@@ -69,6 +70,9 @@ class SqlEffects(Generic[ConnectionT]):
         self._create_tables = create_tables
         self._stall_ms = int(stall_timeout * 1000)
         self._is_sqlite = engine.dialect.name == "sqlite"
+        self._guard = guard_of(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
+        self._statements = ApplyStatements(self.tables, self._stall_ms, limits_stall=not self._is_sqlite)
+        self._row_of = select(self.tables.effects).where(*of_source(self.tables)).with_for_update()
         self._store_id = ""
         self._checking = asyncio.Lock()
         self._threads = None if isinstance(engine, AsyncEngine) else ThreadPoolExecutor(thread_name_prefix="effects")
@@ -111,7 +115,9 @@ class SqlEffects(Generic[ConnectionT]):
         following: StoredPosition,
         run: Callable[[ConnectionT], Awaitable[None] | None] | None,
     ) -> None:
-        step = self._advance(source, claimed, following, messages=0 if run is None else 1)
+        def step(connection: Connection) -> None:
+            self._statements.advance(connection, source, claimed, following, has_effect=run is not None)
+
         if run is None:
             await self._transact(step)
             return
@@ -150,12 +156,15 @@ class SqlEffects(Generic[ConnectionT]):
 
     def _begun(self, work: Callable[[Connection], ResultT]) -> Callable[[Connection], ResultT]:
         def run(connection: Connection) -> ResultT:
-            if self._is_sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            self._begin(connection)
             limit_stall(connection, self._stall_ms)
             return work(connection)
 
         return run
+
+    def _begin(self, connection: Connection) -> None:
+        if self._is_sqlite:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def _apply_sync(
         self,
@@ -167,10 +176,11 @@ class SqlEffects(Generic[ConnectionT]):
     ) -> None:
         with self._translated(), engine.connect() as connection:
             try:
-                self._begun(step)(connection)
-                with _functions_errors(), guarded(connection):
+                self._begin(connection)
+                step(connection)
+                with _functions_errors(), self._guard.guarded(connection):
                     _check_not_async(run(connection))
-                self._check(connection, source, following)
+                self._statements.look(connection, source, following)
                 connection.commit()
             except BaseException:
                 _abandon(connection)
@@ -187,12 +197,13 @@ class SqlEffects(Generic[ConnectionT]):
         with self._translated():
             async with engine.connect() as connection:
                 try:
-                    await connection.run_sync(self._begun(step))
-                    with _functions_errors(), guarded(cast("Connection", connection.sync_connection)):
+                    await connection.run_sync(self._begin)
+                    await connection.run_sync(step)
+                    with _functions_errors(), self._guard.guarded(cast("Connection", connection.sync_connection)):
                         result = run(connection)
                         if isawaitable(result):
                             await result
-                    await connection.run_sync(lambda sync: self._check(sync, source, following))
+                    await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
                     await connection.commit()
                 except BaseException:
                     await connection.run_sync(_abandon)
@@ -245,7 +256,7 @@ class SqlEffects(Generic[ConnectionT]):
         decide: Callable[[StoredPosition | None], StoredPosition],
     ) -> StoredPosition:
         effects = self.tables.effects
-        row = connection.execute(select(effects).where(*self._of(source)).with_for_update()).one_or_none()
+        row = connection.execute(self._row_of, source_values(source)).one_or_none()
         self._check_store(connection)
         decided = decide(None if row is None else position_of(row))
         values = {**_values_of(decided), **names._asdict()}
@@ -266,55 +277,6 @@ class SqlEffects(Generic[ConnectionT]):
                 f"{self.place} was store {known} when this program began, and is store {found} now: it was replaced, "
                 "or detached by `oncelog effects detach`; start the program again"
             )
-
-    def _advance(
-        self, source: Source, claimed: StoredPosition, following: StoredPosition, *, messages: int
-    ) -> Callable[[Connection], None]:
-        effects = self.tables.effects
-        pending = effects.c.pending_dead
-        is_pending = pending.is_(None) if claimed.pending_dead is None else pending == claimed.pending_dead
-        statement: Update = (
-            update(effects)
-            .where(*self._of(source), effects.c.claim == claimed.claim, effects.c.position == claimed.position)
-            .where(is_pending)
-            .values(
-                position=following.position,
-                last_message=following.last_message,
-                pending_dead=following.pending_dead,
-                applied=effects.c.applied + messages,
-                updated_at=func.now(),
-            )
-        )
-
-        def step(connection: Connection) -> None:
-            if connection.execute(statement).rowcount != 1:
-                raise ClaimLost
-
-        return step
-
-    def _check(self, connection: Connection, source: Source, following: StoredPosition) -> None:
-        """A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a
-        word (hazard swallowed-error-committed)."""
-        effects = self.tables.effects
-        try:
-            found = connection.execute(select(effects.c.position).where(*self._of(source))).scalar_one()
-        except DBAPIError as error:
-            if error.connection_invalidated:
-                raise
-            raise EffectMisuse(
-                "the function has caught an error of the database, after which the whole transaction can only be "
-                "rolled back: let it raise, or use connection.begin_nested() around what may fail"
-            ) from error
-        if found != following.position:
-            raise EffectMisuse("the function has changed the position of its effect")
-
-    def _of(self, source: Source) -> tuple[Any, ...]:
-        columns = self.tables.effects.c
-        return (
-            columns.effect == literal(source.effect),
-            columns.topic_id == literal(source.topic_id),
-            columns.partition_no == literal(source.partition),
-        )
 
 
 class _RolledBack(Exception):

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from oncelog.core.effects.errors import EffectMisuse
 
@@ -27,35 +28,54 @@ def ends_transaction(statement: str) -> bool:
     return _ENDS.search(statement) is not None
 
 
-@contextmanager
-def guarded(connection: Connection) -> Iterator[None]:
-    """Inside of the block, whatever would end the transaction raises EffectMisuse; so does the end of the block, if the
-    function has caught that."""
-    refused: list[EffectMisuse] = []
+def guard_of(engine: Engine) -> "TransactionGuard":
+    """One for all stores of an engine."""
+    if engine not in _GUARDS:
+        _GUARDS[engine] = TransactionGuard(engine)
+    return _GUARDS[engine]
 
-    def refuse(_: Connection) -> None:
-        refused.append(
-            EffectMisuse(
-                "the function must not commit or roll back: its writes are committed together with the position when "
-                "it returns. For a part that may fail, use connection.begin_nested()"
+
+class TransactionGuard:
+    """Of one engine. It listens once, because to add and remove listeners for each transaction takes longer than a
+    short statement; connections that are not guarded are let through."""
+
+    def __init__(self, engine: Engine) -> None:
+        #: {guarded connection: what was refused on it}
+        self._refused: dict[Connection, list[EffectMisuse]] = {}
+        event.listen(engine, "commit", self._refuse)
+        event.listen(engine, "rollback", self._refuse)
+        event.listen(engine, "before_cursor_execute", self._look)
+
+    @contextmanager
+    def guarded(self, connection: Connection) -> Iterator[None]:
+        """Inside of the block, whatever would end the transaction raises EffectMisuse; so does the end of the block, if
+        the function has caught that. connection: one that the engine has opened since."""
+        refused = self._refused[connection] = []
+        try:
+            yield
+            if refused:
+                raise refused[0]
+        finally:
+            del self._refused[connection]
+
+    def _refuse(self, connection: Connection) -> None:
+        refused = self._refused.get(connection)
+        if refused is not None:
+            refused.append(
+                EffectMisuse(
+                    "the function must not commit or roll back: its writes are committed together with the position "
+                    "when it returns. For a part that may fail, use connection.begin_nested()"
+                )
             )
-        )
-        raise refused[-1]
+            raise refused[-1]
 
-    def look(conn: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
-        if ends_transaction(statement):
+    def _look(
+        self, conn: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
+    ) -> None:
+        refused = self._refused.get(conn)
+        if refused is not None and ends_transaction(statement):
             refused.append(EffectMisuse(f"the function must not end its transaction: {statement.strip()[:80]}"))
             raise refused[-1]
 
-    listeners: tuple[tuple[str, Any], ...] = (
-        ("commit", refuse), ("rollback", refuse), ("before_cursor_execute", look),
-    )  # fmt: skip
-    for name, listener in listeners:
-        event.listen(connection, name, listener)
-    try:
-        yield
-        if refused:
-            raise refused[0]
-    finally:
-        for name, listener in listeners:
-            event.remove(connection, name, listener)
+
+_GUARDS: WeakKeyDictionary[Engine, TransactionGuard] = WeakKeyDictionary()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -99,6 +99,25 @@ async def test_function_cannot_end_its_transaction(database: Database, way: str,
     with pytest.raises(EffectMisuse, match="must not"):
         await effects.apply(SOURCE, at(0), at(1), end_async if isinstance(database.engine, AsyncEngine) else end)
     assert (await database.invoices(), await stored(effects)) == ([], at(0))
+
+
+async def test_other_connections_of_the_engine_may_commit_meanwhile(on_postgres: Database) -> None:
+    """Only the connection of a function is guarded, while it runs; and once, however many stores the engine has."""
+    engine, (effects, *_) = on_postgres.engine, [on_postgres.effects() for _ in range(3)]
+    assert isinstance(engine, Engine)
+    await claimed(effects)
+    seen: list[str] = []
+
+    def apply(connection: Any) -> None:
+        with engine.begin() as other:
+            other.execute(text("INSERT INTO invoices VALUES (8)"))
+        with pytest.raises(EffectMisuse):
+            connection.commit()
+        seen.append("refused")
+
+    with pytest.raises(EffectMisuse, match="must not commit"):
+        await effects.apply(SOURCE, at(0), at(1), apply)
+    assert (await on_postgres.invoices(), await stored(effects), seen) == ([8], at(0), ["refused"])
 
 
 async def test_savepoints_are_allowed(database: Database) -> None:
