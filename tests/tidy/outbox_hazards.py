@@ -28,6 +28,11 @@ OUTBOX_HAZARDS = {
         "no number in the database, and are sent again.",
         "What the log has is recognized by event id, whatever number the row has.",
     ),
+    "restored-to-before-the-first-relay": Hazard(
+        "An outbox gets its id from its first relay. The database is restored to before that: the next relay makes "
+        "another id, which the log does not know, and sends all rows again.",
+        "The outbox gets its id when its tables are created: without them there is no row.",
+    ),
     "duplicate-of-another-row": Hazard(
         "Two databases of one outbox, as after a split brain, give the same number to different rows. One row is "
         "stored, the other one counts as a duplicate and is deleted.",

@@ -147,11 +147,12 @@ class OutboxDatabase:
                     "first: use ALTER SEQUENCE … CACHE 1"
                 )
         relay = self.tables.relay
-        row = connection.execute(select(relay.c.schema_version, relay.c.outbox_id)).one_or_none()
+        wanted = select(relay.c.schema_version, relay.c.outbox_id)
+        row = connection.execute(wanted).one_or_none()
         if row is None:
-            self.outbox_id = uuid.uuid4().hex
-            connection.execute(insert(relay).values(one=1, schema_version=SCHEMA_VERSION, outbox_id=self.outbox_id))
-            return
+            # The tables were created without their first row, or by an older version.
+            connection.execute(self.tables.first_row)
+            row = connection.execute(wanted).one()
         if row.schema_version > SCHEMA_VERSION:
             raise StoreSchemaTooNew(
                 f"{self.place}: the tables of the outbox have schema version {row.schema_version}, and this version "

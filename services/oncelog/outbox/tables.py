@@ -1,6 +1,9 @@
 """The tables of an outbox: the rows of the application, and two that only the relay writes.
 
 Rows can be inserted in any language: `INSERT INTO oncelog_outbox (topic, message_key, value) VALUES …`.
+
+The outbox gets its id with its tables, not from its first relay: so a database that is restored to before that relay
+is still known to the log (hazard restored-to-before-the-first-relay).
 """
 
 from typing import Any
@@ -22,7 +25,10 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    cast,
+    event,
     func,
+    insert,
 )
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql import JSONB
@@ -137,6 +143,9 @@ class OutboxTables:
             Column("claim", String(32), nullable=False, server_default=""),
             Column("alive_at_ms", BigInteger, nullable=False, server_default="0"),
         )
+        outbox_id = func.replace(cast(new_event_id(), Text), "-", "")
+        self.first_row = insert(self.relay).values(one=1, schema_version=SCHEMA_VERSION, outbox_id=outbox_id)
+        event.listen(self.relay, "after_create", lambda _, connection, **__: connection.execute(self.first_row))
         self.streams = Table(
             f"{name}_streams",
             self.metadata,
@@ -157,6 +166,7 @@ def ddl_of(tables: OutboxTables, dialect_name: str) -> str:
     for table in tables.metadata.sorted_tables:
         statements.append(str(CreateTable(table).compile(dialect=dialect)).strip().replace("\t", "    "))
         statements += [str(CreateIndex(each).compile(dialect=dialect)) for each in sorted(table.indexes, key=_name)]
+    statements.append(str(tables.first_row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     return "\n".join(line.rstrip() for statement in statements for line in f"{statement};".splitlines())
 
 

@@ -1,9 +1,11 @@
 """The tables of an outbox in PostgreSQL and SQLite: what the relay's core relies on."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import Engine
 
 from oncelog.core.effects.errors import StoreSchemaTooNew
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
@@ -14,7 +16,7 @@ from oncelog.core.outbox.resume import StoredRow
 from oncelog.core.outbox.rows import EXTRAS_BYTES_MAX, NumberedRow, check_row
 from oncelog.core.outbox.streams import Stream
 from oncelog.outbox.database import ClaimLost, OutboxDatabase
-from oncelog.outbox.tables import OutboxTables
+from oncelog.outbox.tables import OutboxTables, ddl_of
 from tests.contract.effects.sql_database import Database
 
 pytestmark = pytest.mark.asyncio
@@ -75,6 +77,24 @@ async def test_claim_is_of_one_relay_until_its_lease_is_over(shop: Database) -> 
             assert await one.claim(MINE) == ((), {})
             await one.release(MINE)
             assert await other.claim(OTHER) is not None
+
+
+@pytest.mark.hazard("restored-to-before-the-first-relay")
+@pytest.mark.parametrize("by", ["metadata", "ddl"])
+async def test_outbox_has_its_id_before_its_first_relay(shop: Database, by: str) -> None:
+    """A backup of then, with rows, is of the same outbox: the log knows its producers."""
+    tables = OutboxTables()
+    if by == "ddl":
+        for statement in ddl_of(tables, shop.engine.dialect.name).split(";"):
+            await shop.run(statement)
+    else:
+        assert isinstance(shop.engine, Engine)
+        tables.metadata.create_all(shop.engine)
+    await insert(shop, "a")
+    ((before,),) = await shop.run("SELECT outbox_id FROM oncelog_outbox_relay")
+    assert re.fullmatch("[0-9a-f]{32}", before)
+    async with opened(shop) as outbox:
+        assert outbox.outbox_id == before
 
 
 async def test_relay_without_the_claim_writes_nothing(shop: Database) -> None:
