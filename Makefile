@@ -1,7 +1,7 @@
 # The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
 SEEDS ?= 20000
-# The first seed of a sweep of the simulation: new ones each day. Those from 1,000,000 and from 2,000,000 on are other runs.
+# The first seed of a sweep of the simulation: new ones each day. Those from each further million on are other runs.
 FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
 SWEEP = $(BIN)/python -m tests.simulation --seeds
 OUT ?= services
@@ -118,11 +118,13 @@ sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, 
 	$(SWEEP) 300 --first $$(($(FIRST) + 1000000))
 	$(SWEEP) 500 --first $$(($(FIRST) + 2000000))
 	$(SWEEP) 300 --first $$(($(FIRST) + 3000000))
+	$(SWEEP) 300 --first $$(($(FIRST) + 4000000))
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
 	$(SWEEP) $(SEEDS) --first $(FIRST)
 	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 2000000))
 	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 3000000))
+	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 4000000))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo

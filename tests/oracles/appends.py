@@ -10,6 +10,7 @@
     content          a duplicate is told to differ from the stored message exactly if it does, unless this is unknown
     last id          the last sequence id in the answer to an opening is the producer's mark at that grant
 
+A name that became free when its producer expired belongs to another producer afterwards; all rules are of one producer.
 Messages stored while deduplication was off are exempt from `once`, `order` and `exact`, and from nothing else.
 """
 
@@ -19,9 +20,10 @@ from collections.abc import Callable, Iterator
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.outcome import ResultKind, ResultRange
+from oncelog.core.ids import ProducerId
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold, MessagePlace
-from tests.oracles.history import History, HistoryAppend
+from tests.oracles.history import History, HistoryAppend, HistoryOpening
 
 DedupEnabled = Callable[[EntryHeader], bool]
 _NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
@@ -43,7 +45,7 @@ def check_appends(history: History, fold: LogFold, *, dedup_enabled: DedupEnable
 
 
 def _check_once_and_order(fold: LogFold, dedup_enabled: DedupEnabled) -> None:
-    for producer in fold.producers.values():
+    for producer in fold.everyone():
         mark = -1
         for number, place in _in_log_order(producer.places):
             if not dedup_enabled(fold.entries[place.position].header):
@@ -62,25 +64,25 @@ def _in_log_order(places: dict[int, list[MessagePlace]]) -> Iterator[tuple[int, 
         yield number, place
 
 
-Sent = dict[tuple[str, int], set[bytes]]
+Sent = dict[tuple[ProducerId, int], set[bytes]]
 
 
 def _values_sent(history: History) -> Sent:
-    """{(producer name, id): the values that were sent under it}."""
+    """{(producer, id): the values that were sent under it}."""
     sent: Sent = {}
     for append in history.appends:
-        name = history.opens[append.opened].name
+        pid = history.opens[append.opened].instance.producer_id
         for number, value in zip(append.ids, append.values, strict=True):
-            sent.setdefault((name, number), set()).add(value)
+            sent.setdefault((pid, number), set()).add(value)
     return sent
 
 
 def _check_ghosts(history: History, fold: LogFold) -> None:
     sent = _values_sent(history)
-    for producer in fold.producers.values():
+    for producer in fold.everyone():
         for number, places in producer.places.items():
             for place in places:
-                if place.value not in sent.get((producer.name, number), ()):
+                if place.value not in sent.get((producer.producer_id, number), ()):
                     raise Violation("no ghost", f"{producer.name!r} id {number} at {place.position} was never sent")
 
 
@@ -95,7 +97,7 @@ def _times_given(history: History) -> dict[int, Counter[int]]:
 def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given: Counter[int]) -> None:
     """If the instance sent an id twice, the other append may have stored it."""
     opened = history.opens[append.opened]
-    producer = fold.names.get(opened.name)
+    producer = fold.producer(opened.instance.producer_id)
     if not append.refused or producer is None:
         return
     for number in append.ids:
@@ -107,33 +109,37 @@ def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given
 
 
 def _check_stale(history: History, fold: LogFold, append: HistoryAppend, dedup_enabled: DedupEnabled) -> None:
-    name = history.opens[append.opened].name
-    producer = fold.names.get(name)
+    opened = history.opens[append.opened]
+    producer = fold.producer(opened.instance.producer_id)
     for at, number in enumerate(append.ids):
         if producer is not None and append.kind_at(at) is ResultKind.STALE_SEQUENCE:
             found = [p for p in producer.places.get(number, []) if dedup_enabled(fold.entries[p.position].header)]
             if found:
-                raise Violation("exact", f"{name!r} id {number} was answered as stale and is at {found[0].position}")
+                raise Violation(
+                    "exact", f"{opened.name!r} id {number} was answered as stale and is at {found[0].position}"
+                )
 
 
 def _check_answer(history: History, fold: LogFold, append: HistoryAppend, sent: Sent) -> None:
-    name = history.opens[append.opened].name
-    producer = fold.names.get(name)
+    opened = history.opens[append.opened]
+    producer = fold.producer(opened.instance.producer_id)
     places = producer.places if producer is not None else {}
     if append.result is None or isinstance(append.result, OncelogError):
         return
     at = 0
     for part in append.result:
-        same = [_is_stored_value(name, places, append, at + offset, part, offset, sent) for offset in range(part.count)]
+        same = [
+            _is_stored_value(opened, places, append, at + offset, part, offset, sent) for offset in range(part.count)
+        ]
         if part.content_differs is not None and part.content_differs is all(same):
             raise Violation(
-                "content", f"{name!r} ids {append.ids[at]}.. were told content_differs={part.content_differs}"
+                "content", f"{opened.name!r} ids {append.ids[at]}.. were told content_differs={part.content_differs}"
             )
         at += part.count
 
 
 def _is_stored_value(
-    name: str,
+    opened: HistoryOpening,
     places: dict[int, list[MessagePlace]],
     append: HistoryAppend,
     at: int,
@@ -143,7 +149,7 @@ def _is_stored_value(
 ) -> bool:
     """Whether the log holds this very value. It may be another one if several were sent under the id, and this was not
     the first."""
-    number, value = append.ids[at], append.values[at]
+    name, number, value = opened.name, append.ids[at], append.values[at]
     if part.kind in _NOT_STORED_NOW:
         return True
     found = places.get(number, [])
@@ -153,7 +159,7 @@ def _is_stored_value(
         where = "in the log" if part.position is None else f"at {part.position} index {part.offset + offset}"
         raise Violation("no loss", f"{name!r} id {number} was answered {part.kind.name} and is not {where}")
     same = any(place.value == value for place in found)
-    if not same and (part.kind is ResultKind.STORED or len(sent[name, number]) == 1):
+    if not same and (part.kind is ResultKind.STORED or len(sent[opened.instance.producer_id, number]) == 1):
         raise Violation("no loss", f"{name!r} id {number}: the log holds another value")
     return same
 
@@ -167,7 +173,7 @@ def _check_overtaken(history: History, fold: LogFold) -> None:
     highest: dict[int, int] = {}
     for append in history.appends:
         opened = history.opens[append.opened]
-        producer = fold.names.get(opened.name)
+        producer = fold.producer(opened.instance.producer_id)
         for i, number in enumerate(append.ids):
             if number <= highest.get(append.opened, -1):
                 continue
@@ -184,22 +190,23 @@ def _check_overtaken(history: History, fold: LogFold) -> None:
 
 
 def _check_real_time(history: History, fold: LogFold) -> None:
-    first: dict[tuple[str, int], list[int]] = {}
+    first: dict[tuple[ProducerId, int], list[int]] = {}
     for append in history.appends:
-        name = history.opens[append.opened].name
+        pid = history.opens[append.opened].instance.producer_id
         answered = isinstance(append.result, tuple) and append.answered_at
         for at, number in enumerate(append.ids):
-            times = first.setdefault((name, number), [append.invoked_at, 1 << 62])
+            times = first.setdefault((pid, number), [append.invoked_at, 1 << 62])
             if answered and append.kind_at(at) not in _NOT_STORED_NOW:
                 times[1] = min(times[1], answered)
     latest, latest_name = 0, ""
     for entry in fold.entries.values():
-        if entry.batch is None or entry.batch.producer_id not in fold.producers:
+        producer = None if entry.batch is None else fold.producer(entry.batch.producer_id)
+        if entry.batch is None or producer is None:
             continue
-        name = fold.producers[entry.batch.producer_id].name
+        name = producer.name
         for index in range(entry.header.skip_first, entry.batch.count):
-            invoked, answered_at = first.get((name, entry.ids[index]), [0, 1 << 62])
-            repeated = len(fold.names[name].places[entry.ids[index]]) > 1
+            invoked, answered_at = first.get((producer.producer_id, entry.ids[index]), [0, 1 << 62])
+            repeated = len(producer.places[entry.ids[index]]) > 1
             if answered_at < latest and not repeated:
                 raise Violation(
                     "real time", f"{name!r} id {entry.ids[index]} was answered before {latest_name} was sent"
@@ -210,8 +217,8 @@ def _check_real_time(history: History, fold: LogFold) -> None:
 
 def _check_last_ids(history: History, fold: LogFold) -> None:
     for opened in history.opens:
-        producer = fold.names.get(opened.name)
-        if producer is None or producer.producer_id != opened.instance.producer_id:
+        producer = fold.producer(opened.instance.producer_id)
+        if producer is None or producer.name != opened.name:
             raise Violation("last id", f"{opened} is not in the log")
         before = [
             number

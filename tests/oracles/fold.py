@@ -3,11 +3,14 @@
 base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
 a name always has the same producer id, and a producer id one name · each grant increments the generation by one · a
 grant contains the persisted mark · an instance is not granted a name that it has already · the generation of a batch is
-that of the last grant before it · a message in chunks names whole chunks of its own ledger and id, before it
+that of the last grant before it · an id that has expired is never granted again, and no batch of it follows · a message
+in chunks names whole chunks of its own ledger and id, before it
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from oncelog.core.formats.chunks import OFFSET_BYTES, ChunkNames
@@ -121,9 +124,21 @@ class LogFold:
         if size != names.value_bytes:
             raise Violation("chunks", f"the message at {header.position} has {names.value_bytes} bytes, not {size}")
 
+    def producer(self, pid: ProducerId) -> FoldedProducer | None:
+        """Also one that has expired. None: the log never granted this id."""
+        return self.producers.get(pid) or self.expired.get(pid)
+
+    def everyone(self) -> Iterator[FoldedProducer]:
+        """Also those that have expired."""
+        return chain(self.producers.values(), self.expired.values())
+
     def _granted(self, position: Position, grant: ProducerOpened) -> None:
         known = self.producers.get(grant.producer_id)
         if known is None:
+            if grant.producer_id in self.expired:
+                raise Violation(
+                    "ids never repeat", f"producer {grant.producer_id}, which expired, is granted at {position}"
+                )
             if grant.name in self.names:
                 raise Violation("one id for a name", f"{grant.name!r} is bound again at {position}")
             known = FoldedProducer(grant.name, grant.producer_id, Generation(0), grant.mode)

@@ -12,6 +12,7 @@ from oncelog.core.formats.opening import OnConflict
 from oncelog.core.formats.topic_record import TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.node.node import StorageNode
+from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
 from oncelog.core.records.id_claim import IdClaim
 from oncelog.core.retention.paging import PageSettings
@@ -20,9 +21,11 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from tests.oracles.history import History
+from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
 from tests.simulation.clients.byzantine_client import Stranger
 from tests.simulation.clients.end_of_log_client import Questioner
+from tests.simulation.clients.lease_client import LeaseClient, LeaseShape, draw_lease_shape, lease_programs
 from tests.simulation.clients.producer_client import ClientParts, Input, ProducerClient
 from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
 from tests.simulation.clients.workload import make_inputs
@@ -51,6 +54,8 @@ ACK_SEEDS = 1_000_000
 CONSUMER_SEEDS = 2_000_000
 #: In the runs from this seed on, messages of consumers take effect in a store.
 EFFECT_SEEDS = 3_000_000
+#: In the runs from this seed on, producers lease their ids, and producers expire.
+LEASE_SEEDS = 4_000_000
 #: Between two ticks of an idle topic.
 IDLE_TICKS = 400
 
@@ -97,6 +102,8 @@ class Shape:
     acks: bool = False
     #: of the consumers of each topic; None: it has none
     consumers: ConsumerShape | None = None
+    #: of the programs that lease producer ids; None: there are none, and no producer expires
+    leases: LeaseShape | None = None
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -146,6 +153,8 @@ def draw_shape(world: World) -> Shape:
 
 
 def _drawn_for(world: World) -> Shape:
+    if world.seed >= LEASE_SEEDS:
+        return _with_leases(world)
     shape = _draw_shape(world)
     if world.seed < ACK_SEEDS:
         # Here idle topics tick as often as others, which is the harder case for rolls and snapshots.
@@ -175,6 +184,17 @@ def _with_consumers(world: World, rng: random.Random) -> Shape:
         owners=rng.choice((2, 3)), metadata=1, readers=0, questioners=0, inputs=inputs, pace=(40, 300),
         settings=settings,
         consumers=replace(draw_consumer_shape(world.seed), effects=world.seed >= EFFECT_SEEDS),
+    )  # fmt: skip
+
+
+def _with_leases(world: World) -> Shape:
+    """Beside the programs with leases one other producer, which may have a lifetime, too. Holders have little time to
+    come back after a takeover, so that ids expire between takeovers."""
+    rng = world.rng
+    settings = replace(small_settings(world), return_grace_ms=rng.choice((150, 500)))
+    return Shape(
+        owners=rng.choice((2, 3)), metadata=1, producers=1, readers=0, questioners=0, pace=(30, 250),
+        settings=settings, leases=draw_lease_shape(world.seed),
     )  # fmt: skip
 
 
@@ -282,6 +302,9 @@ class Cluster:
         #: they ask each topic's owner how far its log goes
         self.questioners: list[Questioner] = []
         self.stranger = Stranger(world, self.network, checksum)
+        #: {topic: its leases}; the programs that lease
+        self.leases: dict[TopicId, LeaseHistory] = {}
+        self.lease_clients: list[LeaseClient] = []
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in topic_ids:
@@ -290,6 +313,9 @@ class Cluster:
                 self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
         if shape.consumers is not None:
             self._add_consumers(shape.consumers)
+        if shape.leases is not None:
+            self.owner_parts.policies = TopicPolicies(lifetimes=shape.leases.policy)
+            self.owner_parts.began_ms = EPOCH_MS
 
     def _add_consumers(self, shape: ConsumerShape) -> None:
         parts = self.owner_parts
@@ -328,12 +354,20 @@ class Cluster:
             session_class=rules.session,
             pace=shape.pace,
             keyed=shape.consumers is not None,
+            leases=None if shape.leases is None else LeaseHistory(),
         )
+        if parts.leases is not None:
+            self.owner_parts.appended[topic_id] = parts.leases.appended
+            self.leases[topic_id] = parts.leases
         for source, places in shape.inputs or make_inputs(world.rng, shape.producers):
             # A shape may serve many runs.
             mine = replace(source, complete=False, places=places, on_conflict=shape.on_conflict(world, source))
             for _ in range(places):
                 producers.append(ProducerClient(parts, f"client{number}{len(producers)}", topic_id, mine))
+        if shape.leases is not None:
+            programs = lease_programs(parts, f"leaser{number}", topic_id, shape.leases)
+            self.lease_clients += programs
+            producers += programs
         reader_parts = ReaderParts(
             world, self.network, self.store, history, checksum, self.owners, self.nodes, rules.read_bound
         )

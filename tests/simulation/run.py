@@ -12,11 +12,13 @@ from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import DrainRequested
 from oncelog.verify.violation import Violation
 from tests.oracles.appends import check_appends
+from tests.oracles.leases import check_leases
 from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
 from tests.simulation.faults.faults import Faults
 from tests.simulation.faults.storage_faults import not_whole
 from tests.simulation.servers.repair_server import listed_ledgers_of
+from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000
@@ -113,8 +115,28 @@ class Run:
             self.step()
             for each in consumption:
                 each.look()
+        self._let_leases_end()
         self._check_copies()
         self._close_topics()
+
+    def _let_leases_end(self) -> None:
+        """All their holders leave. The ids expire, and leave the memory of their owners."""
+        deadline = self.world.now + HEALED_TICKS
+        while self.cluster.lease_clients and not all(
+            self._without_leases(watch.record) for watch in self.cluster.watch.topics.values()
+        ):
+            if self.world.now > deadline:
+                raise Violation("liveness", f"leases do not expire within {HEALED_TICKS} ticks: {self.state_line()}")
+            for client in self.cluster.lease_clients:
+                if client.alive:  # or a fault has started it again
+                    client.crash()
+            self.step()
+
+    def _without_leases(self, record: TopicRecord) -> bool:
+        shell = self._shell_of(record)
+        if shell is None or shell.core.serving is None:
+            return False
+        return not any(producer.lifetime_ms for producer in shell.core.serving.log.table.state.producers.values())
 
     def _check_copies(self) -> None:
         """In a run with repair every listed CLOSED ledger is whole."""
@@ -144,11 +166,16 @@ class Run:
         return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
 
     def _served(self, record: TopicRecord) -> bool:
+        shell = self._shell_of(record)
+        return shell is not None and (shell.core.serving is None or shell.core.serving.acks.idle)
+
+    def _shell_of(self, record: TopicRecord) -> TopicShell | None:
+        """At the owner that serves the topic as its record says."""
         owner = next((o for o in self.cluster.owners.values() if o.alive and o.incarnation == record.owner), None)
         shell = owner.topics.get(record.topic_id) if owner is not None else None
         if shell is None or shell.core.phase is not Phase.SERVING or shell.epoch != record.owner_epoch:
-            return False
-        return shell.core.serving is None or shell.core.serving.acks.idle
+            return None
+        return shell
 
     def _close_topics(self) -> None:
         """Topics are no longer placed; each owner drains those that it serves."""
@@ -183,10 +210,15 @@ class Run:
             watch.fold_closed(topic, LedgerId(1 << 62))
             check_appends(history, topic.fold, dedup_enabled=self._checked)
             check_reads(history, topic.fold, trimmed=topic.trimmed)
-            for pid, producer in topic.fold.producers.items():
+            for producer in topic.fold.everyone():
+                pid = producer.producer_id
                 other = owners.setdefault(pid, (topic_id, producer.name))
                 if other != (topic_id, producer.name):
                     raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
+            leases = self.cluster.shape.leases
+            if leases is not None:
+                self.world.count("producer expired", len(topic.fold.expired))
+                check_leases(self.cluster.leases[topic_id], topic.fold, leases.policy)
             if topic_id in self.cluster.ack_workloads:
                 topic.acks.check(self.cluster.ack_workloads[topic_id].history, watch.closed)
             if topic_id in self.cluster.consumption:
@@ -202,8 +234,8 @@ class Run:
         fold = next(w.fold for w in self.cluster.watch.topics.values() if w.topic_id == topic_id)
         if name is None:
             return
-        stored = fold.names[name].places
-        missing = [i for i in ids if i not in stored]
+        places = [producer.places for producer in fold.everyone() if producer.name == name]
+        missing = [i for i in ids if not any(i in stored for stored in places)]
         if missing:
             raise Violation("no loss", f"of the input of {name!r} the log lacks {missing[:5]}")
 

@@ -4,7 +4,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS
+from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS
 from tests.simulation.run import Outcome, run
 
 #: In these occurs what few runs reach: a frozen repair, a marked directory of the past, an answer of a lower epoch.
@@ -17,6 +17,8 @@ ACK_RUNS = range(ACK_SEEDS, ACK_SEEDS + 50)
 CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
 #: of the runs with effects in a store
 EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
+#: of the runs in which ids are leased and producers expire
+LEASE_RUNS = range(LEASE_SEEDS, LEASE_SEEDS + 20)
 CHUNK = 35
 
 

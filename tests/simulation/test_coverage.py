@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.sweep import CONSUMER_RUNS, EFFECT_RUNS, counts
+from tests.simulation.sweep import CONSUMER_RUNS, EFFECT_RUNS, LEASE_RUNS, counts
 
 FAULTS = (
     "message delayed", "message dropped", "message duplicated", "message cut off", "message held by a clog",
@@ -62,6 +62,11 @@ EFFECTS = (
     "store crashes", "store forgets", "store aborts", "commit not answered", "effects claimed", "effects rewound",
     "effects again: deadline_exceeded", "effect applied", "effect filtered", "gap checked", "redo wanted",
 )  # fmt: skip
+LEASES = (
+    "clock jumped", "lease left alone", "holder became a zombie", "leased anew", "leased again", "leased renewed",
+    "lease asked for again", "lease again refused: producer_expired", "lease renewed refused: producer_expired",
+    "lease renewed refused: producer_fenced", "producer failed: producer_expired",
+)  # fmt: skip
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -91,3 +96,9 @@ def test_sweep_of_consumers_reaches_each_condition(what: str) -> None:
 def test_sweep_of_effects_reaches_each_condition(what: str) -> None:
     """The same in the runs whose messages take effect in a store."""
     assert counts((EFFECT_RUNS,)).get(what, 0) >= 3
+
+
+@pytest.mark.parametrize("what", LEASES)
+def test_sweep_of_leases_reaches_each_condition(what: str) -> None:
+    """The same in the runs in which ids are leased."""
+    assert counts((LEASE_RUNS,)).get(what, 0) >= 3

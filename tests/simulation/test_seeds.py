@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.simulation.sweep import ACK_RUNS, CHUNK, CONSUMER_RUNS, EFFECT_RUNS, SEEDS, kept_seeds, outcome_of
+from tests.simulation.sweep import (
+    ACK_RUNS,
+    CHUNK,
+    CONSUMER_RUNS,
+    EFFECT_RUNS,
+    LEASE_RUNS,
+    SEEDS,
+    kept_seeds,
+    outcome_of,
+)
 
 RUNS = (*SEEDS, *ACK_RUNS)
 
@@ -52,6 +61,15 @@ def test_no_seed_with_effects_violates_an_invariant(seed: int) -> None:
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
     assert outcome.counts["effect applied"] >= 10
+
+
+@pytest.mark.hazard("renewal-fences-itself", "minimum-lifetime-shortened")
+@pytest.mark.parametrize("seed", LEASE_RUNS)
+def test_no_seed_with_leases_violates_an_invariant(seed: int) -> None:
+    """Clocks jump, owners sleep, holders are away: no lease ends early, and no id comes back."""
+    outcome = outcome_of(seed)
+    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.counts["producer expired"] >= 2
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

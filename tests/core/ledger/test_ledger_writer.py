@@ -135,13 +135,13 @@ def test_laggards_are_those_without_an_answer_to_the_oldest() -> None:
     core = writer(2)
     assert core.oldest_pending_ms == 0
     core.added(A, ids(0))
-    assert core.laggards(before_ms=-1) == []
-    assert core.laggards(before_ms=0) == [B, C]
+    assert core.laggards(now_ms=4, timeout_ms=5) == []
+    assert core.laggards(now_ms=5, timeout_ms=5) == [B, C]
     core.member_lost(C)
-    assert core.laggards(before_ms=0) == [B]
+    assert core.laggards(now_ms=5, timeout_ms=5) == [B]
     core.added(B, ids(0))
     assert core.oldest_pending_ms == 10
-    assert core.laggards(before_ms=5) == []
+    assert core.laggards(now_ms=10, timeout_ms=5) == []
 
 
 @given(answers=st.lists(st.tuples(st.sampled_from([A, B, C]), st.lists(st.integers(0, 9), max_size=5)), max_size=40))

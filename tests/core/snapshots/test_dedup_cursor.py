@@ -110,6 +110,15 @@ def test_snapshot_is_written_after_a_number_of_entries() -> None:
     assert [taken.is_base for taken in cursor.snapshots()] == [True, False]
 
 
+def test_clock_that_goes_back_delays_no_snapshot() -> None:
+    """By an hour: the log would grow for as long, and so would the next takeover."""
+    cursor = Cursor().send(5, after_ms=300)
+    assert len(cursor.snapshots()) == 1
+    cursor.owner.now_ms -= 3_600_000
+    cursor.send(5, after_ms=300)
+    assert len(cursor.snapshots()) == 2
+
+
 def test_snapshot_is_written_after_an_interval_with_a_change() -> None:
     """An idle topic writes no snapshot."""
     cursor = Cursor().send(1)

@@ -225,6 +225,20 @@ def test_silent_member_delays_no_write_and_is_dropped() -> None:
     assert world.ledgers[LedgerId(1)][0].end == 1
 
 
+def test_clock_that_goes_back_does_not_prolong_a_timeout() -> None:
+    """By an hour: the topic would store nothing for as long."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B}
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    owner.tick(-3_600_000).run()
+    owner.tick(SETTINGS.add_timeout_ms - 1).run()
+    assert owner.emitted(AckQuorumLost) == []
+    owner.tick(1).run()
+    assert owner.emitted(AckQuorumLost)[0].ledger_id == 1
+
+
 def test_failure_with_nothing_in_flight_ends_no_session() -> None:
     """Everything is confirmed: the ledger closes there, and no producer has to resend."""
     world, owner = serving()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from oncelog.core.errors import (
     OncelogError,
     ProducerBusy,
+    ProducerExpired,
     ProducerFenced,
     ServiceUnavailable,
     StaleSequence,
@@ -58,6 +59,7 @@ from oncelog.core.topic_events.effects import AnswerOpen
 from oncelog.core.topic_events.events import ReceivedBatch
 from oncelog.verify.violation import Violation
 from tests.oracles.history import History
+from tests.oracles.leases import LeaseHistory
 from tests.simulation.consumers.messages import keys_of
 from tests.simulation.network import Network, Stream
 from tests.simulation.servers.metadata_server import MetadataServer
@@ -109,6 +111,8 @@ class ClientParts:
     open_results_max: int = 8
     #: messages have keys
     keyed: bool = False
+    #: None: no producer of this run expires
+    leases: LeaseHistory | None = None
 
 
 @dataclass(slots=True)
@@ -140,13 +144,15 @@ class ProducerClient(Process):
         self.app = AnswerProgress()
 
     def _new_core(self) -> ProducerSession:
-        source = self.source
-        settings = ProducerSettings(
-            name=source.name, mode=source.mode, on_conflict=source.on_conflict, answer_timeout_ms=900
-        )
         self.instances += 1
         instance_id = InstanceId(f"{self.name}/{self.instances}".encode().ljust(INSTANCE_ID_BYTES, b"."))
-        return self.parts.session_class(settings, self.parts.checksum, instance_id)
+        return self.parts.session_class(self._settings(), self.parts.checksum, instance_id)
+
+    def _settings(self) -> ProducerSettings:
+        source = self.source
+        return ProducerSettings(
+            name=source.name, mode=source.mode, on_conflict=source.on_conflict, answer_timeout_ms=900
+        )
 
     @property
     def done(self) -> bool:
@@ -159,6 +165,9 @@ class ProducerClient(Process):
         self.core = self._new_core()
         self.link = None
         self.app = AnswerProgress(request=self.app.request, fenced=self.app.fenced)
+        self._begin()
+
+    def _begin(self) -> None:
         self.handle(OpenWanted())
 
     def crash(self) -> None:
@@ -275,6 +284,9 @@ class ProducerClient(Process):
         if isinstance(error, ProducerBusy):
             self.post(self.world.rng.randint(50, 800), "asks for its name again", self._again)
             return
+        if isinstance(error, ProducerExpired) and self.parts.leases is not None:
+            self._expired()
+            return
         store = self.parts.metadata[0].parts.store
         if isinstance(error, TopicNotFound) and store.get(f"topics/{self.topic_id}")[0] is None:
             return
@@ -283,6 +295,13 @@ class ProducerClient(Process):
         self.app.fenced += 1
         if self.app.fenced <= 2:
             self.post(self.world.rng.randint(50, 800), "takes its name back", self._again)
+
+    def _expired(self) -> None:
+        """What it has sent cannot be checked any more: the application begins its input again, as a new producer."""
+        instance, history = self.core.opening.instance, self.parts.leases
+        if instance is not None and history is not None:
+            history.told_expired(instance.producer_id, self.world.now)
+        self.post(self.world.rng.randint(50, 800), "begins again", self._again)
 
     def _again(self) -> None:
         self.crash()

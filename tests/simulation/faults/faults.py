@@ -15,7 +15,15 @@ from oncelog.core.ids import EntryId
 from oncelog.core.topic_events.events import DedupToggled, DrainRequested
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.consumers.client import ConsumerClient
-from tests.simulation.faults import copy_faults, opening_faults, past_faults, races, restored_record, storage_faults
+from tests.simulation.faults import (
+    copy_faults,
+    lease_faults,
+    opening_faults,
+    past_faults,
+    races,
+    restored_record,
+    storage_faults,
+)
 from tests.simulation.network import NetworkFaults
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
@@ -57,6 +65,13 @@ class Faults:
         drawn = [kind for kind in KINDS if _is_drawn(kind, self.world.seed)]
         if not cluster.shape.repair:
             drawn = [kind for kind in drawn if kind not in REPAIR_KINDS]
+        if cluster.shape.leases is None:
+            drawn = [kind for kind in drawn if kind not in LEASE_KINDS]
+        else:
+            # Clocks jump here, and append times tell what was stored while deduplication was off.
+            drawn = [kind for kind in drawn if kind.inject is not _switch]
+            if self.world.seed % 3:
+                drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
         if cluster.shape.consumers is None:
             drawn = [kind for kind in drawn if kind not in CONSUMER_KINDS]
         elif cluster.shape.consumers.expires:
@@ -401,10 +416,16 @@ CONSUMER_KINDS = (
     Kind("subscription deletion", 0.3, _delete_subscription),
     Kind("frequent trim", 0.5, races.trim_all, every=(40, 300)),
 )
-#: the other faults of most runs with consumers, where storage nodes and ZooKeeper have none
+#: faults of runs with leases
+LEASE_KINDS = (
+    Kind("clock jump", 0.8, lease_faults.jump_clock),
+    Kind("lapse", 0.9, lease_faults.lapse, every=(100, 600)),
+)
+#: the other faults of most runs with consumers or leases, where storage nodes and ZooKeeper have none
 CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", "session expiry")
 KINDS = (
     *CONSUMER_KINDS,
+    *LEASE_KINDS,
     Kind("owner crash", 0.5, _crash_owner),
     Kind("crash inside a step", 0.35, _crash_inside),
     Kind("storage node crash", 0.4, _crash_node),

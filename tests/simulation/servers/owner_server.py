@@ -9,7 +9,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
-from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ids import Incarnation, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.records.id_claim import (
@@ -80,6 +80,8 @@ class OwnerParts:
     #: {(counter, id)}: every id that was ever allocated
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
     policies: TopicPolicies = field(default_factory=TopicPolicies)
+    #: {topic: {entry: when it was appended}}, in runs in which producers expire
+    appended: dict[TopicId, dict[Position, int]] = field(default_factory=dict)
     #: the true time at tick 0; {place of an owner: by how much its clock is ahead}
     began_ms: int = 0
     skews: dict[str, int] = field(default_factory=dict)

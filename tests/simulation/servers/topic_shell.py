@@ -4,6 +4,7 @@ Requests to members are repeated until they are answered or their takeover is ov
 frame that is lost breaks the stream to its member.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
@@ -103,6 +104,8 @@ class TopicShell:
         self._ticks_waiting = 0
         #: the last ledger of the cursor whose recovery took too long
         self.timed_out_cursor: LedgerId | None = None
+        #: {entry: when it was appended}; None: in a run in which no producer expires
+        self._appended = parts.appended.get(topic_id)
         #: the newest entry that was looked at for grants
         self._looked_at = BEFORE_ALL
         #: the newest call's number, and the last effect for logs
@@ -122,12 +125,7 @@ class TopicShell:
     def open(self, link: "ClientLink", opening: ProducerOpening) -> None:
         self._call += 1
         self._calls[self._call] = (link, opening)
-        self.handle(
-            ProducerOpening(
-                self._call, opening.name, opening.mode, opening.on_conflict, opening.resume, opening.present,
-                opening.owner_epoch_seen, opening.instance_id,
-            )
-        )  # fmt: skip
+        self.handle(replace(opening, call=self._call))
 
     def withdraw(self, link: "ClientLink", call: int) -> None:
         """The client's request of this number, if it is not answered yet."""
@@ -184,13 +182,15 @@ class TopicShell:
             raise Violation("cursor timeout", f"a takeover has waited {self._ticks_waiting} ticks for its snapshot")
 
     def _check_grants(self) -> None:
-        """A grant is appended only for an instance that still waits for it."""
+        """A grant is appended only for an instance that still waits for it. When each entry is appended is noted."""
         log = self.core.serving.log if self.core.serving is not None else None
         if log is None or not log.in_flight:
             return
         for entry in reversed(log.in_flight):
             if entry.header.position <= self._looked_at:
                 break
+            if self._appended is not None:
+                self._appended[entry.position] = self.owner.world.now
             if entry.grant is not None:
                 self._check_grant(entry.grant)
         self._looked_at = max(self._looked_at, log.in_flight[-1].header.position)

@@ -278,8 +278,12 @@ class ManagedLedger:
 
     def tick(self, *, add_timeout_ms: int) -> None:
         """Time has passed. A member that leaves an entry unanswered for so long gets no more entries of this ledger."""
+        now_ms = self._step.now_ms
+        self._opened_ms = min(self._opened_ms, now_ms)  # a clock that went back delays nothing
+        if self.replaceable_since_ms is not None:
+            self.replaceable_since_ms = min(self.replaceable_since_ms, now_ms)
         if self.writer is not None:
-            for member in self.writer.laggards(before_ms=self._step.now_ms - add_timeout_ms):
+            for member in self.writer.laggards(now_ms=now_ms, timeout_ms=add_timeout_ms):
                 self._member_lost(member)
         self._look_for_members()
 

@@ -125,10 +125,14 @@ class LedgerWriter:
         """Whether enough members are present for the ack quorum."""
         return len(self.present) >= self.metadata.ack_quorum
 
-    def laggards(self, *, before_ms: int) -> list[Incarnation]:
-        """Present members that have not confirmed the oldest entry, if that was appended before `before_ms`."""
-        oldest = self.oldest_pending_ms
-        if oldest is None or oldest > before_ms:
+    def laggards(self, *, now_ms: int, timeout_ms: int) -> list[Incarnation]:
+        """Present members that have not confirmed the oldest entry for so long. If it seems to be appended in the
+        future, the clock went back, and the time begins now."""
+        if not self._pending:
+            return []
+        oldest = self._pending[0]
+        oldest[2] = min(oldest[2], now_ms)
+        if now_ms - oldest[2] < timeout_ms:
             return []
         answers = self._pending[0][0]
         return [m for m in self.present if not answers >> self.metadata.members.index(m) & 1]

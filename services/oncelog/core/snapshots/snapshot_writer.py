@@ -201,13 +201,13 @@ class SnapshotWriter:
 
     def take_if_due(self) -> None:
         """Begin a snapshot if one is due, or requested. Between two there is always the gap, so that requests cannot
-        keep an owner busy."""
+        keep an owner busy. If the newest one seems to be of the future, the clock went back, and one is due."""
         settings, since_ms = self.settings, self._step.now_ms - self._since_ms
-        if since_ms < settings.gap_ms or (
+        if 0 <= since_ms < settings.gap_ms or (
             not self.requests
             and self.entries_since < settings.entries_max
             and self._acks.bytes_since < settings.ack_bytes_max
-            and since_ms < settings.interval_ms
+            and 0 <= since_ms < settings.interval_ms
         ):
             return
         if not self._finishing and self.ready and self.behind and self.ledgers.next.nodes.store_reachable:
