@@ -8,6 +8,7 @@ from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
+from tests.tidy.producer_hazards import PRODUCER_HAZARDS
 
 HAZARDS = {
     "stale-record-after-conflict": Hazard(
@@ -87,16 +88,6 @@ HAZARDS = {
         "as old.",
         "A grant contains all of them. Opening with another mode is refused. A generation above the current one "
         "means that this owner is deposed.",
-    ),
-    "renewal-fences-itself": Hazard(
-        "A producer renews the lease of its id and thereby fences itself.",
-        "Who proves the current generation renews, which grants nothing. Another one takes the id over, with the next "
-        "generation.",
-    ),
-    "minimum-lifetime-shortened": Hazard(
-        "The clock of an owner jumps, an owner sleeps for a day, or a new owner counts with another clock: a producer "
-        "expires before its time, and sends again what is stored.",
-        "The log counts time, by periods that an owner has waited for. A period is at most an eighth of each lifetime.",
     ),
     "endless-resend": Hazard(
         "A refused batch is resent and refused again, without end.",
@@ -486,6 +477,7 @@ HAZARDS = {
     **EFFECT_HAZARDS,
     **HTTP_HAZARDS,
     **OUTBOX_HAZARDS,
+    **PRODUCER_HAZARDS,
 }
 
 #: Hazards of these subjects are known, and belong to features that do not exist yet.

@@ -43,6 +43,11 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     )
     telemetry.observe_level("producers", "Producers known to the served topics", lambda: _producers(topics))
     telemetry.observe_level(
+        "producer_cap_share_max",
+        "Highest share of a cap of producers that a topic or a namespace uses",
+        topics.producers.share_max,
+    )
+    telemetry.observe_level(
         "recent_batches_bytes", "Memory for recent batches, all topics", lambda: _remembered(topics)
     )
     telemetry.observe_level("sessions", "Open producer sessions", lambda: _sessions(topics))

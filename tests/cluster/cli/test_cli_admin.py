@@ -118,6 +118,11 @@ NODE = "0a1b" * 8
         ("topics set-max-unacked-ranges-to-persist new --max 9", ("POST", f"{TOPIC}/maxUnackedRangesToPersist", 9)),
         ("topics set-chosen-producer-expiry new --after 7d", ("POST", f"{TOPIC}/chosenProducerExpiry", 604_800)),
         ("namespaces set-producer-lease-expiry orders --after 1h", ("POST", f"{NAMESPACE}/producerLeaseExpiry", 3_600)),
+        (
+            "namespaces set-max-known-producers-per-namespace orders --max 5000",
+            ("POST", f"{NAMESPACE}/maxKnownProducersPerNamespace", 5_000),
+        ),
+        ("topics set-max-known-producers-per-topic new --max 0", ("POST", f"{TOPIC}/maxKnownProducersPerTopic", 0)),
         ("topics remove-assigned-producer-expiry new", ("DELETE", f"{TOPIC}/assignedProducerExpiry", None)),
         ("topics set-ack-state-bytes-max new --max 4M", ("POST", f"{TOPIC}/ackStateBytesMax", 4 << 20)),
         ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),

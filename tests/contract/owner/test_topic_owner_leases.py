@@ -5,13 +5,20 @@ from pathlib import Path
 import pytest
 
 import oncelog
-from oncelog.core.errors import InvalidArgument, OncelogError, ProducerExpired, ProducerFenced, ServiceUnavailable
+from oncelog.core.errors import (
+    InvalidArgument,
+    LimitReached,
+    OncelogError,
+    ProducerExpired,
+    ProducerFenced,
+    ServiceUnavailable,
+)
 from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID
+from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID, OpenRequest, PublishFrame
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
@@ -69,6 +76,25 @@ async def test_policies_of_producers_hold_at_a_running_owner(tmp_path: Path) -> 
         await PublishClient(channel).open(runner, "chosen")
         await until(lambda: logged() == (LEASE_MS, 86_400_000), 30)
         assert 3_600_000 <= (await lease(channel, runner)).expires_in_ms < 3_600_000 * 9 // 8
+
+
+async def test_cap_of_a_namespace_counts_all_its_topics_at_the_owner(tmp_path: Path) -> None:
+    """The second topic gets no producer when the first one has as many as the namespace may have. The metric says how
+    near a cap is."""
+    async with owner_world(tmp_path) as (world, channel):
+        first, second = await world.serve("first"), await world.serve("second")
+        await world.parts.policies.change(CLUSTER, lambda _: Policies(max_known_producers_per_namespace=4))
+        await until(lambda: (caps := second.core.policies.caps) is not None and caps.namespace == 4, 30)
+        client = PublishClient(channel)
+        for name in "abc":
+            await client.open(first, name)
+        assert world.topics.producers.share_max() == 0.75
+        await client.open(first, "d")
+        assert world.topics.producers.share_max() == 1
+        await client.stream.write(PublishFrame(opens=[OpenRequest(9, second.name, second.topic_id, "e")]))
+        [denied] = (await client.receive()).denied
+        assert isinstance(denied.error, LimitReached)
+        assert "maxKnownProducersPerNamespace" in denied.error.message
 
 
 @pytest.mark.parametrize(

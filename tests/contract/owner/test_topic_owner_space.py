@@ -7,6 +7,8 @@ import pytest
 
 from oncelog.core.errors import BacklogQuotaExceeded, NotOwner, StoreUnavailable
 from oncelog.core.ids import TopicId
+from oncelog.core.policies.producer_caps import ProducerCaps
+from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.retention_rules import CLOCK_SKEW_MS_MAX, BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
@@ -72,7 +74,8 @@ async def test_retention_deletes_ledgers_with_their_records_also_of_a_former_own
 
         await until(gone, DEADLINE_S, waiting_for="the first ledger's record to go")
         assert topic_states.stats(runner)["first_index"] == first_index(runner)
-        assert runner.core.policies == TopicPolicies(retention=policy)
+        others = TopicPolicies(lifetimes=ProducerLifetimes(), caps=ProducerCaps())
+        assert runner.core.policies == replace(others, retention=policy)
 
 
 async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def described() -> dict[str, set[str]]:
 LEVELS = re.compile(
     r"^/admin/v2/(?:clusters|namespaces|persistent)/.*/"
     r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax"
-    r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry)$"
+    r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry"
+    r"|maxKnownProducersPerTopic|maxKnownProducersPerNamespace)$"
 )
 
 

@@ -56,6 +56,7 @@ QuotaTime = Annotated[
         "--limit-time", "-lt", help="Age of the oldest unacknowledged message: 7d; at least 1s; -1: no limit."
     ),
 ]
+ProducersOption = Annotated[int, typer.Option("--max", min=0, help="Producers, connected or not; 0: no cap.")]
 NamesAfterOption = Annotated[
     str, typer.Option("--after", help="Time without a message or a connection: 7d; at least 8h; 0: never.")
 ]
@@ -94,6 +95,10 @@ def _ranges(max_ranges: RangesOption) -> Answer:
 
 def _state_bytes(max_bytes: BytesOption) -> Answer:
     return bytes_of(max_bytes, "max")
+
+
+def _producers(max_producers: ProducersOption) -> Answer:
+    return max_producers
 
 
 def _names_after(after: NamesAfterOption) -> Answer:
@@ -157,6 +162,8 @@ _POLICIES = (
         "assignedProducerExpiry", "assigned producer expiry", _names_after, "expiry of producers with assigned names"
     ),
     _Policy("chosenProducerExpiry", "chosen producer expiry", _names_after, "expiry of producers with chosen names"),
+    _Policy("maxKnownProducersPerTopic", "max known producers per topic", _producers),
+    _Policy("maxKnownProducersPerNamespace", "max known producers per namespace", _producers),
     _Policy("producerLeaseExpiry", "producer lease expiry", _leases_after, "expiry of leased producer ids"),
 )
 

@@ -213,6 +213,8 @@ POLICIES: Mapping[str, Policy] = {
     "assignedProducerExpiry": _everywhere(_whole_number, "assignedProducerExpiry"),
     "chosenProducerExpiry": _everywhere(_whole_number, "chosenProducerExpiry"),
     "producerLeaseExpiry": _everywhere(_whole_number, "producerLeaseExpiry"),
+    "maxKnownProducersPerTopic": _everywhere(_whole_number, "maxKnownProducersPerTopic"),
+    "maxKnownProducersPerNamespace": Policy(_whole_number, "maxKnownProducersPerNamespace", ""),
 }
 
 

@@ -49,6 +49,7 @@ class ProducerOpening:
     resume: the same instance continues after its connection was lost. present: it opens by name again, and presents
     its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
+    producers_elsewhere: of the other topics of the namespace at this owner, when the request came.
     growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
     present is given. peer: host:port of the client; empty: unknown. initial_mark: of a new name: ids up to it count as
     stored, because another cluster has stored them (hazard producer-fails-over).
@@ -66,6 +67,7 @@ class ProducerOpening:
     takes_any_name: bool = True
     growths: int = 0
     lease: Lease | None = None
+    producers_elsewhere: int = 0
     peer: str = ""
     initial_mark: SequenceId = NO_SEQUENCE
 

@@ -110,8 +110,11 @@ class GrantsInFlight:
         self._of_call: dict[int, InFlight] = {}
         #: {requester: entry}
         self._of_requester: dict[Requester, InFlight] = {}
+        #: those of new producers
+        self.new_count = 0
 
     def add(self, entry: InFlight, event: ProducerOpening) -> None:
+        self.new_count += entry.grant is not None and entry.grant.generation == 1
         self._of_call[event.call] = entry
         requester = requester_of(event)
         if requester is not None:
@@ -146,6 +149,7 @@ class GrantsInFlight:
 
     def settled(self, entry: InFlight, grant: ProducerOpened) -> None:
         """The grant is durable, or was dropped with its ledger."""
+        self.new_count -= grant.generation == 1
         if entry.call is not None:
             self._of_call.pop(entry.call, None)
         for name in (grant.name, None):

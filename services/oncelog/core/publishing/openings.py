@@ -36,7 +36,7 @@ from oncelog.core.formats.entry import ProducerOpened, SequenceMode
 from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
 from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
-from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
+from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.expiry import Presence, ProducerExpiry
@@ -61,7 +61,7 @@ class Openings:
         topic_id: TopicId,
         owner_epoch: OwnerEpoch,
         sessions: Sessions,
-        lifetimes: ProducerLifetimes | None,
+        policies: TopicPolicies,
     ) -> None:
         self._step = step
         self.topic_id = topic_id
@@ -70,7 +70,9 @@ class Openings:
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
-        self.expiry = ProducerExpiry(step, sessions.log, Presence(sessions.connected, self.returning.awaits), lifetimes)
+        presence = Presence(sessions.connected, self.returning.awaits)
+        self.expiry = ProducerExpiry(step, sessions.log, presence, policies.lifetimes)
+        self.caps = policies.caps
         #: {place: opening} of those that wait for a producer id, in order
         self._needing: dict[int, Opening] = {}
         #: ids that no request needed when they arrived
@@ -86,6 +88,16 @@ class Openings:
     @property
     def table(self) -> DedupTable:
         return self.sessions.log.table
+
+    @property
+    def producers_count(self) -> int:
+        """Those that are known, and those that are being opened."""
+        return len(self.table.state.producers) + self.granting.new_count + len(self._needing)
+
+    def follow(self, policies: TopicPolicies) -> None:
+        """The policies have changed, or are known now."""
+        self.expiry.follow(policies.lifetimes)
+        self.caps = policies.caps
 
     def open(self, event: ProducerOpening) -> None:
         """Answer, grant, or leave the request waiting."""
@@ -181,8 +193,7 @@ class Openings:
                 )
             return self._resume(event)
         if pid is None:
-            self._bind(opening)
-            return None
+            return self._bind(opening)
         self._needing.pop(opening.place, None)
         foreign = self._foreign(event, pid)
         if foreign is not None:
@@ -223,8 +234,12 @@ class Openings:
             return self.table.producer_id_of(event.name)
         return self.table.state.unnamed.get(event.instance_id)
 
-    def _bind(self, opening: Opening) -> None:
-        """Bind a new name to a free producer id, or allocate one."""
+    def _bind(self, opening: Opening) -> OncelogError | None:
+        """Bind a new name to a free producer id, or allocate one. Returns why it gets none."""
+        if self.caps is not None and opening.place not in self._needing:
+            refusal = self.caps.refusal(self.producers_count, opening.event.producers_elsewhere)
+            if refusal is not None:
+                return refusal
         while self._free:
             pid = self._free.popleft()
             if self.table.knows(pid):
@@ -232,13 +247,14 @@ class Openings:
             name = opening.event.name if opening.event.name is not None else assigned_name(pid)
             if self.table.producer_id_of(name) is None:
                 self._grant(opening, name, pid, Generation(1))
-                return
+                return None
             # A producer chose the name that this id would get, so the id is not used.
         self._needing[opening.place] = opening
         if len(self._allocating) < len(self._needing):
             self._allocations += 1
             self._allocating[self._allocations] = None
             self._step.emit(AllocateProducerId(self._allocations))
+        return None
 
     def allocated(self, event: ProducerIdAllocated) -> None:
         """A new id, for the first opening that needs one."""
@@ -269,8 +285,7 @@ class Openings:
         if pid is None:
             pid = self.table.state.unnamed.get(event.instance_id)
             if pid is None:
-                self._bind(opening)
-                return None
+                return self._bind(opening)
         if not self.table.knows(pid):
             return ProducerExpired(
                 f"this topic has no producer with id {pid}: it has expired, or belongs to another topic or partition. "

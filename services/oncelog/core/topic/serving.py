@@ -163,7 +163,7 @@ class Serving:
             step, self.log, checksum, first_session=first_session,
             codecs_known=lambda: ownership.has_format(FORMAT_WITH_CODECS),
         )  # fmt: skip
-        self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies.lifetimes)
+        self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies)
         self.removals = ProducerRemovals(step, self.openings)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
@@ -391,7 +391,7 @@ class Serving:
     def follow(self, policies: TopicPolicies) -> None:
         """The policies of the topic have changed."""
         self.space.follow(policies)
-        self.openings.expiry.follow(policies.lifetimes)
+        self.openings.follow(policies)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

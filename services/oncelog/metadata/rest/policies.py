@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt
 from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
 from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
+from oncelog.core.policies.producer_caps import NAMESPACE_PRODUCERS_MAX, TOPIC_PRODUCERS_MAX
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
@@ -54,9 +55,18 @@ _LeaseLifetime = Annotated[
     Field(ge=LEASE_MS_MIN // 1000, le=LEASE_MS_MAX // 1000),
     Body(description=f"Seconds, {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000}."),
 ]
+_Producers = Annotated[
+    StrictInt,
+    Field(ge=0, le=NUMBER_MAX),
+    Body(
+        description=f"Producers; by default {TOPIC_PRODUCERS_MAX} of a topic, {NAMESPACE_PRODUCERS_MAX} of a "
+        "namespace; 0: no cap."
+    ),
+]
 _Retention = Annotated[RetentionBody, Body(description="Limits of time and size.")]
 _Quota = Annotated[BacklogQuotaBody, Body(description="Limits of size and age, and what happens then.")]
 
+_AT_CAP = "At the cap no new producer is opened (`limit_reached`); known ones go on, and none is forgotten."
 _FORGOTTEN = (
     "Messages that are sent again by a forgotten producer are stored again. A shorter time counts from the change on, "
     "for idle producers, too."
@@ -152,6 +162,17 @@ _POLICIES = (
         "The time after which a leased producer id expires, if its lease states none. 7 days by default. Leases that "
         "there are keep what they have.",
         _LeaseLifetime, int, AppliedPolicy[int], "producerLeaseExpiry", "producerLeaseExpiry",
+    ),
+    _Policy(
+        "max_known_producers_per_topic", "policy",
+        f"How many producers a topic remembers, connected or not; of a partitioned topic, each partition. {_AT_CAP}",
+        _Producers, int, AppliedPolicy[int], "maxKnownProducersPerTopic", "maxKnownProducersPerTopic",
+    ),
+    _Policy(
+        "max_known_producers_per_namespace", "policy",
+        "How many producers the topics of a namespace remember together, of those that one topic owner serves. "
+        f"{_AT_CAP}",
+        _Producers, int, AppliedPolicy[int], "maxKnownProducersPerNamespace", "",
     ),
 )  # fmt: skip
 _WINS = "The most specific level that sets it wins."

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from oncelog.core.access import Permissions
 from oncelog.core.policies.ack_state_limit import ACK_STATE_BYTES_MAX, TOPIC_STATE_BYTES_MAX, UNACKED_RANGES_MAX
+from oncelog.core.policies.producer_caps import NAMESPACE_PRODUCERS_MAX, TOPIC_PRODUCERS_MAX
 from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
@@ -105,6 +106,7 @@ class Policies:
 
     assigned_producer_expiry_s, chosen_producer_expiry_s: seconds that a producer is remembered after its last message,
     if its name was assigned, or chosen; 0: for ever. producer_lease_expiry_s: of a lease that states no time.
+    max_known_producers_per_topic, max_known_producers_per_namespace: see `producer_caps`; 0: no cap.
     """
 
     deduplication: Annotated[bool | None, _Rule(True, _switch)] = None
@@ -118,6 +120,8 @@ class Policies:
     assigned_producer_expiry_s: Annotated[int | None, _Rule(LEASE_MS // 1000, _lifetime_s)] = None
     chosen_producer_expiry_s: Annotated[int | None, _Rule(0, _lifetime_s)] = None
     producer_lease_expiry_s: Annotated[int | None, _Rule(LEASE_MS // 1000, _lease_s)] = None
+    max_known_producers_per_topic: Annotated[int | None, _Rule(TOPIC_PRODUCERS_MAX, _number)] = None
+    max_known_producers_per_namespace: Annotated[int | None, _Rule(NAMESPACE_PRODUCERS_MAX, _number)] = None
     #: the rights of each role in a namespace; only there
     permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
@@ -153,6 +157,8 @@ class EffectivePolicies:
     assigned_producer_expiry_s: Effective[int]
     chosen_producer_expiry_s: Effective[int]
     producer_lease_expiry_s: Effective[int]
+    max_known_producers_per_topic: Effective[int]
+    max_known_producers_per_namespace: Effective[int]
     #: those of the namespace
     grants: Permissions = field(default_factory=dict)
 

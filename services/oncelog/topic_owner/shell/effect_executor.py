@@ -27,6 +27,7 @@ from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.ack_state_limit import PausePolicy
+from oncelog.core.policies.producer_caps import ProducerCaps
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
@@ -370,6 +371,7 @@ def _of_topic(policies: EffectivePolicies) -> TopicPolicies:
             policies.chosen_producer_expiry_s.value * 1000,
             policies.producer_lease_expiry_s.value * 1000,
         ),
+        ProducerCaps(policies.max_known_producers_per_topic.value, policies.max_known_producers_per_namespace.value),
     )
 
 

@@ -13,6 +13,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.takeover_admission import TakeoverAdmission
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
+from oncelog.topic_owner.shell.namespace_producers import NamespaceProducers
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class TopicRegistry:
         self._nodes = StorageNodesUpdated(())
         self._slots = count(1)
         self._one_left = asyncio.Event()
+        self.producers = NamespaceProducers(self._runners.values)
         #: {closed topic: (its epoch, until when it is not taken again at that epoch, in ms)}
         self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
         self.draining = False

@@ -70,6 +70,7 @@ class LeaseService:
             next(self._calls), None, SequenceMode.CONTIGUOUS, owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),
             instance_id=InstanceId(request.request_id), role=caller.role,
             takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), lease=wanted, peer=peer,
+            producers_elsewhere=self._topics.producers.elsewhere(runner),
         )  # fmt: skip
         answer = _Answer()
         runner.open(opening, answer)

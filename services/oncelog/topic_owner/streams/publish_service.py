@@ -297,7 +297,9 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
 
     def _ask(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         if self._opening.asked(opening.call, runner):
-            runner.open(replace(opening, takes_any_name=is_known_to_have(runner, caller, Right.ADMIN)), self)
+            any_name = is_known_to_have(runner, caller, Right.ADMIN)
+            elsewhere = self._service.topics.producers.elsewhere(runner)
+            runner.open(replace(opening, takes_any_name=any_name, producers_elsewhere=elsewhere), self)
 
     def _close_session(self, number: SessionNumber) -> None:
         session = self._forget(number)

@@ -27,6 +27,8 @@ DELETE GET POST /admin/v2/clusters/{cluster}/ackStateBytesMax
 DELETE GET POST /admin/v2/clusters/{cluster}/assignedProducerExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/chosenProducerExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/producerLeaseExpiry
+DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerTopic
+DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerNamespace
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
@@ -40,6 +42,8 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/ackStateBytesMax
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/assignedProducerExpiry
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/chosenProducerExpiry
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/producerLeaseExpiry
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxKnownProducersPerTopic
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxKnownProducersPerNamespace
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
@@ -55,6 +59,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/ackStateBytesM
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/assignedProducerExpiry
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/chosenProducerExpiry
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producerLeaseExpiry
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxKnownProducersPerTopic
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions

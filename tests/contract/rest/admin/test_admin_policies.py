@@ -51,6 +51,7 @@ VALUES: tuple[tuple[str, object, object, tuple[tuple[object, str], ...]], ...] =
     ("ackStateBytesMax", 1 << 20, 4 << 20, ((-1, "body"), ((64 << 20) + 1, "body"))),
     ("assignedProducerExpiry", 28_800, 604_800, ((-1, "body"), (28_799, "body"), (2**31, "body"), ("7d", "body"))),
     ("chosenProducerExpiry", 86_400, 0, ((-1, "body"), (1, "body"), (28_799, "body"))),
+    ("maxKnownProducersPerTopic", 5, 1_000_000, ((-1, "body"), (2**31, "body"), ("5", "body"))),
     ("producerLeaseExpiry", 10, 604_800, ((0, "body"), (9, "body"), (366 * 86_400 + 1, "body"))),
 )
 NEITHER_TRUE_NOR_FALSE = (
