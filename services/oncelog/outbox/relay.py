@@ -12,42 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.core.errors import EffectsError, InvalidArgument, OncelogError, ProducerFenced, StoreUnavailable
-from oncelog.core.outbox.events import (
-    ClaimOutbox,
-    ClaimRefused,
-    ClaimRenewed,
-    CloseStreams,
-    ConfirmRows,
-    Connected,
-    CreateStream,
-    Disconnected,
-    FindPartitions,
-    LogRead,
-    LookAtRows,
-    NumberRows,
-    OpenStream,
-    OutboxClaimed,
-    PartitionsFound,
-    PruneRows,
-    ReadLog,
-    RelayEffect,
-    RelayEvent,
-    RenewClaim,
-    RowsConfirmed,
-    RowsNumbered,
-    RowsPruned,
-    RowsSeen,
-    RowsSent,
-    SendRows,
-    StartTimer,
-    Stop,
-    StreamCreated,
-    StreamFailed,
-    StreamOpened,
-    TimerFired,
-    TimerKind,
-    TopicFailed,
-)
+from oncelog.core.outbox import events
 from oncelog.core.outbox.relay import OutboxRelay
 from oncelog.core.outbox.streams import LogMessage
 from oncelog.outbox.database import Backlog, ClaimLost, OutboxDatabase
@@ -84,20 +49,20 @@ class RelayProcess:
         self._make_log = open_log
         self._database = database
         self._log: StreamLog | None = None
-        self._events: asyncio.Queue[RelayEvent] = asyncio.Queue()
-        self._timers: dict[TimerKind, asyncio.TimerHandle] = {}
-        self._performers: dict[type[Any], Callable[[Any], Awaitable[RelayEvent]]] = {
-            ClaimOutbox: self._claim,
-            RenewClaim: self._renew,
-            FindPartitions: self._find_partitions,
-            OpenStream: self._open,
-            CreateStream: self._create_stream,
-            ReadLog: self._read_log,
-            LookAtRows: self._look,
-            NumberRows: self._number,
-            SendRows: self._send,
-            ConfirmRows: self._confirm,
-            PruneRows: self._prune,
+        self._events: asyncio.Queue[events.RelayEvent] = asyncio.Queue()
+        self._timers: dict[events.TimerKind, asyncio.TimerHandle] = {}
+        self._performers: dict[type[Any], Callable[[Any], Awaitable[events.RelayEvent]]] = {
+            events.ClaimOutbox: self._claim,
+            events.RenewClaim: self._renew,
+            events.FindPartitions: self._find_partitions,
+            events.OpenStream: self._open,
+            events.CreateStream: self._create_stream,
+            events.ReadLog: self._read_log,
+            events.LookAtRows: self._look,
+            events.NumberRows: self._number,
+            events.SendRows: self._send,
+            events.ConfirmRows: self._confirm,
+            events.PruneRows: self._prune,
         }
 
     async def run(self) -> None:
@@ -121,7 +86,7 @@ class RelayProcess:
             await self._database.connect()
             self._log = self._make_log(self._database.outbox_id, self._database.tables.name)
             self._events = asyncio.Queue()
-            self._events.put_nowait(Connected(claim))
+            self._events.put_nowait(events.Connected(claim))
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     event = await self._events.get()
@@ -136,7 +101,7 @@ class RelayProcess:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.core.handle(Disconnected(claim))
+        self.core.handle(events.Disconnected(claim))
         if self._log is not None:
             await self._log.close_all()
         try:
@@ -145,73 +110,73 @@ class RelayProcess:
             pass  # the lease runs out
         await self._database.disconnect()
 
-    def _begin(self, tasks: asyncio.TaskGroup, effect: RelayEffect) -> None:
+    def _begin(self, tasks: asyncio.TaskGroup, effect: events.RelayEffect) -> None:
         """Raises the error that ends the relay."""
         match effect:
-            case StartTimer():
+            case events.StartTimer():
                 self._start_timer(effect)
-            case Stop():
+            case events.Stop():
                 raise effect.error
-            case CloseStreams():
+            case events.CloseStreams():
                 pass  # the end of the session closes them
             case _:
                 tasks.create_task(self._perform(effect))
 
-    async def _perform(self, effect: RelayEffect) -> None:
+    async def _perform(self, effect: events.RelayEffect) -> None:
         try:
             event = await self._performers[type(effect)](effect)
         except ClaimLost:
             raise _SessionEnded("another relay has the claim") from None
         self._events.put_nowait(event)
 
-    def _start_timer(self, effect: StartTimer) -> None:
+    def _start_timer(self, effect: events.StartTimer) -> None:
         former = self._timers.pop(effect.kind, None)
         if former is not None:
             former.cancel()
-        fired = TimerFired(effect.claim, effect.kind)
+        fired = events.TimerFired(effect.claim, effect.kind)
         loop = asyncio.get_running_loop()
         self._timers[effect.kind] = loop.call_later(effect.after_ms / 1000, self._events.put_nowait, fired)
 
     # --- database -----------------------------------------------------------------------------------------------------
 
-    async def _claim(self, effect: ClaimOutbox) -> RelayEvent:
+    async def _claim(self, effect: events.ClaimOutbox) -> events.RelayEvent:
         found = await self._database.claim(effect.claim)
         if found is None:
             if not self._waits:
                 logger.info("another relay has the claim of %s: this one waits", self._database.tables.name)
             self._waits = True
-            return ClaimRefused(effect.claim)
+            return events.ClaimRefused(effect.claim)
         self._waits = False
         self.counts.claims += 1
         self.trouble = ""
         logger.info("claimed the outbox %s in %s", self._database.tables.name, self._database.place)
-        return OutboxClaimed(effect.claim, *found)
+        return events.OutboxClaimed(effect.claim, *found)
 
-    async def _renew(self, effect: RenewClaim) -> RelayEvent:
+    async def _renew(self, effect: events.RenewClaim) -> events.RelayEvent:
         self.counts.backlog = await self._database.renew(effect.claim)
-        return ClaimRenewed(effect.claim)
+        return events.ClaimRenewed(effect.claim)
 
-    async def _create_stream(self, effect: CreateStream) -> RelayEvent:
+    async def _create_stream(self, effect: events.CreateStream) -> events.RelayEvent:
         stream = await self._database.create_stream(effect.claim, effect.topic, effect.topic_id)
-        return StreamCreated(effect.claim, stream)
+        return events.StreamCreated(effect.claim, stream)
 
-    async def _look(self, effect: LookAtRows) -> RelayEvent:
-        return RowsSeen(effect.claim, await self._database.look(effect.count, effect.except_topics))
+    async def _look(self, effect: events.LookAtRows) -> events.RelayEvent:
+        return events.RowsSeen(effect.claim, await self._database.look(effect.count, effect.except_topics))
 
-    async def _number(self, effect: NumberRows) -> RelayEvent:
+    async def _number(self, effect: events.NumberRows) -> events.RelayEvent:
         written = await self._database.number(effect.claim, effect.assigned, effect.refused)
         if written:
             self.counts.refused += len(effect.refused)
             for refused in effect.refused:
                 logger.error("row %d of the outbox can never be sent: %s", refused.row, refused.reason)
-        return RowsNumbered(effect.claim, written)
+        return events.RowsNumbered(effect.claim, written)
 
-    async def _confirm(self, effect: ConfirmRows) -> RelayEvent:
+    async def _confirm(self, effect: events.ConfirmRows) -> events.RelayEvent:
         await self._database.confirm(effect.claim, effect.stream, effect.up_to, effect.message_id)
-        return RowsConfirmed(effect.claim, effect.topic)
+        return events.RowsConfirmed(effect.claim, effect.topic)
 
-    async def _prune(self, effect: PruneRows) -> RelayEvent:
-        return RowsPruned(effect.claim, await self._database.prune(effect.claim, effect.count))
+    async def _prune(self, effect: events.PruneRows) -> events.RelayEvent:
+        return events.RowsPruned(effect.claim, await self._database.prune(effect.claim, effect.count))
 
     # --- log ----------------------------------------------------------------------------------------------------------
 
@@ -220,22 +185,22 @@ class RelayProcess:
         assert self._log is not None
         return self._log
 
-    async def _find_partitions(self, effect: FindPartitions) -> RelayEvent:
+    async def _find_partitions(self, effect: events.FindPartitions) -> events.RelayEvent:
         try:
-            return PartitionsFound(effect.claim, effect.topic, await self._open_log.partitions(effect.topic))
+            return events.PartitionsFound(effect.claim, effect.topic, await self._open_log.partitions(effect.topic))
         except OncelogError as error:
             logger.warning("topic %s cannot be looked up now: %s", effect.topic, error)
-            return TopicFailed(effect.claim, effect.topic, error)
+            return events.TopicFailed(effect.claim, effect.topic, error)
 
-    async def _open(self, effect: OpenStream) -> RelayEvent:
+    async def _open(self, effect: events.OpenStream) -> events.RelayEvent:
         try:
-            return StreamOpened(
+            return events.StreamOpened(
                 effect.claim, effect.topic, effect.attempt, *await self._open_log.open(effect.topic, effect.attempt)
             )
         except OncelogError as error:
             return self._failed(effect, error)
 
-    async def _read_log(self, effect: ReadLog) -> RelayEvent:
+    async def _read_log(self, effect: events.ReadLog) -> events.RelayEvent:
         found: list[LogMessage] = []
         try:
             async for messages in self._open_log.stored(effect.topic, effect.after, effect.last):
@@ -243,20 +208,24 @@ class RelayProcess:
         except OncelogError as error:
             return self._failed(effect, error)
         self.counts.stored_before += len(found)
-        return LogRead(effect.claim, effect.topic, effect.attempt, tuple(found))
+        return events.LogRead(effect.claim, effect.topic, effect.attempt, tuple(found))
 
-    async def _send(self, effect: SendRows) -> RelayEvent:
+    async def _send(self, effect: events.SendRows) -> events.RelayEvent:
         rows = await self._database.load(effect.stream, effect.first, effect.last)
         try:
             sent = await self._open_log.send(effect.topic, effect.attempt, rows)
         except OncelogError as error:
             return self._failed(effect, error)
         self.counts.sent += len(rows)
-        return RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, sent.message_id, sent.foreign)
+        return events.RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, sent.message_id, sent.foreign)
 
-    def _failed(self, effect: OpenStream | ReadLog | SendRows, error: OncelogError) -> RelayEvent:
+    def _failed(
+        self, effect: events.OpenStream | events.ReadLog | events.SendRows, error: OncelogError
+    ) -> events.RelayEvent:
         if isinstance(error, EffectsError | InvalidArgument):
             logger.error("topic %s cannot be used: %s", effect.topic, error)
         else:
             logger.warning("topic %s cannot be used now: %s", effect.topic, error)
-        return StreamFailed(effect.claim, effect.topic, effect.attempt, error, fenced=isinstance(error, ProducerFenced))
+        return events.StreamFailed(
+            effect.claim, effect.topic, effect.attempt, error, fenced=isinstance(error, ProducerFenced)
+        )

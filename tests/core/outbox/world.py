@@ -11,49 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.core.errors import EffectsError, MessageTooLarge, ProducerFenced, ServiceUnavailable
-from oncelog.core.outbox.events import (
-    ClaimOutbox,
-    ClaimRefused,
-    ClaimRenewed,
-    CloseStreams,
-    ConfirmRows,
-    Connected,
-    CreateStream,
-    Disconnected,
-    FindPartitions,
-    LogRead,
-    LookAtRows,
-    NumberRows,
-    OpenStream,
-    OutboxClaimed,
-    PartitionsFound,
-    PruneRows,
-    ReadLog,
-    RelayEffect,
-    RelayEvent,
-    RenewClaim,
-    RowsConfirmed,
-    RowsNumbered,
-    RowsPruned,
-    RowsSeen,
-    RowsSent,
-    SendRows,
-    StartTimer,
-    Stop,
-    StreamCreated,
-    StreamFailed,
-    StreamOpened,
-    TimerFired,
-    TimerKind,
-    TopicFailed,
-)
+from oncelog.core.outbox import events
 from oncelog.core.outbox.relay import OutboxRelay
 from oncelog.core.outbox.resume import Happened, check_resume, recognized
 from oncelog.core.outbox.rows import NumberedRow, RowHead
 from oncelog.core.outbox.streams import LogMessage, Stream
 
 VALUE_BYTES_MAX = 1_000
-_OF_DATABASE = (ClaimOutbox, RenewClaim, CreateStream, LookAtRows, NumberRows, ConfirmRows, PruneRows)
+_OF_DATABASE = (
+    events.ClaimOutbox,
+    events.RenewClaim,
+    events.CreateStream,
+    events.LookAtRows,
+    events.NumberRows,
+    events.ConfirmRows,
+    events.PruneRows,
+)
 TOPIC = "public/default/orders"
 
 
@@ -130,7 +103,7 @@ class Relay:
         self.log = log
         self.left_out = left_out
         #: what it has not performed yet, in order
-        self.due: list[RelayEffect] = []
+        self.due: list[events.RelayEffect] = []
         self.error: EffectsError | None = None
         self.idle = False
         #: of every tenth call to the log the answer is lost
@@ -144,9 +117,9 @@ class Relay:
         """A new connection to the database."""
         self._claims += 1
         self.due.clear()
-        self.feed(Connected(f"{self.name} {self._claims}"))
+        self.feed(events.Connected(f"{self.name} {self._claims}"))
 
-    def feed(self, event: RelayEvent | None) -> None:
+    def feed(self, event: events.RelayEvent | None) -> None:
         if event is not None:
             self.due += self.core.handle(event)
 
@@ -159,80 +132,86 @@ class Relay:
         index = 0 if chance is None else chance.choice(list(firsts.values()))
         self.feed(self.perform(self.due.pop(index)))
 
-    def perform(self, effect: RelayEffect) -> RelayEvent | None:
+    def perform(self, effect: events.RelayEffect) -> events.RelayEvent | None:
         self.idle = False
         match effect:
-            case StartTimer():
+            case events.StartTimer():
                 return self._timer(effect)
-            case Stop():
+            case events.Stop():
                 assert isinstance(effect.error, EffectsError)
                 self.error = effect.error
                 self.due.clear()
                 return None
-            case CloseStreams():
+            case events.CloseStreams():
                 return None
-            case OpenStream() | ReadLog() | SendRows() | FindPartitions():
+            case events.OpenStream() | events.ReadLog() | events.SendRows() | events.FindPartitions():
                 return self._of_log(effect)
             case _:
                 return self._of_database(effect)
 
-    def _timer(self, effect: StartTimer) -> RelayEvent | None:
-        if effect.kind in (TimerKind.CLAIM, TimerKind.RETRY):
-            return TimerFired(effect.claim, effect.kind)
-        self.idle = effect.kind is TimerKind.POLL
+    def _timer(self, effect: events.StartTimer) -> events.RelayEvent | None:
+        if effect.kind in (events.TimerKind.CLAIM, events.TimerKind.RETRY):
+            return events.TimerFired(effect.claim, effect.kind)
+        self.idle = effect.kind is events.TimerKind.POLL
         return None
 
     # --- log ----------------------------------------------------------------------------------------------------------
 
-    def _of_log(self, effect: OpenStream | ReadLog | SendRows | FindPartitions) -> RelayEvent | None:
+    def _of_log(
+        self, effect: events.OpenStream | events.ReadLog | events.SendRows | events.FindPartitions
+    ) -> events.RelayEvent | None:
         event = self._answered(effect)
         if self.fails is None or self.fails.random() > 0.1:
             return event
-        if isinstance(effect, FindPartitions):
-            return TopicFailed(effect.claim, effect.topic, ServiceUnavailable())
-        return StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
+        if isinstance(effect, events.FindPartitions):
+            return events.TopicFailed(effect.claim, effect.topic, ServiceUnavailable())
+        return events.StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
 
-    def _answered(self, effect: OpenStream | ReadLog | SendRows | FindPartitions) -> RelayEvent | None:
+    def _answered(
+        self, effect: events.OpenStream | events.ReadLog | events.SendRows | events.FindPartitions
+    ) -> events.RelayEvent | None:
         topic = self.log.topic(effect.topic)
         match effect:
-            case FindPartitions():
-                return PartitionsFound(effect.claim, effect.topic, self.log.partitions.get(effect.topic, 0))
-            case OpenStream() if effect.topic in self.log.down:
-                return StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
-            case OpenStream():
+            case events.FindPartitions():
+                return events.PartitionsFound(effect.claim, effect.topic, self.log.partitions.get(effect.topic, 0))
+            case events.OpenStream() if effect.topic in self.log.down:
+                return events.StreamFailed(effect.claim, effect.topic, effect.attempt, ServiceUnavailable())
+            case events.OpenStream():
                 last = topic.last
                 if "open before reading" not in self.left_out:
                     topic.holder = (self, effect.claim, effect.attempt)
-                return StreamOpened(effect.claim, effect.topic, effect.attempt, topic.topic_id, last, VALUE_BYTES_MAX)
-            case ReadLog():
+                return events.StreamOpened(
+                    effect.claim, effect.topic, effect.attempt, topic.topic_id, last, VALUE_BYTES_MAX
+                )
+            case events.ReadLog():
                 found = [message for message in topic.messages if message.number <= effect.last]
                 behind = int(effect.after) if effect.after else -1
-                return LogRead(
+                return events.LogRead(
                     effect.claim, effect.topic, effect.attempt, tuple(each for each in found if each.number > behind)
                 )
-            case SendRows():
+            case events.SendRows():
                 return self.send(effect)
 
-    def send(self, effect: SendRows) -> RelayEvent | None:
+    def send(self, effect: events.SendRows) -> events.RelayEvent | None:
         """None: the connection to the database is of no use."""
         return self.arrive(effect, self.load(effect))
 
-    def load(self, effect: SendRows) -> list[Row]:
+    def load(self, effect: events.SendRows) -> list[Row]:
         rows = [row for row in self.database.numbered(self.database.streams[effect.stream])
                 if row.number is not None and effect.first <= row.number <= effect.last]  # fmt: skip
         self._sent_rows.setdefault(effect.stream, []).extend(row.head.id for row in rows)
         return rows
 
-    def arrive(self, effect: SendRows, rows: Sequence[Row]) -> RelayEvent:
+    def arrive(self, effect: events.SendRows, rows: Sequence[Row]) -> events.RelayEvent:
         """At the log, perhaps late."""
         topic = self.log.topic(effect.topic)
         if "open before reading" in self.left_out:
             topic.holder = (self, effect.claim, effect.attempt)  # opened only now
         if topic.holder != (self, effect.claim, effect.attempt):
-            return StreamFailed(effect.claim, effect.topic, effect.attempt, ProducerFenced(), fenced=True)
+            return events.StreamFailed(effect.claim, effect.topic, effect.attempt, ProducerFenced(), fenced=True)
         foreign = False
         if any(row.head.size_bytes > VALUE_BYTES_MAX for row in rows):
-            return StreamFailed(effect.claim, effect.topic, effect.attempt, MessageTooLarge())
+            return events.StreamFailed(effect.claim, effect.topic, effect.attempt, MessageTooLarge())
         for message in (LogMessage(row.number or 0, row.head.event_id, str(row.number)) for row in rows):
             if message.number <= topic.last:
                 foreign = True
@@ -241,15 +220,15 @@ class Relay:
                 topic.messages.append(message)
         if "a duplicate is believed by its event id only" in self.left_out:
             foreign = False
-        return RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, str(effect.last), foreign)
+        return events.RowsSent(effect.claim, effect.topic, effect.attempt, effect.last, str(effect.last), foreign)
 
     # --- database -----------------------------------------------------------------------------------------------------
 
-    def _of_database(self, effect: Any) -> RelayEvent | None:
+    def _of_database(self, effect: Any) -> events.RelayEvent | None:
         database = self.database
-        if isinstance(effect, ClaimOutbox):
+        if isinstance(effect, events.ClaimOutbox):
             if database.claim not in ("", effect.claim):
-                return ClaimRefused(effect.claim)
+                return events.ClaimRefused(effect.claim)
             database.claim = effect.claim
             streams = tuple(database.streams.values())
             numbered = {
@@ -260,36 +239,36 @@ class Relay:
                 )
                 for each in streams
             }
-            return OutboxClaimed(effect.claim, streams, numbered)
-        if isinstance(effect, LookAtRows):
-            return RowsSeen(effect.claim, self._waiting(effect))
+            return events.OutboxClaimed(effect.claim, streams, numbered)
+        if isinstance(effect, events.LookAtRows):
+            return events.RowsSeen(effect.claim, self._waiting(effect))
         if database.claim != effect.claim and "writes name the claim" not in self.left_out:
             self.due.clear()
-            return Disconnected(effect.claim)
+            return events.Disconnected(effect.claim)
         return self._write(effect)
 
-    def _waiting(self, effect: LookAtRows) -> tuple[RowHead, ...]:
+    def _waiting(self, effect: events.LookAtRows) -> tuple[RowHead, ...]:
         rows = [row for row in self.database.rows.values() if row.number is None and not row.refused]
         rows = [row for row in rows if row.head.topic not in effect.except_topics]
         if "number what is committed" in self.left_out:
             rows = [row for row in rows if row.head.id > self._highest_seen]
         return tuple(sorted(row.head for row in rows))[: effect.count]
 
-    def _write(self, effect: Any) -> RelayEvent | None:
+    def _write(self, effect: Any) -> events.RelayEvent | None:
         database = self.database
         match effect:
-            case RenewClaim():
-                return ClaimRenewed(effect.claim)
-            case PruneRows():
-                return RowsPruned(effect.claim, 0)
-            case CreateStream():
+            case events.RenewClaim():
+                return events.ClaimRenewed(effect.claim)
+            case events.PruneRows():
+                return events.RowsPruned(effect.claim, 0)
+            case events.CreateStream():
                 stream = Stream(database.next_stream, effect.topic, effect.topic_id)
                 database.next_stream += 1
                 database.streams[stream.number] = stream
-                return StreamCreated(effect.claim, stream)
-            case NumberRows():
+                return events.StreamCreated(effect.claim, stream)
+            case events.NumberRows():
                 if any(assigned.row not in database.rows for assigned in effect.assigned):
-                    return RowsNumbered(effect.claim, False)
+                    return events.RowsNumbered(effect.claim, False)
                 for row, reason in effect.refused:
                     database.rows[row].refused = reason
                 for row, key, number in effect.assigned:
@@ -298,13 +277,13 @@ class Relay:
                     database.rows[row].stream, database.rows[row].number = key, number
                     self._highest_seen = max(self._highest_seen, row)
                     database.streams[key] = stream._replace(next_number=number + 1)
-                return RowsNumbered(effect.claim, True)
-            case ConfirmRows():
+                return events.RowsNumbered(effect.claim, True)
+            case events.ConfirmRows():
                 self._confirm(effect)
-                return RowsConfirmed(effect.claim, effect.topic)
+                return events.RowsConfirmed(effect.claim, effect.topic)
         raise AssertionError(effect)
 
-    def _confirm(self, effect: ConfirmRows) -> None:
+    def _confirm(self, effect: events.ConfirmRows) -> None:
         database = self.database
         stored = [row.head.id for row in database.numbered(database.streams[effect.stream])
                   if row.number is not None and row.number <= effect.up_to]  # fmt: skip

@@ -32,42 +32,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from oncelog.core.errors import EffectsError, InvariantViolated, OncelogError
-from oncelog.core.outbox.events import (
-    Assigned,
-    ClaimOutbox,
-    ClaimRefused,
-    ClaimRenewed,
-    CloseStreams,
-    Connected,
-    CreateStream,
-    Disconnected,
-    FindPartitions,
-    LogRead,
-    LookAtRows,
-    NumberRows,
-    OpenStream,
-    OutboxClaimed,
-    PartitionsFound,
-    PruneRows,
-    ReadLog,
-    Refused,
-    RelayEffect,
-    RelayEvent,
-    RenewClaim,
-    RowsConfirmed,
-    RowsNumbered,
-    RowsPruned,
-    RowsSeen,
-    RowsSent,
-    StartTimer,
-    Stop,
-    StreamCreated,
-    StreamFailed,
-    StreamOpened,
-    TimerFired,
-    TimerKind,
-    TopicFailed,
-)
+from oncelog.core.outbox import events
 from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row
 from oncelog.core.outbox.sending import SEND_ROWS_MAX, StreamStage, StreamState
 from oncelog.core.outbox.streams import check_end, check_found
@@ -127,47 +92,47 @@ class OutboxRelay:
         self._numbering: dict[str, list[NumberedRow]] = {}
         self._poll_ms = poll_ms_min
         self._renewals = 0
-        self._handlers: dict[type[RelayEvent], Callable[..., list[RelayEffect]]] = {
-            ClaimRefused: lambda _: [StartTimer(self.claim, TimerKind.CLAIM, CLAIM_MS)],
-            OutboxClaimed: self._claimed,
-            ClaimRenewed: self._renewed,
-            PartitionsFound: self._partitions_found,
-            StreamOpened: self._opened,
-            StreamFailed: self._stream_failed,
-            TopicFailed: self._topic_failed,
-            StreamCreated: self._created,
-            LogRead: self._log_read,
-            RowsSeen: self._rows_seen,
-            RowsNumbered: self._rows_numbered,
-            RowsSent: self._rows_sent,
-            RowsConfirmed: self._rows_confirmed,
-            RowsPruned: self._rows_pruned,
-            TimerFired: self._timer_fired,
+        self._handlers: dict[type[events.RelayEvent], Callable[..., list[events.RelayEffect]]] = {
+            events.ClaimRefused: lambda _: [events.StartTimer(self.claim, events.TimerKind.CLAIM, CLAIM_MS)],
+            events.OutboxClaimed: self._claimed,
+            events.ClaimRenewed: self._renewed,
+            events.PartitionsFound: self._partitions_found,
+            events.StreamOpened: self._opened,
+            events.StreamFailed: self._stream_failed,
+            events.TopicFailed: self._topic_failed,
+            events.StreamCreated: self._created,
+            events.LogRead: self._log_read,
+            events.RowsSeen: self._rows_seen,
+            events.RowsNumbered: self._rows_numbered,
+            events.RowsSent: self._rows_sent,
+            events.RowsConfirmed: self._rows_confirmed,
+            events.RowsPruned: self._rows_pruned,
+            events.TimerFired: self._timer_fired,
         }
 
-    def handle(self, event: RelayEvent) -> list[RelayEffect]:
+    def handle(self, event: events.RelayEvent) -> list[events.RelayEffect]:
         if self.stopped:
             return []
-        if isinstance(event, Connected):
+        if isinstance(event, events.Connected):
             return self._connected(event)
         if not self.claim or event.claim != self.claim:
             return []
-        if isinstance(event, Disconnected):
+        if isinstance(event, events.Disconnected):
             return self._forget()
         try:
             return self._handlers[type(event)](event)
         except EffectsError as error:
             self._contradiction = self._contradiction or error
-            return [RenewClaim(self.claim)]
+            return [events.RenewClaim(self.claim)]
 
     # --- connection and claim -----------------------------------------------------------------------------------------
 
-    def _connected(self, event: Connected) -> list[RelayEffect]:
+    def _connected(self, event: events.Connected) -> list[events.RelayEffect]:
         effects = self._forget()
         self.claim = event.claim
-        return [*effects, ClaimOutbox(self.claim)]
+        return [*effects, events.ClaimOutbox(self.claim)]
 
-    def _forget(self) -> list[RelayEffect]:
+    def _forget(self) -> list[events.RelayEffect]:
         known, self.claim, self.active, self._contradiction = self.claim, "", False, None
         self.streams.clear()
         self._partitions.clear()
@@ -175,13 +140,13 @@ class OutboxRelay:
         self.troubles.clear()
         self._numbering.clear()
         self._looking = False
-        return [CloseStreams()] if known else []
+        return [events.CloseStreams()] if known else []
 
-    def _claimed(self, event: OutboxClaimed) -> list[RelayEffect]:
+    def _claimed(self, event: events.OutboxClaimed) -> list[events.RelayEffect]:
         self.active, self._poll_ms = True, self.poll_ms_min
-        effects: list[RelayEffect] = [StartTimer(self.claim, TimerKind.RENEW, self.renew_ms)]
+        effects: list[events.RelayEffect] = [events.StartTimer(self.claim, events.TimerKind.RENEW, self.renew_ms)]
         if self.keeps:
-            effects.append(PruneRows(self.claim, PRUNE_ROWS_MAX))
+            effects.append(events.PruneRows(self.claim, PRUNE_ROWS_MAX))
         for stream in event.streams:
             state = StreamState(
                 stream.topic, stream, event.numbered.get(stream.number, ()), rows_max=self.send_rows_max
@@ -191,60 +156,63 @@ class OutboxRelay:
                 effects += self._open(state)
         return [*effects, *self._look()]
 
-    def _renewed(self, _: ClaimRenewed) -> list[RelayEffect]:
+    def _renewed(self, _: events.ClaimRenewed) -> list[events.RelayEffect]:
         if self._contradiction is not None:
             self.stopped = True
-            return [CloseStreams(), Stop(self._contradiction)]
+            return [events.CloseStreams(), events.Stop(self._contradiction)]
         self._renewals += 1
         if self._renewals % _PARTITIONS_RENEWALS == 0:
             self._partitions.clear()
         fenced = [state for state in self.streams.values() if state.stage is StreamStage.FENCED]
         return [effect for state in fenced for effect in self._open(state)]
 
-    def _timer_fired(self, event: TimerFired) -> list[RelayEffect]:
+    def _timer_fired(self, event: events.TimerFired) -> list[events.RelayEffect]:
         match event.kind:
-            case TimerKind.CLAIM:
-                return [ClaimOutbox(self.claim)]
-            case TimerKind.RENEW:
-                return [RenewClaim(self.claim), StartTimer(self.claim, TimerKind.RENEW, self.renew_ms)]
-            case TimerKind.PRUNE:
-                return [PruneRows(self.claim, PRUNE_ROWS_MAX)]
-            case TimerKind.POLL:
+            case events.TimerKind.CLAIM:
+                return [events.ClaimOutbox(self.claim)]
+            case events.TimerKind.RENEW:
+                return [
+                    events.RenewClaim(self.claim),
+                    events.StartTimer(self.claim, events.TimerKind.RENEW, self.renew_ms),
+                ]
+            case events.TimerKind.PRUNE:
+                return [events.PruneRows(self.claim, PRUNE_ROWS_MAX)]
+            case events.TimerKind.POLL:
                 return self._release()  # a new row may be of a partition that takes rows
-            case TimerKind.RETRY:
+            case events.TimerKind.RETRY:
                 self.troubles.clear()
                 failed = [state for state in self.streams.values() if state.stage is StreamStage.FAILED]
                 return [*(effect for state in failed for effect in self._open(state)), *self._release()]
 
-    def _rows_pruned(self, event: RowsPruned) -> list[RelayEffect]:
+    def _rows_pruned(self, event: events.RowsPruned) -> list[events.RelayEffect]:
         if event.count >= PRUNE_ROWS_MAX:
-            return [PruneRows(self.claim, PRUNE_ROWS_MAX)]
-        return [StartTimer(self.claim, TimerKind.PRUNE, PRUNE_MS)]
+            return [events.PruneRows(self.claim, PRUNE_ROWS_MAX)]
+        return [events.StartTimer(self.claim, events.TimerKind.PRUNE, PRUNE_MS)]
 
     # --- open and compare ---------------------------------------------------------------------------------------------
 
-    def _open(self, state: StreamState) -> list[RelayEffect]:
+    def _open(self, state: StreamState) -> list[events.RelayEffect]:
         state.close(StreamStage.OPENING)
         state.attempt += 1
-        return [OpenStream(self.claim, state.topic, state.attempt)]
+        return [events.OpenStream(self.claim, state.topic, state.attempt)]
 
-    def _opened(self, event: StreamOpened) -> list[RelayEffect]:
+    def _opened(self, event: events.StreamOpened) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
         if state.stage is not StreamStage.OPENING or event.attempt != state.attempt:
             return []
         state.opened_at, state.value_bytes_max = event.last, event.value_bytes_max
         if state.stream is None:
-            return [CreateStream(self.claim, event.topic, event.topic_id)]
+            return [events.CreateStream(self.claim, event.topic, event.topic_id)]
         return self._compare(state, event.topic_id)
 
-    def _created(self, event: StreamCreated) -> list[RelayEffect]:
+    def _created(self, event: events.StreamCreated) -> list[events.RelayEffect]:
         state = self.streams[event.stream.topic]
         state.stream = event.stream
         if state.stage is not StreamStage.OPENING:
             return []
         return self._compare(state, event.stream.topic_id)
 
-    def _compare(self, state: StreamState, topic_id: str) -> list[RelayEffect]:
+    def _compare(self, state: StreamState, topic_id: str) -> list[events.RelayEffect]:
         """Raises what contradicts the log."""
         stream = state.stream
         assert stream is not None
@@ -253,9 +221,9 @@ class OutboxRelay:
         if state.opened_at == stream.confirmed:
             return self._go_on(state, stream.confirmed, "")
         state.stage = StreamStage.READING
-        return [ReadLog(self.claim, state.topic, state.attempt, stream.confirmed_message, state.opened_at)]
+        return [events.ReadLog(self.claim, state.topic, state.attempt, stream.confirmed_message, state.opened_at)]
 
-    def _log_read(self, event: LogRead) -> list[RelayEffect]:
+    def _log_read(self, event: events.LogRead) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
         if state.stage is not StreamStage.READING or event.attempt != state.attempt:
             return []
@@ -265,73 +233,73 @@ class OutboxRelay:
         message_id = next((each.message_id for each in event.found if each.number == last), "")
         return self._go_on(state, last, message_id)
 
-    def _go_on(self, state: StreamState, stored: int, message_id: str) -> list[RelayEffect]:
+    def _go_on(self, state: StreamState, stored: int, message_id: str) -> list[events.RelayEffect]:
         state.ready(stored, message_id)
         return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]
 
-    def _stream_failed(self, event: StreamFailed) -> list[RelayEffect]:
+    def _stream_failed(self, event: events.StreamFailed) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
         if state.stage in (StreamStage.FAILED, StreamStage.FENCED) or event.attempt != state.attempt:
             return []
         if event.fenced:
             state.close(StreamStage.FENCED)
-            return [RenewClaim(self.claim)]
+            return [events.RenewClaim(self.claim)]
         state.close(StreamStage.FAILED)
         self._partitions.pop(event.topic, None)  # it may have got partitions
         return self._retry(event.topic, event.error)
 
-    def _topic_failed(self, event: TopicFailed) -> list[RelayEffect]:
+    def _topic_failed(self, event: events.TopicFailed) -> list[events.RelayEffect]:
         self._partitions.pop(event.topic, None)
         return self._retry(event.topic, event.error)
 
-    def _retry(self, topic: str, error: OncelogError) -> list[RelayEffect]:
+    def _retry(self, topic: str, error: OncelogError) -> list[events.RelayEffect]:
         """Everything that has failed is tried again at once."""
         known = bool(self.troubles)
         self.troubles[topic] = str(error)
-        return [] if known else [StartTimer(self.claim, TimerKind.RETRY, RETRY_MS)]
+        return [] if known else [events.StartTimer(self.claim, events.TimerKind.RETRY, RETRY_MS)]
 
     # --- look and number ----------------------------------------------------------------------------------------------
 
-    def _release(self) -> list[RelayEffect]:
+    def _release(self) -> list[events.RelayEffect]:
         """Topics that could take no rows may be able to, now."""
         self._held.clear()
         self._look_again = True
         return self._look()
 
-    def _look(self) -> list[RelayEffect]:
+    def _look(self) -> list[events.RelayEffect]:
         if self._looking or not self.active or len(self._held) > EXCEPT_TOPICS_MAX:
             return []
         self._looking, self._look_again = True, False
-        return [LookAtRows(self.claim, LOOK_ROWS_MAX, tuple(self._held))]
+        return [events.LookAtRows(self.claim, LOOK_ROWS_MAX, tuple(self._held))]
 
-    def _rows_seen(self, event: RowsSeen) -> list[RelayEffect]:
-        effects: list[RelayEffect] = []
-        assigned: list[Assigned] = []
-        refused: list[Refused] = []
+    def _rows_seen(self, event: events.RowsSeen) -> list[events.RelayEffect]:
+        effects: list[events.RelayEffect] = []
+        assigned: list[events.Assigned] = []
+        refused: list[events.Refused] = []
         for row in event.rows:
             place = self._place_of(row, effects)
             if place is None:
                 continue
             if isinstance(place, str):
-                refused.append(Refused(row.id, place))
+                refused.append(events.Refused(row.id, place))
             else:
                 state, size_bytes = place
                 assert state.stream is not None
                 rows = self._numbering.setdefault(state.topic, [])
                 number = (rows[-1].number if rows else state.stream.next_number - 1) + 1
                 rows.append(NumberedRow(number, row.event_id, size_bytes))
-                assigned.append(Assigned(row.id, state.stream.number, number))
+                assigned.append(events.Assigned(row.id, state.stream.number, number))
         if assigned or refused:
-            return [*effects, NumberRows(self.claim, tuple(assigned), tuple(refused))]
+            return [*effects, events.NumberRows(self.claim, tuple(assigned), tuple(refused))]
         self._looking = False
         self._held.update(dict.fromkeys(row.topic for row in event.rows))
         if event.rows or self._look_again:
             return [*effects, *self._look()]  # without the topics of which every row waits
-        effects.append(StartTimer(self.claim, TimerKind.POLL, self._poll_ms))
+        effects.append(events.StartTimer(self.claim, events.TimerKind.POLL, self._poll_ms))
         self._poll_ms = min(2 * self._poll_ms, self.poll_ms_max)
         return effects
 
-    def _place_of(self, row: RowHead, effects: list[RelayEffect]) -> tuple[StreamState, int] | str | None:
+    def _place_of(self, row: RowHead, effects: list[events.RelayEffect]) -> tuple[StreamState, int] | str | None:
         """The stream of the row, and its bytes; or why it can never be sent. None: it waits, like all later rows of its
         stream that this look has seen: while a look is handled, no stream gets ready."""
         checked = check_row(row)
@@ -343,7 +311,7 @@ class OutboxRelay:
             if count is None:
                 if str(topic) not in self.troubles:
                     self._partitions[str(topic)] = -1
-                    effects.append(FindPartitions(self.claim, str(topic)))
+                    effects.append(events.FindPartitions(self.claim, str(topic)))
                 return None
             if count < 0:
                 return None
@@ -360,10 +328,10 @@ class OutboxRelay:
             return f"the value has {row.size_bytes} bytes, the limit of the topic is {state.value_bytes_max}"
         return state, checked.size_bytes
 
-    def _rows_numbered(self, event: RowsNumbered) -> list[RelayEffect]:
+    def _rows_numbered(self, event: events.RowsNumbered) -> list[events.RelayEffect]:
         numbering, self._numbering = self._numbering, {}
         self._looking = False
-        effects: list[RelayEffect] = []
+        effects: list[events.RelayEffect] = []
         if event.written:
             self._poll_ms = self.poll_ms_min
             for topic, rows in numbering.items():
@@ -372,13 +340,13 @@ class OutboxRelay:
                 effects += state.to_send(self.claim)
         return [*effects, *self._look()]
 
-    def _partitions_found(self, event: PartitionsFound) -> list[RelayEffect]:
+    def _partitions_found(self, event: events.PartitionsFound) -> list[events.RelayEffect]:
         self._partitions[event.topic] = event.count
         return self._release()
 
     # --- send and confirm ---------------------------------------------------------------------------------------------
 
-    def _rows_sent(self, event: RowsSent) -> list[RelayEffect]:
+    def _rows_sent(self, event: events.RowsSent) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
         if state.stage is not StreamStage.READY or event.attempt != state.attempt:
             return []
@@ -388,7 +356,7 @@ class OutboxRelay:
             raise InvariantViolated(f"rows of {event.topic} up to {event.last} were answered out of order")
         return [*state.to_confirm(self.claim), *state.to_send(self.claim)]
 
-    def _rows_confirmed(self, event: RowsConfirmed) -> list[RelayEffect]:
+    def _rows_confirmed(self, event: events.RowsConfirmed) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
         state.confirmed()
         return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]
