@@ -21,6 +21,7 @@ from oncelog.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from oncelog.pipeline.options import ConnectionOptions
     from oncelog.pipeline.source.options import SourceOptions
 
 _TABLE_WIDTH = 120
@@ -32,6 +33,21 @@ EntriesOption = Annotated[
     int, typer.Option("--entries-per-task", min=1, max=1_000_000, help="Maximum number of entries that one task reads.")
 ]
 
+CompareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--compare",
+        metavar="URL",
+        help="Also compare with the copies that a mirror has made in the cluster at this URL. Reads both sides.",
+    ),
+]
+CompareTokenOption = Annotated[
+    Path | None,
+    typer.Option("--compare-token-file", exists=True, dir_okay=False, help="File with the token for that cluster."),
+]
+CompareCaOption = Annotated[
+    Path | None, typer.Option("--compare-tls-ca-file", exists=True, dir_okay=False, help="PEM file of its CA.")
+]
 CopiesOption = Annotated[
     bool, typer.Option("--all-copies", help="Read the copies of every entry on all storage nodes, and compare them.")
 ]
@@ -44,6 +60,8 @@ _HELP = """Check whole topics against the guarantees of the log. Reads every ent
 
     oncelog pipeline audit flights --all-copies      # all copies of each entry: reads three times as much
 
+    oncelog pipeline audit orders --compare oncelog://b:6650      # and the copies of a mirror in cluster b
+
 The checks:
 
 - once: each id of a producer is stored once. order: the ids of a producer ascend. contiguous: the ids of a contiguous
@@ -55,6 +73,9 @@ The checks:
   copies, and all are equal.
 - live map: the topic owner has the same last id of each producer as the log. snapshot: so does its last snapshot, at
   the snapshot's position; the batches that it remembers are there; and a log that needs a snapshot has a readable one.
+- mirror, with --compare: each message has one copy, in order, with the position and checksum that it has here, and with
+  the same content. Messages that are not copied yet make the verdict incomplete. Not compared are messages that were
+  copied from other clusters.
 
 The audit covers each topic up to its end when the audit begins. If something cannot be checked, the verdict is
 incomplete, never good: messages that were trimmed, entries that cannot be read, producers that the topic owner does not
@@ -65,6 +86,8 @@ prints: format, verdict (good, violations, incomplete), began_ms, seconds, and f
 verdict, end, first_index, ledgers, ranges, entries, messages, messages_not_deduplicated, bytes, producers, checks
 (check, state, violations, compared_with), violations_count, violations (rule, position, message), not_checked, notes,
 duplicates_refused (in_log, reported_by_owner, owner_epoch), takeovers, timeline.
+With --compare each topic also has mirror: compared, missing, doubled, order, differs, not_copied, not_compared,
+not_copied_from; null if the other cluster does not have the topic.
 
 Exit codes: 0 good; 1 violations, incomplete, or failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130
 interrupted."""
@@ -77,6 +100,9 @@ def audit(
     picture: PictureOption = None,
     entries_per_task: EntriesOption = 10_000,
     all_copies: CopiesOption = False,
+    compare: CompareOption = None,
+    compare_token_file: CompareTokenOption = None,
+    compare_tls_ca_file: CompareCaOption = None,
     *,
     connection: Connection,
     master: MasterOption = None,
@@ -92,7 +118,16 @@ def audit(
         if picture is not None and not picture.absolute().parent.is_dir():
             raise InvalidArgument(f"--picture {picture}: the directory does not exist", field="picture")
         link = given(**connection.as_job_options())
+        if compare is not None:
+            target().credentials()
         return source_options(link | topics_given(topics, pattern), {}, streaming=False)
+
+    def target() -> "ConnectionOptions":
+        from oncelog.pipeline.options import ConnectionOptions
+
+        return ConnectionOptions(
+            compare or "", _text(compare_token_file), _text(compare_tls_ca_file), connection.allow_plaintext_token
+        )
 
     def work(spark: "SparkSession") -> Exit:
         from oncelog.pipeline.audit.chart import chart_of
@@ -105,6 +140,11 @@ def audit(
             spark, options(), entries_max=entries_per_task, report=report_tasks, all_copies=all_copies
         )
         report = report_of(audits, began_ms=began_ms, seconds=time.monotonic() - began_s)
+        if compare is not None:
+            from oncelog.pipeline.audit.compare import add_comparisons, compare_topics
+
+            names = [topic["topic"] for topic in report["topics"]]
+            add_comparisons(report, compare_topics(options().connection, target(), names))
         if output is Output.JSON:
             print(json.dumps(report, indent=2))
         else:
@@ -117,3 +157,7 @@ def audit(
 
 
 audit.__doc__ = _HELP
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
