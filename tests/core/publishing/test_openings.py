@@ -67,25 +67,6 @@ def test_growths_of_a_name_are_those_of_its_first_opening() -> None:
     assert Owner(world, "o2").take_over().open(growths=3).growths == 2
 
 
-@pytest.mark.hazard("producer-fails-over")
-def test_initial_mark_of_a_new_name_counts_as_stored() -> None:
-    """What it has stored in another cluster, and sends again, is not stored; what that cluster lost is. Only of a new
-    name, and also at the next owner."""
-    world, owner = serving()
-    granted = owner.open(initial_mark=99)
-    assert (granted.instance.generation, granted.last_sequence_id) == (1, 99)
-    assert owner.core.serving is not None
-    stored = owner.core.serving.log.table.state
-    owner.send(granted.session, received(1, [7, 99]))
-    owner.run()
-    assert stored.next_index == 0
-    owner.send(granted.session, received(2, [100]))
-    owner.run()
-    assert stored.next_index == 1
-    assert owner.open(initial_mark=200).last_sequence_id == 100
-    assert Owner(world, "o2").take_over().open().last_sequence_id == 100
-
-
 def test_next_opening_fences_the_earlier_instance() -> None:
     """Every older one, from that position of the log on."""
     _, owner = serving()
