@@ -4,6 +4,7 @@ Code and tests cite a hazard by its name. `@pytest.mark.hazard("id-between-store
 its rule.
 """
 
+from tests.tidy.chunk_hazards import CHUNK_HAZARDS
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
@@ -478,6 +479,7 @@ HAZARDS = {
     **HTTP_HAZARDS,
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
+    **CHUNK_HAZARDS,
 }
 
 #: Hazards of these subjects are known, and belong to features that do not exist yet.

@@ -22,6 +22,7 @@ Rules
   in one ledger could lose each other for ever. It waits no longer for an upload that sends nothing for IDLE_MS, or
   that takes HOLD_MS_MAX, nor at all when the ledger lacks a member.
 - What a lost upload has written is an orphan. It costs space until its ledger is trimmed, and is counted.
+tests/model/chunks explores these rules with broken sessions, rolls, failed writes, takeovers, restarts and trims.
 """
 
 from dataclasses import dataclass, field
