@@ -30,7 +30,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -140,6 +140,9 @@ fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every
 
 effects-proof: tools $(STAMP) ## kill and stop programs with effects at every step, drop the answers of 50 COMMITs, count every effect (SEED=)
 	EFFECTS_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/effects_proof/seams.py
+
+effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis and Celery under the same faults, as a table; needs Maven (SEED=, PROOF=more options)
+	$(BIN)/python -m tests.effects_comparison --seed $(SEED) $(PROOF)
 
 retention-proof: $(STAMP) ## a topic under constant load with retention by size: disk space over RETENTION_SECONDS
 	$(BIN)/python -m tests.fault_proof --only retention --retention-seconds $(RETENTION_SECONDS)
