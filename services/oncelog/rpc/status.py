@@ -95,6 +95,8 @@ def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str 
     details = failure.details() or failure.code().name
     if cls is errors.ServiceUnavailable and (reason := why_not_connected(details)) is not None:
         return not_reached(address, reason, origin=origin, details=details)
+    if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+        details = f"{details}: this process is of another version; upgrade all processes to the same one"
     return cls(f"{address}: {details}", address=address)
 
 
