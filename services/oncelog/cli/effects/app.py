@@ -19,6 +19,7 @@ from oncelog.cli.effects.options import (
     opened,
 )
 from oncelog.cli.failures import EXIT_CODES, offline
+from oncelog.cli.mirror.options import Target, takes_target
 from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import InvalidArgument
 
@@ -173,6 +174,39 @@ def forget_topics(
 
     with opened(database, schema, prefix) as admin:
         return forget(api, admin, yes=yes)
+
+
+@effects.command("translate")
+@offline
+@takes_target
+def translate_positions(
+    *,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    database: DatabaseOption,
+    to: Target,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    cluster: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CLUSTER", help="Id of the source's cluster, if the store knows several."),
+    ] = None,
+    forced: Annotated[
+        bool, typer.Option("--forced", help="Also if the store has effects of messages that are not copied.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let effects go on in the copy of a topic in another cluster, each once. Says where, and asks first.
+
+    For a cutover of a mirror: stop the programs at the source, run this command, and start them at the target. The
+    cluster of the source is not asked. The position comes from the copies in the target, which are all read.
+    """
+    from oncelog.cli.effects.translating import translate
+
+    with opened(database, schema, prefix) as admin:
+        told = translate(admin, to, topic, subscription, cluster, forced=forced, yes=yes)
+        _show(output, {"store": admin.place, "translated": told}, told)
 
 
 @effects.command("detach")

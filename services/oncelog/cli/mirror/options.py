@@ -27,27 +27,17 @@ _MESSAGES_URL = "Metadata services of the {}, oncelog[+proxy][+tls]://HOST:PORT[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clusters:
+class Target:
     """The fields are the options, in the order of the help."""
 
-    source_url: Annotated[str, typer.Option("--from", help=_MESSAGES_URL.format("source"))]
     target_url: Annotated[str, typer.Option("--to", help=_MESSAGES_URL.format("target"))]
-    from_token_file: TokenFile = None
-    from_tls_ca_file: CaFile = None
     to_token_file: TokenFile = None
     to_tls_ca_file: CaFile = None
     allow_plaintext_token: PlaintextTokenOption = False
 
     @asynccontextmanager
-    async def source(self, timeout_s: float) -> "AsyncIterator[AsyncClient]":
-        """timeout_s: of each operation."""
-        async with await self._client(
-            self.source_url, self.from_token_file, self.from_tls_ca_file, timeout_s
-        ) as client:
-            yield client
-
-    @asynccontextmanager
     async def target(self, timeout_s: float) -> "AsyncIterator[AsyncClient]":
+        """timeout_s: of each operation."""
         async with await self._client(self.target_url, self.to_token_file, self.to_tls_ca_file, timeout_s) as client:
             yield client
 
@@ -58,6 +48,23 @@ class Clusters:
             url, token=token, tls_ca_file=ca_file, allow_plaintext_token=self.allow_plaintext_token,
             operation_timeout=timeout_s,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clusters(Target):
+    """Both."""
+
+    source_url: Annotated[str, typer.Option("--from", help=_MESSAGES_URL.format("source"))]
+    from_token_file: TokenFile = None
+    from_tls_ca_file: CaFile = None
+
+    @asynccontextmanager
+    async def source(self, timeout_s: float) -> "AsyncIterator[AsyncClient]":
+        """timeout_s: of each operation."""
+        async with await self._client(
+            self.source_url, self.from_token_file, self.from_tls_ca_file, timeout_s
+        ) as client:
+            yield client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +105,11 @@ def takes_clusters(command: Callable[..., None]) -> Callable[..., None]:
     for name, options in (("clusters", Clusters), ("chosen", Chosen)):
         command = _spread(command, name, options)
     return command
+
+
+def takes_target(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for its parameter `to`."""
+    return _spread(command, "to", Target)
 
 
 def _spread(command: Callable[..., None], name: str, options: type) -> Callable[..., None]:
