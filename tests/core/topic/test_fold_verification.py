@@ -13,6 +13,7 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatches
 from oncelog.core.records.records import WriteRecord
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
+from oncelog.core.topic.fold_differences import TOPIC_FIELDS
 from oncelog.core.topic.fold_verification import (
     CompareNext,
     FoldVerification,
@@ -167,8 +168,16 @@ def test_producer_that_the_log_does_not_have_is_found() -> None:
     state = fold_of(owner)
     state.producers.used(ProducerState("ghost", ProducerId(77), Generation(1), state.producers[ProducerId(1)].mode))
     state.time_ms += 1
+    state.lifetimes = state.lifetimes.changed(1 << 40, 1 << 40, 0)
     proof = Proof(owner).run()
-    assert sorted(proof.found) == [("", "time_ms"), ("ghost", "producer")]
+    assert sorted(proof.found) == [("", "lifetimes"), ("", "time_ms"), ("ghost", "producer")]
+
+
+def test_everything_that_a_fold_determines_is_compared() -> None:
+    """A new field is compared, or named here with the reason why it is not."""
+    derived = {"producers", "unnamed", "dirty"}  # compared one by one; an index of them; what a snapshot lacks
+    of_a_loss = {"holed", "index_known"}  # what was given up is in no entry of a log that serves
+    assert set(vars(DedupState())) == {*TOPIC_FIELDS, *derived, *of_a_loss}
 
 
 def test_damage_in_a_snapshot_is_found() -> None:

@@ -4,6 +4,7 @@ Exempt is what the law of the fold exempts (`dedup_state`): batches at or below 
 because memory decides how many are remembered; and the ids of batches with holes, which their entries have.
 """
 
+from dataclasses import fields
 from typing import NamedTuple
 
 from oncelog.core.ids import ProducerId
@@ -11,11 +12,14 @@ from oncelog.core.publishing.producer_record import decode_row, read_record
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatch
 
-#: The fields of a producer that a fold determines.
-_FIELDS = (
-    "name", "generation", "mode", "persisted", "last_activity_ms", "instance_id", "role", "growths", "lifetime_ms",
-    "active_at_ms",
-)  # fmt: skip
+#: The fields of a producer that a fold determines; memory decides how many batches are remembered.
+_FIELDS = tuple(
+    each.name for each in fields(ProducerState) if each.name not in ("producer_id", "recent_batches", "recent_floor")
+)
+
+
+#: What a fold determines besides the producers.
+TOPIC_FIELDS = ("position", "next_index", "time_ms", "lifetimes")
 
 
 class Difference(NamedTuple):

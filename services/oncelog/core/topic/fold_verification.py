@@ -28,9 +28,10 @@ from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
+from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import record_of_expired
 from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
-from oncelog.core.topic.fold_differences import Difference, differences
+from oncelog.core.topic.fold_differences import TOPIC_FIELDS, Difference, differences
 from oncelog.core.topic.folds import LogFold, SnapshotFold
 from oncelog.core.topic.topic import Phase, Topic
 
@@ -60,11 +61,11 @@ class VerificationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
-    """The owner's fold at one moment. records: of some producers. ids: of all, if they are needed."""
+    """The owner's fold at one moment. of_topic: its TOPIC_FIELDS. records: of some producers. ids: of all, if they are
+    needed."""
 
     position: Position
-    next_index: int
-    time_ms: int
+    of_topic: tuple[object, ...]
     producer_count: int
     records: tuple[tuple[ProducerId, bytes], ...]
     ids: frozenset[ProducerId] | None
@@ -193,7 +194,7 @@ class FoldVerification:
         record, state = self._ownership.record, self._serving.log.table.state
         records = tuple((pid, state.producers.record(pid)) for pid in islice(self._ids, self._step_producers))
         self._captured = _Capture(
-            state.position, state.next_index, state.time_ms, len(state.producers), records,
+            state.position, _of_topic(state), len(state.producers), records,
             frozenset(state.producers) if self._ids_wanted else None,
         )  # fmt: skip
         last = record.ledgers[-1].ledger_id if record.ledgers else None
@@ -219,8 +220,7 @@ class FoldVerification:
         state = fold.state
         for pid, found in captured.records:
             self._differ(differences(pid, state.producers.record(pid), found))
-        for field in ("position", "next_index", "time_ms"):
-            log, owner = getattr(state, field), getattr(captured, field)
+        for field, log, owner in zip(TOPIC_FIELDS, _of_topic(state), captured.of_topic, strict=True):
             known = any(each.field == field and not each.producer_id for each in self.differences)
             if log != owner and not known:
                 self._differ([Difference("", 0, field, str(log), str(owner))])
@@ -230,6 +230,10 @@ class FoldVerification:
     def _differ(self, found: list[Difference]) -> None:
         self.differences_count += len(found)
         self.differences += found[: DIFFERENCES_MAX - len(self.differences)]
+
+
+def _of_topic(state: DedupState) -> tuple[object, ...]:
+    return tuple(getattr(state, field) for field in TOPIC_FIELDS)
 
 
 def _if_closed(record: LedgerMetadata | ListPage | None) -> LedgerMetadata | None:
