@@ -6,6 +6,7 @@ FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
 SWEEP = $(BIN)/python -m tests.simulation --seeds
 OUT ?= services
 SEED ?= 1
+STEPS ?= 10000000
 RETENTION_SECONDS ?= 1800
 LEDGERS ?= 1000000
 NAMESPACE ?= default
@@ -30,7 +31,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -143,6 +144,12 @@ effects-proof: tools $(STAMP) ## kill and stop programs with effects at every st
 
 effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis and Celery under the same faults, as a table; needs Maven (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.effects_comparison --seed $(SEED) $(PROOF)
+
+copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, move them, run them twice at once (SEED=)
+	COPIER_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/recipes/copier_proof.py
+
+verdicts-proof: $(STAMP) ## compare an owner over gRPC with the reference model for STEPS steps, 10 million unless given (SEED=)
+	VERDICTS_SEED=$(SEED) VERDICTS_STEPS=$(STEPS) $(BIN)/pytest -q tests/contract/owner/reference
 
 retention-proof: $(STAMP) ## a topic under constant load with retention by size: disk space over RETENTION_SECONDS
 	$(BIN)/python -m tests.fault_proof --only retention --retention-seconds $(RETENTION_SECONDS)

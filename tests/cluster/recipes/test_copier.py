@@ -1,57 +1,46 @@
-"""The recipe "Copier": killed, moved to another machine, and run twice at once, it copies each input once, in order."""
+"""The recipe "Copier", with a lease and by name: killed, moved, and run twice at once, it copies each input once."""
 
-import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 import oncelog
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
+from tests.cluster.recipes.copier_runs import copy_through_kills
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
-COUNT = 20_000
-#: The source is never further ahead of the copy, so that each kill meets a copier at work.
-AHEAD = 1_000
+KILLS = 3
 
 
-async def feed(producer: oncelog.AsyncProducer, inputs: list[bytes], topic: Watched) -> None:
-    for start in range(0, COUNT, 250):
-        wanted = start - AHEAD
-        await until(lambda: topic.has(wanted), 2 * DEADLINE_S, waiting_for=f"{wanted} copies")  # noqa: B023
-        await producer.send_many(inputs[start : start + 250])
-
-
+@pytest.mark.parametrize("program", ["copier.py", "copier_by_name.py"])
 async def test_copy_has_each_input_once_in_order(
+    programs: Programs, watched: Callable[[str], Awaitable[Watched]], client: oncelog.AsyncClient, program: str
+) -> None:
+    """`make copier-proof` kills it a hundred times."""
+    source, target = f"from-{program}", f"to-{program}"
+    producer = await client.create_producer(source, producer_name="source")
+    topic = await watched(target)
+    inputs = await copy_through_kills(
+        programs, producer, topic, lambda saved: programs.start(program, source, target, saved), KILLS, seed=2
+    )
+    assert topic.values == inputs
+
+
+async def test_former_run_is_fenced_and_ends(
     programs: Programs, watched: Callable[[str], Awaitable[Watched]], client: oncelog.AsyncClient
 ) -> None:
-    """Two begin at once by mistake; the file with the id moves; a run is fenced by the next one and ends."""
-    inputs = [b"%d" % number for number in range(COUNT)]
+    """At its next message, once the second one has its lease."""
     producer = await client.create_producer("copied-from", producer_name="source")
-    await producer.send_many(inputs[:1])
+    inputs = [b"0"]
+    await producer.send_many(inputs)
     topic = await watched("copied-to")
-    feeding = asyncio.ensure_future(feed(producer, inputs[1:], topic))
-
-    def start(saved: str = "saved") -> Running:
-        return programs.start("copier.py", "copied-from", "copied-to", saved)
-
-    both = [start(), start()]
-    await until(lambda: topic.has(AHEAD), DEADLINE_S, waiting_for="the first copies")
-    for each in both:
-        each.kill()
-    await programs.killed_often(start, lambda: topic.count, COUNT)
-    (programs.directory / "elsewhere").mkdir()
-    shutil.move(programs.directory / "saved", programs.directory / "elsewhere" / "saved")
-    wanted = topic.count + 2 * AHEAD  # more than a killed run can have sent
-    former = start("elsewhere/saved")
-    await former.reaches(lambda: topic.has(wanted), "a copy from there")
-    async with running(start("elsewhere/saved")) as second:
-        await feeding
+    former = programs.start("copier.py", "copied-from", "copied-to", "saved")
+    await former.reaches(lambda: topic.has(1), "a copy")
+    async with running(programs.start("copier.py", "copied-from", "copied-to", "saved")) as second:
 
         async def fenced() -> bool:
-            """The former program notices it at its next message, once the second one has its lease."""
             inputs.append(b"%d" % len(inputs))
             await producer.send_many(inputs[-1:])
             return not former.runs()

@@ -1,0 +1,1 @@
+"""An owner beside the reference model of its verdicts."""
