@@ -173,6 +173,7 @@ def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
             p.name, p.producer_id, p.generation, p.mode, p.persisted,
             RecentBatches(without_deltas(r) for r in p.recent_batches),
             p.recent_floor, p.last_activity_ms, p.instance_id, p.role, p.growths, p.lifetime_ms, p.active_at_ms,
+            p.history,
         )
         for pid, p in sorted(state.producers.items())
     }  # fmt: skip

@@ -128,6 +128,16 @@ _KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
         ),
     ),
     (
+        frozenset({"generation", "fenced_generation"}),
+        (
+            TableColumn("gen", "generation"),
+            TableColumn("at", "at_ms"),
+            TableColumn("role", "role"),
+            TableColumn("from", "from"),
+            TableColumn("fenced", "fenced_generation"),
+        ),
+    ),
+    (
         frozenset({"partition", "producer_id", "persisted"}),
         (
             TableColumn("part", "partition"),

@@ -91,8 +91,8 @@ def add_producer_list(app: typer.Typer) -> None:
         """Show a producer of a topic; of a partitioned topic, in each partition that has it.
 
         accepted and persisted: the highest sequence id that was handed to the log, and that is durable. duplicates,
-        stale and unverified count messages since the owner took the topic over. With -o json: a list, with one element
-        for each partition. Needs the right `admin`.
+        stale and unverified count messages since the owner took the topic over. generations: who fenced whom, when, and
+        from where. With -o json: a list, with one element for each partition. Needs the right `admin`.
         """
         answer = api.get(producer_path(topic, producer))
         only = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer

@@ -233,7 +233,8 @@ class ProducerOpened(NamedTuple):
     instance_id: the instance that holds the grant. role: of the opener; empty without authentication. growths: how
     often the partitioned topic had got more partitions when the name was first opened, 0 to 255: messages of the name
     are routed by the number of partitions of that time (hazard resent-to-another-partition). lifetime_ms: of a lease;
-    0: the producer lives on as before, a new one as the policies say.
+    0: the producer lives on as before, a new one as the policies say. address: host:port from which the opener came,
+    empty: unknown; None: not recorded, because older processes could not read the entry.
     """
 
     topic_id: TopicId
@@ -246,24 +247,31 @@ class ProducerOpened(NamedTuple):
     role: str = ""
     growths: int = 0
     lifetime_ms: int = 0
+    address: str | None = None
 
 
 _LIFETIME = Struct("<Q")
-#: In the byte of the mode: the lifetime follows.
-_LEASED = 0x80
+#: In the byte of the mode: the lifetime follows; the address follows.
+_LEASED, _WITH_ADDRESS = 0x80, 0x40
+ADDRESS_BYTES_MAX = 255
 
 
 def encode_opened(grant: ProducerOpened) -> bytes:
     """Layout: topic id 16, producer id 8, generation 4, mode 1, growths 1, role bytes 2, persisted 8, instance id 16
     (zeros: none), name bytes 2, then the name and the role in UTF-8. A lease has 0x80 in its mode, and 8 more bytes:
-    the lifetime."""
+    the lifetime. With an address it has 0x40, and address bytes 1 and the address follow at the end."""
     name, role = grant.name.encode(), grant.role.encode()
     head = _OPENED.pack(
         bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation,
-        grant.mode | (_LEASED if grant.lifetime_ms else 0), grant.growths, len(role),
+        grant.mode | (_LEASED if grant.lifetime_ms else 0) | (0 if grant.address is None else _WITH_ADDRESS),
+        grant.growths, len(role),
         grant.persisted, instance_to_bytes(grant.instance_id), len(name),
     )  # fmt: skip
-    return head + name + role + (_LIFETIME.pack(grant.lifetime_ms) if grant.lifetime_ms else b"")
+    tail = _LIFETIME.pack(grant.lifetime_ms) if grant.lifetime_ms else b""
+    if grant.address is not None:
+        address = grant.address.encode()
+        tail += bytes((len(address),)) + address
+    return head + name + role + tail
 
 
 def decode_opened(body: Buffer) -> ProducerOpened:
@@ -271,17 +279,21 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     if len(body) < _OPENED.size:
         raise CorruptEntry("a ProducerOpened body is too short")
     topic_id, pid, generation, mode, growths, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
-    leased, mode = mode & _LEASED, mode & ~_LEASED
+    leased, located, mode = mode & _LEASED, mode & _WITH_ADDRESS, mode & ~(_LEASED | _WITH_ADDRESS)
     end_of_name = _OPENED.size + name_bytes
     end_of_role = end_of_name + role_bytes
-    if len(body) != end_of_role + (_LIFETIME.size if leased else 0) or mode not in (1, 2):
+    end = end_of_lifetime = end_of_role + (_LIFETIME.size if leased else 0)
+    if located and len(body) > end:
+        end += 1 + body[end]
+    if len(body) != end or (located and end == end_of_lifetime) or mode not in (1, 2):
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
     try:
         name = bytes(body[_OPENED.size : end_of_name]).decode()
         role = bytes(body[end_of_name:end_of_role]).decode()
+        address = bytes(body[end_of_lifetime + 1 :]).decode() if located else None
     except UnicodeDecodeError as error:
         raise CorruptEntry("a name in a ProducerOpened body is not UTF-8") from error
     return ProducerOpened(
         TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted, instance_from_bytes(instance),
-        intern(role), growths, _LIFETIME.unpack_from(body, end_of_role)[0] if leased else 0,
+        intern(role), growths, _LIFETIME.unpack_from(body, end_of_role)[0] if leased else 0, address,
     )  # fmt: skip

@@ -42,6 +42,7 @@ from oncelog.core.ids import (
     SequenceId,
 )
 from oncelog.core.policies.producer_lifetimes import FOR_EVER
+from oncelog.core.publishing.generation_history import GenerationRecord, with_generation
 from oncelog.core.publishing.producer_record import ProducerRow, instance_of
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX, Producers
@@ -183,6 +184,11 @@ class DedupState:
         self._held_by(producer, grant.instance_id)
         producer.role = producer.role or grant.role
         producer.lifetime_ms = grant.lifetime_ms or producer.lifetime_ms
+        if grant.address is not None:
+            granted = GenerationRecord(
+                grant.generation, header.append_time_ms, bool(grant.lifetime_ms), grant.role, grant.address
+            )
+            producer.history = with_generation(producer.history, granted)
         producer.last_activity_ms, producer.active_at_ms = header.append_time_ms, self.time_ms
         self.producers.used(producer)
         self.dirty[grant.producer_id] = None

@@ -32,7 +32,7 @@ from oncelog.core.errors import (
     SessionEnded,
     UnknownProducer,
 )
-from oncelog.core.formats.entry import ProducerOpened, SequenceMode
+from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, ProducerOpened, SequenceMode
 from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
 from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
@@ -363,8 +363,9 @@ class Openings:
         lifetime_ms = 0 if event.lease is None else event.lease.lifetime_ms or self.expiry.new_lease_ms
         self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
-            self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms
-        )
+            self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms,
+            _address_of(event) if event.peer_recorded else None,
+        )  # fmt: skip
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, call=event.call, peer=event.peer), event)
 
@@ -465,6 +466,11 @@ class Openings:
         self._needing.clear()
         for event in self.waiting.take_all():
             self._step.emit(AnswerOpen(event.call, error))
+
+
+def _address_of(event: ProducerOpening) -> str:
+    """As it fits into a grant."""
+    return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode()
 
 
 def _fenced_by(current: Generation) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.ids import Generation, ProducerId, SequenceId
+from oncelog.core.publishing.generation_history import GenerationRecord, read_history
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_state import ProducerState
 
@@ -76,6 +77,12 @@ def producer_of(openings: Openings, pid: ProducerId, *, now_ms: int) -> ListedPr
     """None: the topic has no such producer, or its first grant is not durable yet."""
     state = openings.table.state.producers.peek(pid)
     return None if state is None else _listed(openings, state, now_ms)
+
+
+def generations_of(openings: Openings, pid: ProducerId) -> list[GenerationRecord]:
+    """The last generations of a producer that are known, the oldest first."""
+    state = openings.table.state.producers.peek(pid)
+    return [] if state is None else read_history(state.history)
 
 
 def page_of(

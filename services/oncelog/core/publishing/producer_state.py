@@ -14,7 +14,8 @@ class ProducerState:
 
     instance_id: the instance that holds the current generation. role: the first role that opened the name; it owns it.
     growths: of the name's first grant, see ProducerOpened. lifetime_ms: of its lease; 0: it has none. active_at_ms: the
-    time of the log (`DedupState.time_ms`) at its last activity.
+    time of the log (`DedupState.time_ms`) at its last activity. history: of its generations, packed, see
+    `generation_history`; empty: unknown.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ProducerState:
     growths: int = 0
     lifetime_ms: int = 0
     active_at_ms: int = 0
+    history: bytes = b""
 
     def remember(self, recent: RecentBatch) -> None:
         if recent.first <= self.persisted:

@@ -131,7 +131,13 @@ class Producers:
         """Bytes of what is kept of this producer: its name, its record and its recent batches; 0: there is none."""
         active = self._active.get(pid)
         if active is not None:
-            return len(active.name.encode()) + HEAD_BYTES + len(active.role.encode()) + active.recent_batches.bytes
+            return (
+                len(active.name.encode())
+                + HEAD_BYTES
+                + len(active.role.encode())
+                + len(active.history)
+                + active.recent_batches.bytes
+            )
         name = self._idle.get(pid) or self._bare.get(pid)
         held = None if name is None else self._held[name]
         return len(str(name).encode()) + len(held) if isinstance(held, bytes) else 0

@@ -82,6 +82,27 @@ class ProducerView(BaseModel):
     memory_bytes: int = Field(description="Of what its owner keeps of it")
 
 
+class GenerationView(BaseModel):
+    """One generation of a producer. null: there is none, or it is not known."""
+
+    model_config = ConfigDict(extra="allow")
+
+    generation: int
+    at_ms: int = Field(description="When it was granted, by the clock of the topic's owner")
+    role: str | None
+    address: str | None = Field(alias="from", description="host:port of the client that asked for it")
+    leased: bool
+    fenced_generation: int | None = Field(description="The generation that it fenced")
+
+
+class ProducerDetails(ProducerView):
+    """One producer with the last of its generations, the newest first: which client fenced which, and when."""
+
+    generations: list[GenerationView] = Field(
+        description="At most 16. Those that were granted before all processes knew this are not known"
+    )
+
+
 class ProducerPage(BaseModel):
     """Producers by id; of a partitioned topic, by partition before that."""
 
@@ -127,7 +148,7 @@ def routes(coordination: Coordination) -> APIRouter:
         return await _page(coordination, topic, wanted, limit, _parsed(after))
 
     @router.get(_ONE, summary="Show a producer", operation_id="get_producer", dependencies=_ALLOWED)
-    async def get_producer(topic: TopicPath, producer: ProducerPath) -> list[ProducerView]:
+    async def get_producer(topic: TopicPath, producer: ProducerPath) -> list[ProducerDetails]:
         """The producer by topic; of a partitioned topic, one for each partition that has it."""
         return await _described(coordination, topic, producer)
 
@@ -193,7 +214,7 @@ async def _page(
     return ProducerPage(producers=found, next_after=str(_Place(last, 0)) if last < count else None)
 
 
-async def _described(coordination: Coordination, topic: TopicName, producer: str) -> list[ProducerView]:
+async def _described(coordination: Coordination, topic: TopicName, producer: str) -> list[ProducerDetails]:
     """Raises NotFound if no partition has it."""
 
     async def of(each: TopicName) -> dict[str, Any] | None:
@@ -210,7 +231,8 @@ async def _described(coordination: Coordination, topic: TopicName, producer: str
     rows = [(each, row) for each, row in found.items() if row is not None]
     if not rows:
         raise NotFound(f"no partition of {topic} has a producer {producer}: it never had one, or it has expired")
-    return [_view(each, row) for each, row in sorted(rows, key=lambda one: one[0].partition or 0)]
+    rows.sort(key=lambda one: one[0].partition or 0)
+    return [ProducerDetails.model_validate({"topic": str(each), **row}) for each, row in rows]
 
 
 def _view(topic: TopicName, row: dict[str, Any]) -> ProducerView:

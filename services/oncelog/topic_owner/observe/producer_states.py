@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from itertools import islice
 
+from oncelog.core.publishing.generation_history import GenerationRecord
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_listing import ListedProducer, producer_of
 
@@ -13,6 +14,22 @@ Json = Mapping[str, object]
 def producer_json(listed: ListedProducer) -> Json:
     """null: it has none, or it is not known."""
     return {**listed._asdict(), "role": listed.role or None, "connected_from": listed.connected_from or None}
+
+
+def generations_json(generations: list[GenerationRecord]) -> list[Json]:
+    """The newest first. fenced_generation: the one before it; null: there was none, or it is not known."""
+    former = [None, *(each.generation for each in generations)]
+    return [
+        {
+            "generation": each.generation,
+            "at_ms": each.at_ms,
+            "role": each.role or None,
+            "from": each.address or None,
+            "leased": each.leased,
+            "fenced_generation": fenced,
+        }
+        for each, fenced in zip(reversed(generations), reversed(former[:-1]), strict=True)
+    ]
 
 
 def some_producers(openings: Openings, count_max: int) -> list[Json]:

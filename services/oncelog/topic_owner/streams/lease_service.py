@@ -69,7 +69,7 @@ class LeaseService:
         opening = ProducerOpening(
             next(self._calls), None, SequenceMode.CONTIGUOUS, owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),
             instance_id=InstanceId(request.request_id), role=caller.role,
-            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), lease=wanted, peer=peer,
+            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), lease=wanted, peer=peer, peer_recorded=True,
             producers_elsewhere=self._topics.producers.elsewhere(runner),
         )  # fmt: skip
         answer = _Answer()

@@ -7,9 +7,15 @@ import time
 
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import ProducerId
-from oncelog.core.publishing.producer_listing import ListedProducer, ProducerFilter, page_of, producer_of
+from oncelog.core.publishing.producer_listing import (
+    ListedProducer,
+    ProducerFilter,
+    generations_of,
+    page_of,
+    producer_of,
+)
 from oncelog.core.topic_events.events import ProducerRemovalRequested
-from oncelog.topic_owner.observe.producer_states import producer_json
+from oncelog.topic_owner.observe.producer_states import generations_json, producer_json
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.current_topic import current_topic, still_served
 from oncelog.topic_owner.streams.version_checks import until_leases_are_known
@@ -58,7 +64,9 @@ class ProducerService:
         if listed is None:
             asked = request.name if request.HasField("name") else f"id {request.producer_id}"
             raise NotFound(f"topic {request.topic} has no producer {asked}: it never had one, or it has expired")
-        return pb.DescribeProducerAnswer(producer_json=json.dumps(producer_json(listed)))
+        generations = generations_json(generations_of(serving.openings, listed.producer_id))
+        shown = {**producer_json(listed), "generations": generations}
+        return pb.DescribeProducerAnswer(producer_json=json.dumps(shown))
 
     async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
         """Raises NotFound, Conflict, NotOwner, TopicLoading; ServiceUnavailable beside older processes."""

@@ -38,7 +38,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.streams.batch_checks import BatchChecks, Checked
 from oncelog.topic_owner.streams.client_stream import ClientStream
-from oncelog.topic_owner.streams.version_checks import CodecCheck
+from oncelog.topic_owner.streams.version_checks import AddressCheck, CodecCheck
 from oncelog.topic_owner.streams.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas, besides one message of the largest size.
@@ -72,6 +72,7 @@ class PublishService:
         self.topics = topics
         self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES))
         self.codecs = CodecCheck()
+        self.addresses = AddressCheck()
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -282,6 +283,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             growths=request.growths,
             initial_mark=request.initial_mark,
             peer=self.stream.caller.address,
+            peer_recorded=self._service.addresses.known(runner),
         )
         if is_known_to_have(runner, caller, Right.PRODUCE):
             self._ask(runner, opening, caller)

@@ -13,6 +13,8 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 NAMED_MAX = 5
 #: See CodecCheck.
 ASKED_EVERY_S = 1.0
+#: See AddressCheck.
+ADDRESSES_ASKED_EVERY_S = 60.0
 
 
 async def until_acks_are_known(runner: TopicRunner) -> None:
@@ -37,6 +39,32 @@ async def until_leases_are_known(runner: TopicRunner) -> None:
     serving = runner.core.serving
     if serving is None or not serving.log.table.state.time_ms:
         _refuse(runner, await runner.parts.ledgers.older_than(LEASES_VERSION), "lease", "leases")
+
+
+class AddressCheck:
+    """Whether grants may say from where they were asked for: every registered process must be able to read it. An
+    opening never waits for that: the registry is read in the background, once a minute until it is so."""
+
+    def __init__(self) -> None:
+        self._known = False
+        self._asked_s: float | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    def known(self, runner: TopicRunner) -> bool:
+        """False: it is not, or not known yet."""
+        serving = runner.core.serving
+        if self._known or (serving is not None and serving.log.table.state.time_ms):
+            return True
+        if self._asked_s is None or time.monotonic() - self._asked_s >= ADDRESSES_ASKED_EVERY_S:
+            self._asked_s = time.monotonic()
+            self._asking = asyncio.get_running_loop().create_task(self._ask(runner))
+        return False
+
+    async def _ask(self, runner: TopicRunner) -> None:
+        try:
+            self._known = not await runner.parts.ledgers.older_than(LEASES_VERSION)
+        except StoreUnavailable:
+            self._asked_s = None  # the next opening asks again
 
 
 class CodecCheck:

@@ -61,7 +61,13 @@ class Owner:
         pid = ids.get(request.name) if request.HasField("name") else request.producer_id
         if pid is None or pid not in known:
             raise NotFound("the topic has no such producer")
-        return pb.DescribeProducerAnswer(producer_json=json.dumps(row(known[pid], pid)))
+        generation = {
+            "generation": 1, "at_ms": 5, "role": None, "from": "10.0.0.1:5", "leased": False,
+            "fenced_generation": None,
+        }  # fmt: skip
+        return pb.DescribeProducerAnswer(
+            producer_json=json.dumps({**row(known[pid], pid), "generations": [generation]})
+        )
 
     async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
         self.removed.append(request)
@@ -143,6 +149,7 @@ async def test_producer_is_found_by_name_before_id(owner: Owner) -> None:
     for asked, pid in {"a": 1, "1": 2, "2": 2, "3": 3, "a%2Fb%3Fc%20d%25": 3}.items():
         (found,) = await owner.admin.get(f"{FLIGHTS}/producers/{asked}")
         assert (found["producer_id"], found["topic"]) == (pid, TOPIC), asked
+        assert found["generations"][0]["from"] == "10.0.0.1:5"
     for asked in ("nobody", "4", "9" * 25, "-1"):
         problem = await owner.admin.refused("GET", f"{FLIGHTS}/producers/{asked}", 404, "not_found")
         assert "no such producer" in problem["detail"]
