@@ -38,7 +38,7 @@ _COPIED_AT, _RESTORED_AFTER = 40, 20
 _OPEN_S = 0.02
 _COMMIT_S = 1.0
 #: The outbox gets rows while fewer than so many have no effect; or after so many waits of _OPEN_S.
-_AHEAD, _PATIENCE = 10, 250
+_AHEAD, _PATIENCE = 10, 25
 #: A program that ends by itself is started again so often.
 _STARTS = 3
 
