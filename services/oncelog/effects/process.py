@@ -1,9 +1,10 @@
 """Functions whose effects happen once: the decorator `process`, and `run` for a program of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, TypeVar
+from inspect import isawaitable
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.consuming.subscribing import first_indexes
@@ -12,6 +13,7 @@ from oncelog.client.network.start_position import Place
 from oncelog.client.values.arguments import choice, integer
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.client.values.messages import Message
+from oncelog.core.effects.errors import EffectMisuse
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.names import TopicName, check_part, dead_letter_topic, parse_topic
@@ -30,6 +32,8 @@ ATTEMPTS_MAX = 1_000_000
 CONCURRENCY_MAX = 1_000
 _LOCAL_URL = "oncelog://127.0.0.1:6650"
 OrderedTypeName = Literal["exclusive", "failover"]
+#: of the application; with TopicEffects it yields or returns outputs
+EffectFunction = Callable[..., Awaitable[Iterable[Any] | None] | Iterable[Any] | AsyncIterable[Any] | None]
 OnCorruptName = Literal["raise", "skip"]
 _TYPES: dict[str, OrderedTypeName] = {"exclusive": "exclusive", "failover": "failover"}
 _ON_CORRUPT = {each.value: each for each in OnCorrupt}
@@ -45,7 +49,7 @@ class Process(Generic[ConnectionT]):
 
     def __init__(
         self,
-        function: Callable[..., Awaitable[None] | None],
+        function: EffectFunction,
         topic: str,
         *,
         subscription: str,
@@ -164,7 +168,14 @@ class Process(Generic[ConnectionT]):
     def _call(self, messages: Sequence[Message], connection: ConnectionT) -> Awaitable[None] | None:
         if isinstance(connection, Outputs):
             return connection.of(self.function, messages)
-        return self.function(messages if self._takes_batches else messages[0], connection)
+        made = self.function(messages if self._takes_batches else messages[0], connection)
+        if isinstance(made, Iterable | AsyncIterable) and not isawaitable(made):
+            # The body of a generator has not run: without an error its messages would pass without an effect.
+            raise EffectMisuse(
+                f"the function of effects {self.effect} yields or returns {type(made).__name__}; only that of "
+                "TopicEffects gives outputs: make the effect with the last argument, and return nothing"
+            )
+        return cast("Awaitable[None] | None", made)
 
 
 def _checked_dead_letters(topic: TopicName, subscription: str, named: str | None, max_attempts: int | None) -> str:
@@ -190,7 +201,7 @@ def process(
     max_attempts: int | None = None,
     dead_letter_topic: str | None = None,
     on_corrupt: OnCorruptName = "raise",
-) -> Callable[[Callable[..., Awaitable[None] | None]], Process[ConnectionT]]:
+) -> Callable[[EffectFunction], Process[ConnectionT]]:
     """Make a function whose writes to one store happen once for each message.
 
         @oncelog.process("orders", subscription="billing", effects=SqlEffects(engine))
@@ -223,7 +234,7 @@ def process(
     Raises InvalidName, InvalidArgument.
     """
 
-    def made(function: Callable[..., Awaitable[None] | None]) -> Process[ConnectionT]:
+    def made(function: EffectFunction) -> Process[ConnectionT]:
         return Process(
             function, topic, subscription=subscription, effects=effects, effect=effect, type=type, start=start,
             batch=batch, batch_bytes=batch_bytes, concurrency=concurrency, max_attempts=max_attempts,

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 import oncelog
 from oncelog.core.effects.errors import EffectMisuse
-from oncelog.effects import SqlEffects, batches
+from oncelog.effects import SqlEffects, batches, process
+from oncelog.effects.process import run_processes
 from oncelog.effects.programs.batches import EffectsBatches
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -128,3 +129,30 @@ async def test_misuse_is_told(client: oncelog.AsyncClient, engine: AsyncEngine, 
         async with batches(client, "flights", subscription="other", effects=SqlEffects(plain)) as other:
             await anext(other)
     plain.dispose()
+
+
+def _generator(message: oncelog.Message, connection: object) -> Any:
+    yield message
+
+
+async def _async_generator(message: oncelog.Message, connection: object) -> Any:
+    yield message
+
+
+def _list(message: oncelog.Message, connection: object) -> Any:
+    return [message]
+
+
+@pytest.mark.parametrize("function", [_generator, _async_generator, _list])
+async def test_function_that_yields_to_a_store_without_outputs_is_refused(
+    client: oncelog.AsyncClient, engine: AsyncEngine, function: Any
+) -> None:
+    """A generator's body never runs: its messages would be acknowledged without an effect."""
+    await fill(client)
+    made = process("flights", subscription="billing", effects=SqlEffects(engine))(function)
+    with pytest.raises(EffectMisuse, match=r"effects billing .*only that of TopicEffects"):
+        await asyncio.wait_for(run_processes(client, [made]), 20)
+    async with source_of(client, engine) as source:
+        async for batch in source:
+            assert batch.messages[0].index == 0
+            break
