@@ -130,7 +130,8 @@ class AsyncClient:
             producer_name: 1 to 255 printable characters. Deduplication works per name: give the same name after a
                 restart. None assigns a unique name.
             initial_sequence_id: for automatic ids, the last id that was used: the first message gets the next one
-                (-1: the first message gets 0). None continues after the last stored id.
+                (-1: the first message gets 0). None continues after the last stored id; below it, the next
+                messages are repetitions: a warning is logged, and `repeats_ahead` says how many.
             sequence_mode: "monotonic" ids may have gaps; with "contiguous" a gap is an error.
             on_conflict: "fence" ends a connected instance of the same name. "refuse" raises ProducerBusy instead;
                 after the topic has moved to another owner, this takes up to 12 s, in which the older instance may
@@ -152,7 +153,8 @@ class AsyncClient:
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
             chunking: send values above the topic's limit, up to 1 GiB, in chunks of at most 1 MiB and one message that
                 names them. Readers and consumers get one message; see `max_message_bytes` of `connect`.
-            lease: of this topic, from `lease_producer_ids`: contiguous, behind its last_sequence_id. No name is given.
+            lease: of this topic, from `lease_producer_ids`: contiguous, behind its last_sequence_id, without a name. A
+                saved one repeats what was stored since; see ProducerLease.
 
         Raises:
             InvalidName: the topic or the producer name is not valid.

@@ -49,3 +49,31 @@ async def test_former_run_is_fenced_and_ends(
         assert "ProducerFenced" in await former.ends(1)
         await second.reaches(lambda: topic.has(len(inputs)), "the last copy")
     assert topic.values == inputs
+
+
+async def test_saved_lease_repeats_what_is_stored(
+    client: oncelog.AsyncClient, watched: Callable[[str], Awaitable[Watched]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is announced, because nothing tells new content by compressed bytes. A renewal says where new messages go."""
+    [saved] = await client.lease_producer_ids([oncelog.LeaseWanted("saved-lease")])
+    assert isinstance(saved, oncelog.ProducerLease)
+    topic = await watched("saved-lease")
+    values = [b"0", b"1", b"2"]
+    producer = await client.create_producer("saved-lease", lease=saved)
+    await producer.send_many(values)
+    await producer.close()
+    assert not caplog.records
+    again = await client.create_producer("saved-lease", lease=saved, compression="zlib")
+    assert (again.last_sequence_id, again.repeats_ahead) == (2, 3)
+    assert "lease the id again" in caplog.records[-1].message
+    for number, value in enumerate([*values, b"3"]):
+        result = await again.send(value)
+        assert (result.sequence_id, result.duplicate, result.content_differs) == (number, number < 3, None)
+    assert again.repeats_ahead == 0
+    [renewed] = await client.lease_producer_ids(
+        [oncelog.LeaseWanted("saved-lease", saved.producer_id, saved.generation)]
+    )
+    assert isinstance(renewed, oncelog.ProducerLease)
+    assert (renewed.generation, renewed.last_sequence_id) == (saved.generation, 3)
+    await until(lambda: topic.has(4), DEADLINE_S)
+    assert topic.values == [*values, b"3"]

@@ -16,6 +16,8 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
     CloseWanted,
@@ -78,6 +80,26 @@ def test_automatic_ids_begin_one_above_the_last(initial: int | None, last: int, 
     producer = opened(last=last, initial_sequence_id=initial)
     producer.handle(ready(1))
     assert producer.handle(answered(1, (1, stored(1)))) == [Complete(1, explicit(first), stored(1))]
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_producer_that_was_opened_behind_repeats_every_id(final: bool) -> None:
+    """Also over a new session: an id that is skipped would store a repetition as a new message."""
+    repeated = (ResultRange(ResultKind.DUPLICATE, 1, None, 0),)
+    lease: dict[str, object] = {} if final else {"lease": ProducerInstance(PID, Generation(1)), "mode": CONTIGUOUS}
+    producer = new_producer(initial_sequence_id=3, **lease)
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    producer.handle(grant(1, last=6, final=final))
+    assert (producer.numbers.stored, producer.numbers.repeats_ahead) == (6, 3)
+    for number in (4, 5, 6, 7):
+        producer.handle(ready(number))
+        (complete,) = producer.handle(answered(number - 3, (number, repeated if number < 7 else stored(1))))
+        assert isinstance(complete, Complete)
+        assert complete.ids == explicit(number)
+        assert producer.numbers.repeats_ahead == max(0, 6 - number)
+        producer.handle(StreamLost(number - 3))
+        reopened(producer, session=number - 2, last=max(6, number))
 
 
 @pytest.mark.parametrize("wrong", [-2, 2**63 - 1, True])

@@ -1,6 +1,6 @@
 """Leases of producer ids: ids that survive disconnection, and that let a successor continue exactly.
 
-lease -> publish under it -> save (producer id, generation, next sequence id) with your own position
+lease -> save the producer id -> publish under it
   after a crash: lease the same id again -> the next generation fences the former program; its highest id says
   which messages are stored
 """
@@ -35,8 +35,9 @@ class LeaseWanted:
         topic: without partitions, or one partition.
         producer_id: None: a new producer. Otherwise the next generation of this one, which fences its holder.
         generation: the current one: the lease is renewed, and nobody is fenced.
-        expires: seconds that the id lives without a message, 10 to 366 days; it may live an eighth longer. None: seven
-            days; a renewal keeps what it has.
+        expires: seconds that the id lives at least without a message, 10 seconds to 366 days. It is rounded up by less
+            than an eighth (see ProducerLease.expires_in), and the id may live a quarter of that longer, a bit
+            more at a busy owner: 10 seconds may be 14. None: seven days; a renewal keeps what it has.
     """
 
     topic: str
@@ -62,7 +63,18 @@ class LeaseWanted:
 
 @dataclass(frozen=True, slots=True)
 class ProducerLease:
-    """A lease, for `create_producer(topic, lease=...)`. Save its fields to continue under it.
+    """A lease, for `create_producer(topic, lease=...)`.
+
+    Save producer_id, and lease it again when the program starts: the answer's last_sequence_id is what is stored by
+    then, and new messages go behind it.
+
+    A lease that was saved with its last_sequence_id is for a program that saved its own position at the same moment.
+    It sends everything behind that position again: the same bytes in the same order. What is stored by now is a
+    duplicate, so it resumes exactly. Never send new messages under a saved lease: those whose ids are stored by now are
+    not stored. They fail with ContentDiffers where the log can compare them. Where it cannot, as with `compression` and
+    `chunking`, they are called duplicates. `create_producer` logs a warning, and `producer.repeats_ahead` says how many
+    ids that concerns. To send new messages, renew the lease first (`LeaseWanted(topic, producer_id, generation)`) and
+    use the answer.
 
     Attributes:
         topic: tenant/namespace/name.

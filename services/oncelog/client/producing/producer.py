@@ -103,6 +103,16 @@ class AsyncProducer:
         return min(self.last_sequence_ids[: self._routing.numbered])
 
     @property
+    def repeats_ahead(self) -> int:
+        """How many of the next automatic sequence ids are stored already, as far as is known: messages that get them
+        are taken as repetitions, and not stored, while deduplication is enabled.
+
+        Above 0 only if the producer was opened behind what is stored, with a saved lease or `initial_sequence_id`; this
+        is logged as a warning then.
+        """
+        return sum(part.core.numbers.repeats_ahead for part in self._parts)
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes of the messages that were given and are not answered yet."""
         return sum(part.pending_bytes for part in self._parts)

@@ -362,6 +362,20 @@ class Sender:
                 self.close(errors.ProducerClosed("the producer was never opened"))
         if self.core.error is not None:
             raise self.core.error
+        self._warn_of_repeats()
+
+    def _warn_of_repeats(self) -> None:
+        numbers = self.core.numbers
+        if numbers.repeats_ahead and self.core.deduplication:
+            logger.warning(
+                "producer %r on %s: it begins after sequence id %d, and ids up to %d are stored: what it sends next, up "
+                "to %d messages, is taken as repetitions and not stored. That is right for a program that sends "
+                "the same messages again, in the same order. New messages need ids behind the stored ones: %s. "
+                "`repeats_ahead` says how many ids are left",
+                self.core.opening.name, self._topic, numbers.highest, numbers.stored, numbers.repeats_ahead,
+                "open without initial_sequence_id" if self.options.settings.lease is None
+                else "lease the id again, with its generation, and use that answer",
+            )  # fmt: skip
 
     async def all_answered(self) -> None:
         """Return when all messages given before are answered, also those that wait for room. Raises no error."""

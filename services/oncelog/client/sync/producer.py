@@ -106,6 +106,11 @@ class Producer(Wrapper[AsyncProducer]):
         return self._inner.resume_sequence_id
 
     @property
+    @documented_by(AsyncProducer.repeats_ahead)
+    def repeats_ahead(self) -> int:
+        return self._inner.repeats_ahead
+
+    @property
     def message_bytes_max(self) -> int:
         """Bytes of the largest value that the topic takes."""
         return self._inner.message_bytes_max

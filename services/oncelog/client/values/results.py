@@ -72,7 +72,7 @@ class SendResult:
     def __repr__(self) -> str:
         return (
             f"SendResult(message_id={self.message_id}, duplicate={self.duplicate}, resent={self.resent}, "
-            f"verified={self.verified}, sequence_id={self.sequence_id})"
+            f"verified={self.verified}, content_differs={self.content_differs}, sequence_id={self.sequence_id})"
         )
 
 

@@ -128,12 +128,22 @@ async def test_opening_a_busy_name_with_refuse_fails(client: oncelog.AsyncClient
     await holder.close()
 
 
-async def test_initial_sequence_id_is_the_last_one_used(client: oncelog.AsyncClient) -> None:
-    """The first message gets the next id; -1 restarts at 0."""
+async def test_initial_sequence_id_is_the_last_one_used(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first message gets the next id; -1 restarts at 0. Ids that are stored already are announced."""
     producer = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
     assert (await producer.send(b"x")).sequence_id == 100
+    assert (producer.repeats_ahead, caplog.records) == (0, [])
     replayed = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
-    assert (await replayed.send(b"x")).duplicate
+    (warning,) = caplog.records
+    assert (warning.levelname, replayed.repeats_ahead) == ("WARNING", 1)
+    for word in ("'a' on public/default/flights", "after sequence id 99", "up to 100", "1 messages", "repetitions"):
+        assert word in warning.message
+    again = await replayed.send(b"x")
+    assert again.duplicate
+    assert "content_differs=False" in repr(again)
+    assert replayed.repeats_ahead == 0
     with pytest.raises(SequenceGap):
         await client.create_producer("flights", producer_name="b", initial_sequence_id=5, sequence_mode="contiguous")
 

@@ -56,7 +56,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerGranted:
-    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; only valid when final."""
+    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; not final: at least it."""
 
     attempt: int
     session: SessionNumber

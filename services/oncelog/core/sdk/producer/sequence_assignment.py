@@ -1,8 +1,9 @@
 """The sequence ids of a producer's next batch: assigned, or checked.
 
 Ids are all automatic or all explicit. Automatic ids continue after the last id in the log, or after the id that the
-application gives as its last. Explicit ids of a contiguous producer that leave a gap are refused here, before they
-would end the session.
+application gives as its last. If that is behind the log, the next ids repeat what is stored, each of them, also over a
+new session: an id that was skipped would store a repetition as a new message. Explicit ids of a contiguous producer
+that leave a gap are refused here, before they would end the session.
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class SequenceAssignment:
         """Ids above it were stored by no earlier instance and in no earlier batch of this one."""
         return SequenceId(max(self.stored_before, self.highest))
 
+    @property
+    def repeats_ahead(self) -> int:
+        """How many of the next ids are stored already, as far as is known: what gets them is taken as a repetition."""
+        return max(0, self.stored - self.highest)
+
     def refuse_grant(self, last: SequenceId) -> OncelogError | None:
         """The error when this producer cannot continue at the end of the log, or None."""
         if self.known or self.initial is None or not self.contiguous or self.initial <= last:
@@ -48,11 +54,16 @@ class SequenceAssignment:
         return SequenceGap(message, expected=last + 1)
 
     def learn(self, last: SequenceId, *, final: bool) -> bool:
-        """Take over a grant's last sequence id; returns whether it is the first grant. Never lowers the counter."""
-        if final:
+        """Take over a grant's last sequence id; returns whether it is the first grant. Never lowers the counter.
+
+        The first grant of a lease is not final: at least so much is stored.
+        """
+        before = self.stored
+        if final or not self.known:
             self.stored = max(self.stored, last)
         if self.known:
-            self.highest = max(self.highest, self.stored)
+            if self.stored > before:  # by an instance that had the name after this one had expired
+                self.highest = max(self.highest, self.stored)
             return False
         self.stored_before = self.stored
         self.highest = self.stored if self.initial is None else self.initial

@@ -11,8 +11,8 @@ Rules
 - Answers of another session number are ignored (hazard marks-of-a-failed-write). Answers with an owner_epoch below the
   highest one that this client has seen are rejected, and the owner is looked up again (hazard deposed-owner-refuses).
 - ProducerExpired is final when any pending batch was ever sent (hazard forgotten-producer).
-- last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard
-  deposed-owner-refuses).
+- last_sequence_id is used only when final, or of the first grant of a lease, as what is stored at least. Resuming never
+  lowers the counter of automatic ids (hazard deposed-owner-refuses).
 - A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
   session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
