@@ -368,8 +368,8 @@ class Sender:
         numbers = self.core.numbers
         if numbers.repeats_ahead and self.core.deduplication:
             logger.warning(
-                "producer %r on %s: it begins after sequence id %d, and ids up to %d are stored: what it sends next, up "
-                "to %d messages, is taken as repetitions and not stored. That is right for a program that sends "
+                "producer %r on %s: it begins after sequence id %d, and ids up to %d are stored: what it sends next, "
+                "up to %d messages, is taken as repetitions and not stored. That is right for a program that sends "
                 "the same messages again, in the same order. New messages need ids behind the stored ones: %s. "
                 "`repeats_ahead` says how many ids are left",
                 self.core.opening.name, self._topic, numbers.highest, numbers.stored, numbers.repeats_ahead,
