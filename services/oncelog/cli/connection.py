@@ -27,9 +27,11 @@ class Connection:
     tls_ca_file: TlsCaFileOption = None
     allow_plaintext_token: PlaintextTokenOption = False
 
-    async def connect(self, timeout_s: float) -> "AsyncClient":
-        """A client whose operations take at most timeout_s. Raises OncelogError."""
+    async def connect(self, timeout_s: float, *, max_message_bytes: int | None = None) -> "AsyncClient":
+        """A client whose operations take at most timeout_s. max_message_bytes: of a message in chunks; None: the
+        client's default. Raises OncelogError."""
         from oncelog.client.client import connect
+        from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 
         return await connect(
             self.url,
@@ -37,6 +39,7 @@ class Connection:
             tls_ca_file=self.tls_ca_file,
             allow_plaintext_token=self.allow_plaintext_token,
             operation_timeout=timeout_s,
+            max_message_bytes=CHUNKED_BYTES_DEFAULT if max_message_bytes is None else max_message_bytes,
         )
 
     def variables(self) -> dict[str, str]:

@@ -46,6 +46,11 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.ServiceUnavailable: "check the URL, and that the cluster runs; `oncelog standalone` starts a local one",
     errors.DeadlineExceeded: "check the URL, and that the cluster runs; --timeout sets a longer timeout",
 }
+#: {field of the error: what to do}, where that is not what its class says.
+_FIELD_ADVICE = {
+    "max_message_bytes": "read it with a higher limit: --max-message-bytes of oncelog read and oncelog consume, or "
+    "connect(max_message_bytes=) of the SDK"
+}
 
 #: {origin of an unreachable address: what to do besides retrying}
 _REACH_ADVICE = {
@@ -103,7 +108,10 @@ def explain(error: BaseException, console: "Console") -> Exit:
             tls = next((text for words, text in _TLS_ADVICE.items() if leaf.retriable and words in leaf.message), None)
             lasting = lasting or tls is not None
             reach = next((text for words, text in _REACH_ADVICE.items() if words in leaf.message), None)
-            advice = tls or reach or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+            field = _FIELD_ADVICE.get(str(leaf.details.get("field")))
+            advice = (
+                tls or reach or field or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+            )
             if advice is not None:
                 console.print(f"  {advice}", markup=False, soft_wrap=True)
     retriable = all(isinstance(leaf, errors.OncelogError) and leaf.retriable for leaf in leaves)

@@ -62,6 +62,15 @@ WideOutputOption = Annotated[
     WideOutput,
     typer.Option("-o", "--output", help="Output format: table, wide (all columns and full ids), or json for programs."),
 ]
+MaxMessageBytesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-message-bytes",
+        min=0,
+        max=1 << 30,
+        help="Largest message in chunks that is read; it takes twice its size of memory. Default: 67108864 (64 MiB).",
+    ),
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Timeout of each request to the cluster, in seconds.")
 ]

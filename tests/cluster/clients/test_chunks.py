@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import subprocess
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import oncelog
 from oncelog import errors
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -101,6 +103,12 @@ async def test_message_above_max_message_bytes_is_an_error_that_names_it(
             for _ in range(2):
                 with pytest.raises(errors.MessageTooLarge, match="max_message_bytes"):
                     await consumer.receive(timeout=DEADLINE_S)
+    words = ["read", topic, "--url", cluster.url, "--max-message-bytes", str(MIB)]
+    refused = await asyncio.to_thread(
+        subprocess.run, command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False
+    )
+    assert refused.returncode == 1
+    assert b"a higher limit: --max-message-bytes" in refused.stderr
     async with await client.subscribe(topic, subscription="s") as consumer:
         got = [len((await consumer.receive(timeout=DEADLINE_S)).value) for _ in range(3)]
     assert got == [5, 6 * MIB, 4]
@@ -115,7 +123,7 @@ async def test_http_and_dead_letters_say_that_a_message_is_in_chunks(
     start = oncelog.EARLIEST
     kwargs: dict[str, Any] = {"max_deliveries": 1, "dead_letter_topic": "chunks-dead", "type": "shared"}
     async with await client.subscribe(topic, subscription="s", start=start, **kwargs) as consumer:
-        await producer.send(bytes(6 * MIB))
+        sent = await producer.send(bytes(6 * MIB))
         path = f"{rest_path(topic)}/subscription/s/position/1"
         peeked = await cluster.request("GET", path)
         assert (peeked.status_code, peeked.json()["code"]) == (409, "chunked_message")
@@ -130,4 +138,12 @@ async def test_http_and_dead_letters_say_that_a_message_is_in_chunks(
     address = f"/topics/persistent/public/default/{topic}/subscription/http/session"
     session = await cluster.request("POST", address, json={"ack_timeout": 30, "start": "earliest"})
     taken = await cluster.request("GET", f"{address}/{session.json()['session']}/messages?wait=10")
-    assert (taken.status_code, taken.json()["code"]) == (413, "message_too_large")
+    problem = taken.json()
+    assert (taken.status_code, problem["code"]) == (413, "message_too_large")
+    assert (problem["index"], problem["message_id"]) == (0, str(sent.message_id))
+    await producer.send(b"behind")
+    assert (await cluster.request("DELETE", f"{address}/{session.json()['session']}")).status_code == 204
+    assert (await cluster.request("POST", problem["detail"].rpartition("POST ")[2])).status_code == 204
+    session = await cluster.request("POST", address, json={"ack_timeout": 30})
+    taken = await cluster.request("GET", f"{address}/{session.json()['session']}/messages?wait=10")
+    assert [message["value"] for message in taken.json()["messages"]] == ["behind"]

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import oncelog
+from oncelog.core.effects.errors import SourceTooLarge
 from oncelog.core.errors import TopicNotFound
 from oncelog.effects.rest import rest
 from oncelog.testing import LocalCluster
@@ -111,3 +112,28 @@ async def test_status_of_what_a_mirror_refuses(
     assert told["judged-c-partition-1"]["source_last"] == 1  # the copy of the target's message
     code, _ = await status(there, cluster, "--topic", "judged-c")
     assert code == 0
+
+
+async def test_mirror_ends_at_a_message_in_chunks(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient
+) -> None:
+    """At once, behind all that it can copy, also where its client would not join the chunks. The status says so, and a
+    gap in the place of the message is passed."""
+    topic = "chunked-at-source"
+    producer = await source.create_producer(topic, chunking=True)
+    await producer.send(b"0")
+    await producer.send(bytes(6 * 1024 * 1024))
+    await producer.send(b"2")
+    for bytes_max in (64 << 20, 0):
+        async with await oncelog.connect(there.url, max_message_bytes=bytes_max) as reading:
+            with pytest.raises(SourceTooLarge, match=f"message 1 of public/default/{topic} is in chunks, .*allow-gap"):
+                await once(reading, client, topic)
+        assert [message.value for message in await read_all(client, topic)] == [b"0"]
+    async with connected_mirror(source, client, topic):
+        code, [one] = await status(there, cluster, "--topic", topic)
+    assert (code, one["state"], one["copied_to"], one["mirrors"]) == (1, "too_large", 0, 1)
+    assert "message 1 of the source is in chunks" in one["message"]
+    await rest(source, "DELETE", f"/admin/v2/persistent/public/default/{topic}/truncate")
+    await producer.send(b"3")
+    await once(source, client, topic, allow_gap=True)
+    assert [message.value for message in await read_all(client, topic)] == [b"0", b"3"]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from oncelog.cli.admin.rest import AdminApi
 from oncelog.cli.failures import Exit, explain
-from oncelog.core.errors import DeadlineExceeded, OncelogError, ServiceUnavailable
+from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, OncelogError, ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import FENCE
@@ -85,6 +85,14 @@ async def test_server_without_tls_is_reported_with_advice(failure: Failure, tmp_
     code, shown = explained(await failure(OPEN, with_tls(tmp_path).peers))
     assert code is Exit.FAILED
     assert "does not use TLS on this port" in shown
+
+
+def test_message_above_the_limit_of_the_client_is_explained_as_such() -> None:
+    """Not as a line that is too long, which is the advice for what is sent."""
+    _, shown = explained(MessageTooLarge("no", field="max_message_bytes", limit=1))
+    assert "--max-message-bytes" in shown
+    assert "a line" not in shown
+    assert "a line" in explained(MessageTooLarge("no", field="value", limit=1))[1]
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("no"), DeadlineExceeded("no")])

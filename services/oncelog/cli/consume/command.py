@@ -9,7 +9,7 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import TimeoutOption
+from oncelog.cli.options import MaxMessageBytesOption, TimeoutOption
 from oncelog.cli.read.command import CorruptChoice, Form
 from oncelog.cli.running import Interrupt, run_command
 
@@ -93,6 +93,7 @@ def consume(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be decoded: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
+    max_message_bytes: MaxMessageBytesOption = None,
     *,
     connection: Connection,
     timeout: TimeoutOption = 30.0,
@@ -107,7 +108,7 @@ def consume(
         from oncelog.core.formats.message_id import LATEST, Index
 
         begin = parse_start(start) if from_index is None else Index(from_index)
-        async with await connection.connect(timeout) as client:
+        async with await connection.connect(timeout, max_message_bytes=max_message_bytes) as client:
             missing = await is_missing(client, topic)
             consumer = await client.subscribe(
                 topic,

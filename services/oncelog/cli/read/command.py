@@ -9,7 +9,7 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import TimeoutOption
+from oncelog.cli.options import MaxMessageBytesOption, TimeoutOption
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def read(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be read: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
+    max_message_bytes: MaxMessageBytesOption = None,
     *,
     connection: Connection,
     timeout: TimeoutOption = 30.0,
@@ -96,7 +97,7 @@ def read(
         from oncelog.core.names import parse_topic
 
         begin = parse_start(start) if from_index is None else Index(from_index)
-        async with await connection.connect(timeout) as client:
+        async with await connection.connect(timeout, max_message_bytes=max_message_bytes) as client:
             missing = await is_missing(client, topic)
             if missing and not follow:
                 raise TopicNotFound(f"topic {parse_topic(topic)} does not exist")

@@ -64,7 +64,7 @@ class ChunkJoins:
         seen = self._network.epochs.highest(route.topic_id)
         async with self._network.channel(route) as channel:
             ask = chunk_reader(channel, str(self._topic), route.topic_id, seen)
-            return await join_chunks(stored, ask, bytes_max=self._network.message_bytes_max)
+            return await join_chunks(stored, ask, topic=str(self._topic), bytes_max=self._network.message_bytes_max)
 
     def end(self) -> None:
         """Forget what is joined, or was: nobody waits for it any more."""

@@ -15,6 +15,7 @@ from oncelog.core.formats.batch import HEADER_BYTES, PayloadFormat, decode_batch
 from oncelog.core.formats.chunks import ChunkName, ChunkNames, decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import COLUMN_HEADER_BYTES, LENGTH_BYTES, Column, column_head, split_columns
 from oncelog.core.formats.entry import EntryKind, body_of, decode_entry
+from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import OwnerEpoch, Position, TopicId
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import READ_CHUNK
@@ -49,8 +50,8 @@ def is_chunked(stored: StoredBatch) -> bool:
     return stored.batch.payload_format == PayloadFormat.CHUNKED
 
 
-async def join_chunks(stored: StoredBatch, ask: Ask, *, bytes_max: int) -> StoredBatch:
-    """The message as if it had been sent in one batch.
+async def join_chunks(stored: StoredBatch, ask: Ask, *, topic: str, bytes_max: int) -> StoredBatch:
+    """The message as if it had been sent in one batch. topic: for errors.
 
     Raises MessageTooLarge above bytes_max, CorruptEntry when a chunk is missing, damaged or another message's,
     ChunksTrimmed, and the retriable errors of `ask`.
@@ -63,10 +64,13 @@ async def join_chunks(stored: StoredBatch, ask: Ask, *, bytes_max: int) -> Store
         raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
     if names.value_bytes > bytes_max:
         message = (
-            f"message {entry.base_index} has {names.value_bytes} bytes in chunks, above max_message_bytes of this "
-            f"client ({bytes_max}): read it with a client of the SDK that has a higher one"
+            f"message {entry.base_index} of {topic} has {names.value_bytes} bytes in chunks, above max_message_bytes "
+            f"of this client ({bytes_max})"
         )
-        raise MessageTooLarge(message, field="max_message_bytes", limit=bytes_max)
+        raise MessageTooLarge(
+            message, field="max_message_bytes", limit=bytes_max, topic=topic, index=entry.base_index,
+            message_id=str(MessageId(TopicId(""), NO_PARTITION, *entry.position, 0)),
+        )  # fmt: skip
     head = column_head(Column.VALUES, LENGTH_BYTES + names.value_bytes) + names.value_bytes.to_bytes(4, "little")
     kept = [
         part

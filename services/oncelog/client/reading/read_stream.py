@@ -297,7 +297,7 @@ class ReadStream:
         ask = chunk_reader(channel, str(self._topic), route.topic_id, self._network.epochs.highest(route.topic_id))
         stored = arrived.stored
         try:
-            return await join_chunks(stored, ask, bytes_max=self._network.message_bytes_max)
+            return await join_chunks(stored, ask, topic=str(self._topic), bytes_max=self._network.message_bytes_max)
         except ChunksTrimmed:
             return None  # the next message shows the gap
         except CorruptEntry as error:

@@ -165,6 +165,11 @@ class MessageBatch:
         return entry.base_index + self.first_batch_index - entry.skip_first
 
     @property
+    def in_chunks(self) -> bool:
+        """Whether the value is joined from chunks: it is longer than the entry that names them."""
+        return len(self._stored.body) > self._stored.entry.body_bytes
+
+    @property
     def producer_id(self) -> int:
         return self._stored.batch.producer_id
 

@@ -11,6 +11,7 @@ __all__ = [
     "PartitionsDiffer",
     "RedoLost",
     "SourceDiverged",
+    "SourceTooLarge",
     "SourceTrimmed",
     "StoreAhead",
     "StoreBusy",
@@ -74,6 +75,10 @@ class NotDeterministic(EffectsError):
 
 class SourceDiverged(EffectsError):
     """A mirror's source has another message at an index than the one that was copied (hazard restored-source)."""
+
+
+class SourceTooLarge(EffectsError):
+    """A message of a mirror's source is larger than its target takes in one batch, as one in chunks; details: index."""
 
 
 class SourceTrimmed(EffectsError):

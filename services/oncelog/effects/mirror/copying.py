@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.sender import CompressionName, compression_of
-from oncelog.core.errors import OncelogError, TopicNotFound
+from oncelog.core.errors import MessageTooLarge, OncelogError, TopicNotFound
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.effects.mirror.positions import copy_positions, origins_of
-from oncelog.effects.mirror.store import Copies, MirrorEffects, copy, end_of
+from oncelog.effects.mirror.store import Copies, MirrorEffects, copy, end_of, too_large
 from oncelog.effects.mirror.topics import AT_SOURCE, AT_TARGET, Choice, parts_of, prepared, subscription_of, topics_of
 from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
 from oncelog.effects.rest import cluster_id_of
@@ -148,7 +148,7 @@ class Mirror:
     async def _copy_once(self, topic: MirroredTopic, timeout_ms: int | None) -> None:
         topic.process = await self._prepare(topic, timeout_ms)
         await self._learn_ends(topic, timeout_ms)
-        copying = asyncio.ensure_future(run_processes(self._source, [topic.process]))
+        copying = asyncio.ensure_future(self._run(topic.process))
         done = asyncio.ensure_future(_until_copied(topic))
         try:
             await asyncio.wait([copying, done], return_when=asyncio.FIRST_COMPLETED)
@@ -167,7 +167,7 @@ class Mirror:
             try:
                 topic.process = await self._prepare(topic)
                 topic.trouble = ""
-                await run_processes(self._source, [topic.process])
+                await self._run(topic.process)
             except OncelogError as error:
                 if single and not error.retriable:
                     raise
@@ -189,6 +189,16 @@ class Mirror:
             copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch,
             concurrency=CONCURRENCY_MAX,
         )  # fmt: skip
+
+    async def _run(self, process: Process[Copies]) -> None:
+        """As `run_processes`, and says what a mirror can do about a message above the client's max_message_bytes."""
+        try:
+            await run_processes(self._source, [process])
+        except MessageTooLarge as error:
+            index = error.details.get("index")
+            if index is None:
+                raise
+            raise too_large(str(error.details["topic"]), int(index), error, in_chunks=True) from error
 
     # --- positions of consumers ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.core.errors import OncelogError, SubscriptionNotFound, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.effects.mirror.producers import producer_of
-from oncelog.effects.mirror.store import first_to_copy, mirror_producer
+from oncelog.effects.mirror.store import LEAVE_OUT, ToCopy, first_to_copy, mirror_producer
 from oncelog.effects.mirror.topics import (
     AT_SOURCE,
     AT_TARGET,
@@ -39,6 +39,8 @@ class MirrorState(StrEnum):
     SOURCE_BEHIND = "source_behind"
     #: The source has deleted messages that are not copied.
     GAP = "gap"
+    #: The next message is in chunks, and a mirror copies none.
+    TOO_LARGE = "too_large"
     #: Messages wait to be copied, and no mirror is connected.
     NO_MIRROR = "no_mirror"
     #: The target has lost copies that the source counts as acknowledged; a mirror copies them again.
@@ -54,6 +56,7 @@ TROUBLE = frozenset(
         MirrorState.PARTITIONS_DIFFER,
         MirrorState.SOURCE_BEHIND,
         MirrorState.GAP,
+        MirrorState.TOO_LARGE,
         MirrorState.NO_MIRROR,
     )
 )
@@ -138,7 +141,7 @@ async def partition_status(
     gap = sum(behind - first for first, behind in following.gaps) if copied_to >= 0 else 0
     lag = max(0, end - following.position)
     lost = sum(last - max(first, following.position) + 1 for first, last in consumed if last >= following.position)
-    state, message = _judged(part, end, copied_to, gap=gap, lag=lag, lost=lost, mirrors=mirrors)
+    state, message = _judged(part, end, copied_to, following, gap=gap, lag=lag, lost=lost, mirrors=mirrors)
     return PartitionStatus(
         str(part), state, message, end - 1, copied_to, lag,
         max(0.0, time.time() - following.publish_time_ms / 1000) if lag and following.publish_time_ms else 0.0,
@@ -148,7 +151,7 @@ async def partition_status(
 
 
 def _judged(
-    part: TopicName, end: int, copied_to: int, *, gap: int, lag: int, lost: int, mirrors: int
+    part: TopicName, end: int, copied_to: int, following: ToCopy, *, gap: int, lag: int, lost: int, mirrors: int
 ) -> tuple[MirrorState, str]:
     if copied_to >= end:
         return MirrorState.SOURCE_BEHIND, (
@@ -159,6 +162,10 @@ def _judged(
         return MirrorState.GAP, (
             f"the source has deleted {gap} messages behind index {copied_to} before they were copied: a mirror refuses "
             "to go on without --allow-gap"
+        )
+    if lag and following.in_chunks:
+        return MirrorState.TOO_LARGE, (
+            f"message {following.position} of the source is in chunks, which a mirror does not copy: {LEAVE_OUT}"
         )
     if lag and not mirrors:
         what = f"oncelog mirror --from … --to … --topic {part}"

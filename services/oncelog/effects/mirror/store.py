@@ -30,9 +30,9 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.producer import AsyncProducer, sender_of
 from oncelog.client.producing.sender import CompressionName
 from oncelog.client.values.messages import Message, MessageBatch, runs_of
-from oncelog.core.effects.errors import SourceDiverged, SourceTrimmed
+from oncelog.core.effects.errors import SourceDiverged, SourceTooLarge, SourceTrimmed
 from oncelog.core.effects.ordered import Source, StoredPosition, found_at
-from oncelog.core.errors import ProducerFenced, StaleSequence
+from oncelog.core.errors import MessageTooLarge, ProducerFenced, StaleSequence
 from oncelog.core.formats.columns import encode_origin
 from oncelog.core.formats.message_id import Index, MessageId
 from oncelog.core.formats.origin import BatchOrigin, pack_origin
@@ -47,6 +47,11 @@ logger = logging.getLogger(__name__)
 BATCH = 2_000
 #: A batch with more bytes is copied in parts: with its origin it may exceed what the target takes at once.
 _PAYLOAD_BYTES_MAX = 4 * 1024 * 1024
+#: What helps against a message that is not copied.
+LEAVE_OUT = (
+    "leave the topic out of the mirror, or have the source delete the message (retention, `oncelog admin topics "
+    "truncate`), and go on behind it with --allow-gap"
+)
 
 
 @dataclass(slots=True)
@@ -191,16 +196,22 @@ class Copies:
         return cls(settings, cluster_id, TopicId(source.topic_id), producer, following.position)
 
     async def copy(self, messages: Sequence[Message]) -> None:
-        """Return when the copies are stored. messages: consecutive. Raises SourceTrimmed, and as `send_many`."""
+        """Return when the copies are stored. messages: consecutive. Raises SourceTrimmed, SourceTooLarge for a single
+        message that the target does not take in one batch, and as `send_many`."""
         first = messages[0].index
         if first > self.position and not self._is_new:
             self._settings.counts.gaps += 1
             _refuse_gap(self.producer.topic, self.position, first, allowed=self._settings.allow_gap)
         own = [run for run in runs_of(messages) if run.origin is None]
         if own:
-            await sender_of(self.producer).send_payloads(
-                packed for run in own for part in _parts(run) for packed in self._packed(part)
-            )
+            try:
+                await sender_of(self.producer).send_payloads(
+                    packed for run in own for part in _parts(run) for packed in self._packed(part)
+                )
+            except MessageTooLarge as error:
+                if len(messages) > 1:
+                    raise  # then each message is tried alone, and what is before the large one is copied
+                raise too_large(self.producer.topic, first, error, in_chunks=own[0].in_chunks) from error
             self._is_new = False
         count = sum(run.count for run in own)
         self._settings.counts.copied += count
@@ -230,6 +241,16 @@ def _parts(run: MessageBatch) -> Iterator[MessageBatch]:
     middle = run.count // 2
     yield from _parts(run.part(0, middle))
     yield from _parts(run.part(middle, run.count))
+
+
+def too_large(topic: str, index: int, error: MessageTooLarge, *, in_chunks: bool) -> SourceTooLarge:
+    """What ends the mirror of a topic. error: of the target, or of the client that does not join the chunks."""
+    if in_chunks:
+        message, advice = f"message {index} of {topic} is in chunks, which a mirror does not copy", ""
+    else:
+        message = f"message {index} of {topic} is too large for the target ({error.cause})"
+        advice = "raise ONCELOG_MESSAGE_BYTES_MAX of the target, or "
+    return SourceTooLarge(f"{message}: {advice}{LEAVE_OUT}", index=index)
 
 
 def _refuse_gap(topic: str, position: int, first: int, *, allowed: bool) -> None:
@@ -280,12 +301,13 @@ async def _message_at(client: AsyncClient, topic: str, start: MessageId | Index)
 
 class ToCopy(NamedTuple):
     """The first message that must be copied. position: its index; if there is none: the end of the source.
-    publish_time_ms: 0: there is none. gaps: (first index, index behind the last one) of messages before it that the
-    source does not have."""
+    publish_time_ms: 0: there is none, or it is not known. gaps: (first index, index behind the last one) of messages
+    before it that the source does not have. in_chunks: that message is."""
 
     position: int
     publish_time_ms: int
     gaps: tuple[tuple[int, int], ...]
+    in_chunks: bool = False
 
 
 async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
@@ -296,12 +318,18 @@ async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
     if end is None or position >= await end_of(client, topic):
         return ToCopy(position, 0, ())
     async with await client.create_reader(topic, start=Index(position)) as reader:
-        while (batch := await reader.batch_up_to(end, timeout=None)) is not None:
+        while True:
+            try:
+                batch = await reader.batch_up_to(end, timeout=None)
+            except MessageTooLarge as error:  # its chunks are not joined; mirrors store none, so it has no origin
+                return ToCopy(int(error.details["index"] or position), 0, tuple(gaps), in_chunks=True)
+            if batch is None:
+                break
             if batch.first_index > position:
                 gaps.append((position, batch.first_index))
                 position = batch.first_index
             if batch.origin is None:
-                return ToCopy(position, batch.publish_time_ms, tuple(gaps))
+                return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks)
             position = batch.first_index + batch.count
     return ToCopy(position, 0, tuple(gaps))
 

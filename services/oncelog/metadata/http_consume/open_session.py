@@ -18,6 +18,7 @@ from oncelog.core.errors import (
     ConsumerFenced,
     DeadlineExceeded,
     InvalidArgument,
+    MessageTooLarge,
     OncelogError,
     SessionGone,
     StaleSeekEpoch,
@@ -169,13 +170,25 @@ class OpenSession:
             if not found and wait_s > 0:
                 receiving = asyncio.ensure_future(self.consumer.receive_batch(1))
                 found = await self._first_of(receiving, wait_s, interrupt, gone) or found
-        except OncelogError as error:
+        except OncelogError as failure:
+            error = self._in_chunks(failure) if isinstance(failure, MessageTooLarge) else failure
             if given:
                 self._trouble = error
                 return None
             self.check_open()
-            raise
+            raise error from failure.__cause__
         return found.batches[0] if found else None
+
+    def _in_chunks(self, error: MessageTooLarge) -> MessageTooLarge:
+        """How a client gets past a message that the consumer raises at each call."""
+        topic, index = error.details.get("topic"), error.details.get("index")
+        message = (
+            f"message {index} of {topic} is in chunks, which HTTP consume does not return, and everything behind it "
+            "waits: take it with a consumer of the SDK, or skip it: acknowledge all messages before it, delete this "
+            "session, send the request below, and open another session: POST "
+            f"/admin/v2/persistent/{topic}/subscription/{self.place.subscription}/skip/1"
+        )
+        return MessageTooLarge(message, **error.details | {"field": "value", "limit": None})
 
     async def _first_of(
         self,

@@ -103,6 +103,10 @@ class ProblemBody(BaseModel):
     high_water: int | None = Field(
         default=None, description="With `stale_sequence`: the producer's highest stored sequence id."
     )
+    index: int | None = Field(
+        default=None, description="Consume only, with `message_too_large`: of the message that is not returned."
+    )
+    message_id: str | None = Field(default=None, description="The same message: ledger:entry:batch index.")
     request_id: str | None = Field(
         default=None, description="With server failures: the id under which the server logged the failure."
     )
@@ -127,8 +131,9 @@ def problem(error: OncelogError, *, publishing: bool = False) -> JSONResponse:
 def body_of(error: OncelogError) -> ProblemBody:
     """Of a response, or of one part of it."""
     status, title = _STATUSES[status_class(type(error))]
-    field, request_id = (error.details.get(name) for name in ("field", "request_id"))
-    given = {name: error.details.get(name) for name in ("limit", "expected", "high_water")}
+    names = ("field", "message_id", "request_id")
+    texts: dict[str, Any] = {name: str(text) for name in names if (text := error.details.get(name)) is not None}
+    given = {name: error.details.get(name) for name in ("limit", "expected", "high_water", "index")}
     numbers: dict[str, Any] = {name: number for name, number in given.items() if isinstance(number, int)}
     return ProblemBody(
         type=_type(error.code),
@@ -136,8 +141,7 @@ def body_of(error: OncelogError) -> ProblemBody:
         status=status,
         detail=error.message[:_DETAIL_CHARACTERS_MAX],
         code=error.code,
-        field=str(field) if field is not None else None,
-        request_id=str(request_id) if request_id is not None else None,
+        **texts,
         **numbers,
     )
 

@@ -86,7 +86,7 @@ class Answers:
 async def test_joined_message_is_as_if_it_had_been_sent_at_once() -> None:
     """Its key, event time and properties are its own; each chunk is read once."""
     answers = Answers()
-    joined = await join_chunks(stored(), answers, bytes_max=len(VALUE))
+    joined = await join_chunks(stored(), answers, topic="videos", bytes_max=len(VALUE))
     columns = decode_stored(joined)
     assert columns.values.to_list() == [VALUE]
     assert (columns.keys, columns.event_times_ms, columns.properties) == ([b"key"], [77], [{"a": "b"}])
@@ -115,31 +115,35 @@ OTHER = entry_of(EntryKind.CHUNK, 12, chunk_of(2, sequence=6))
 async def test_message_with_a_wrong_chunk_is_corrupt(change: Callable[[bytes], bytes], says: str) -> None:
     """Whatever the owner or a storage node gives."""
     with pytest.raises(CorruptEntry, match=says):
-        await join_chunks(stored(), Answers(change), bytes_max=1 << 20)
+        await join_chunks(stored(), Answers(change), topic="videos", bytes_max=1 << 20)
 
 
 async def test_message_that_lies_about_its_size_is_corrupt() -> None:
     """The owner refuses such ones; a reader believes nobody."""
     for lie in (len(VALUE) - 1, len(VALUE) + 1):
         with pytest.raises(CorruptEntry, match=r"beyond its end|its chunks have"):
-            await join_chunks(stored(value_bytes=lie), Answers(), bytes_max=1 << 20)
+            await join_chunks(stored(value_bytes=lie), Answers(), topic="videos", bytes_max=1 << 20)
 
 
 async def test_limit_is_checked_before_anything_is_read_or_allocated() -> None:
     """A message may claim 1 GiB."""
     answers = Answers()
     with pytest.raises(MessageTooLarge, match="max_message_bytes") as raised:
-        await join_chunks(stored(value_bytes=1 << 30), answers, bytes_max=1000)
-    assert raised.value.details["limit"] == 1000
+        await join_chunks(stored(value_bytes=1 << 30), answers, topic="videos", bytes_max=1000)
+    assert raised.value.details | {"message_id": None} == {
+        "field": "max_message_bytes", "limit": 1000, "topic": "videos", "index": stored().entry.base_index,
+        "message_id": None,
+    }  # fmt: skip
+    assert raised.value.details["message_id"] == f"{stored().entry.ledger_id}:{stored().entry.entry_id}:0"
     assert answers.asked == []
 
 
 async def test_trimmed_and_unavailable_chunks_are_no_damage() -> None:
     """A trimmed message is gone as a whole; an owner that cannot answer now is asked again by the caller."""
     with pytest.raises(ChunksTrimmed):
-        await join_chunks(stored(), Answers(lambda _: b""), bytes_max=1000)
+        await join_chunks(stored(), Answers(lambda _: b""), topic="videos", bytes_max=1000)
     with pytest.raises(LedgerUnavailable):
-        await join_chunks(stored(), Answers(lambda _: LedgerUnavailable("later")), bytes_max=1000)
+        await join_chunks(stored(), Answers(lambda _: LedgerUnavailable("later")), topic="videos", bytes_max=1000)
 
 
 async def test_whoever_does_not_join_chunks_gets_an_error_and_no_empty_value() -> None:
