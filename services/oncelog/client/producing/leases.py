@@ -36,8 +36,9 @@ class LeaseWanted:
         producer_id: None: a new producer. Otherwise the next generation of this one, which fences its holder.
         generation: the current one: the lease is renewed, and nobody is fenced.
         expires: seconds that the id lives at least without a message, 10 seconds to 366 days. It is rounded up by less
-            than an eighth (see ProducerLease.expires_in), and the id may live a quarter of that longer, a bit
-            more at a busy owner: 10 seconds may be 14. None: seven days; a renewal keeps what it has.
+            than an eighth (see ProducerLease.expires_in), and the id may live a quarter of that longer, and
+            in periods of quarter seconds: 10 seconds may be 15, a day 32 hours. None: seven days; a renewal keeps what
+            it has.
     """
 
     topic: str
