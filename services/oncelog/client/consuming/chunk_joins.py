@@ -46,7 +46,7 @@ class ChunkJoins:
             self._position = position
             self._task = self._network.background.start(self._join(stored), what=f"chunks of {self._topic}")
         if isinstance(self._result, Exception):
-            raise self._result
+            raise self._result.with_traceback(None)  # else each call would add to it
         return self._result
 
     async def _join(self, stored: StoredBatch) -> None:

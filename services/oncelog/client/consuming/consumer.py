@@ -185,7 +185,7 @@ class AsyncConsumer(RunsHandlers):
 
     def _check_open(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else each call would add to it
 
     async def _change(self) -> None:
         self._changed.clear()

@@ -6,13 +6,23 @@ from oncelog.client.network.start_position import Place, check_topic_of, start_a
 from oncelog.client.reading.read_stream import ReadStream
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.client.values.messages import MessageBatch
-from oncelog.core.errors import ReaderClosed
+from oncelog.core.errors import (
+    CorruptEntry,
+    EntriesLost,
+    MessageTooLarge,
+    OncelogError,
+    ReaderClosed,
+    UnreadableEntry,
+)
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.rpc.reader_codec import StartAt
 from oncelog.wire.owner_pb2 import LastMessageRequest
+
+#: Errors of one place in the log: elsewhere the reader may go on.
+_OF_A_PLACE = (CorruptEntry, EntriesLost, MessageTooLarge, UnreadableEntry)
 
 #: ledger id, entry id, batch index
 _Position = tuple[int, int, int]
@@ -65,6 +75,12 @@ class LogReader:
         """Whether the reader was closed or has failed."""
         return self._stream is not None and self._stream.failure is not None
 
+    @property
+    def end(self) -> OncelogError | None:
+        """Why the reader cannot go on, nor anywhere else in the log."""
+        failure = None if self._stream is None else self._stream.failure
+        return None if isinstance(failure, _OF_A_PLACE) else failure
+
     async def open(self, start: Place, *, inclusive: bool) -> None:
         """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later.
 
@@ -74,6 +90,7 @@ class LogReader:
         await self.check_topic(start)
         if self._stream is not None:
             self._stream.close(ReaderClosed("the reader reads elsewhere"))
+            self.corruption.restart()
         self._stream = ReadStream(self._topic, at, self._network, corruption=self.corruption)
         self._ahead, self._after = None, after
 

@@ -148,7 +148,7 @@ class ReadStream:
         if self._arrived:
             return
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else each call would add to it
         unavailable, self._state.unavailable = self._state.unavailable, None
         if unavailable is not None:
             raise unavailable
@@ -278,7 +278,8 @@ class ReadStream:
     async def _arrive(self, arrived: Arrived, channel: Channel, route: Route) -> None:
         entry, batch, _ = arrived.stored
         if self._joins_chunks and is_chunked(arrived.stored):
-            joined = await self._joined(arrived, channel, route)
+            wanted = arrived.first_batch_index < batch.count and entry.next_index > self._first_index
+            joined = await self._joined(arrived, channel, route) if wanted else None
             if joined is None:
                 self._state.taken(arrived)
             else:
@@ -286,7 +287,8 @@ class ReadStream:
         else:
             self._arrived.append(arrived)
         self._next_start = StartMessage(entry.position, batch.count - 1, inclusive=False)
-        self._state.corruption.next_index = entry.next_index
+        # A new stream may begin with the entry that was taken last.
+        self._state.corruption.next_index = max(self._state.corruption.next_index or 0, entry.next_index)
 
     async def _joined(self, arrived: Arrived, channel: Channel, route: Route) -> StoredBatch | None:
         """None: it was skipped, or trimmed. Raises MessageTooLarge, CorruptEntry unless such entries are skipped, and
@@ -299,7 +301,10 @@ class ReadStream:
         try:
             return await join_chunks(stored, ask, topic=str(self._topic), bytes_max=self._network.message_bytes_max)
         except ChunksTrimmed:
-            return None  # the next message shows the gap
+            # Entries behind it may be here already: to them it would look received.
+            self._add_gap(Gap(stored.entry.base_index, stored.entry.next_index - 1, False))
+            self._state.corruption.passed = stored.entry.position
+            return None
         except CorruptEntry as error:
             self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=arrived.first_batch_index)
             return None
@@ -358,6 +363,8 @@ class ReadStream:
         corruption, before = self._state.corruption, self._state.last
         expected, passed = corruption.next_index, corruption.passed
         self._state.last = entry.position
+        # This entry may be received again, or be trimmed before it is: what is before it is reported once.
+        corruption.next_index = max(expected or 0, entry.base_index)
         if before is None and expected is None and self._first_index:
             # The start that was asked for may be below the first message that is kept.
             expected, before = self._first_index, BEFORE_ALL

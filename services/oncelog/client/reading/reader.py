@@ -104,12 +104,13 @@ class AsyncReader:
     async def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
         """Go on reading elsewhere; `start` and `inclusive` as in `create_reader`.
 
-        Raises as `create_reader`, and ReaderClosed; after an error the reader goes on where it was.
+        Also after an error about a message or an entry, such as MessageTooLarge. Raises as `create_reader`, and
+        ReaderClosed; after an error the reader goes on where it was.
         """
         self._check_process()
-        failure = next((part.stream.failure for part in self._parts if part.closed), None)
-        if failure is not None:
-            raise failure
+        end = next((part.end for part in self._parts if part.end is not None), None)
+        if end is not None:
+            raise end.with_traceback(None)
         if self._watch is not None:
             await self._watch.check(self._timeout_ms)
         await self._open_all(start, inclusive=inclusive)

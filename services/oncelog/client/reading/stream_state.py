@@ -17,7 +17,7 @@ GAPS_MAX = 1000
 
 class Gap(NamedTuple):
     """Indexes of a topic without a message, between two messages that a reader received, or between the place at which
-    it was to start and its first message.
+    it was to start and its first message. One gap may follow another at once.
 
     Attributes:
         first_index, last_index: the first and the last index that is missing. first_index is None when the reader was

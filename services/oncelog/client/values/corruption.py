@@ -99,10 +99,14 @@ class Corruption:
         self.choice = choice
         self._newest: deque[Skipped] = deque(maxlen=SKIPPED_MAX)
         self._total = 0
-        #: position of the last entry that was skipped
+        #: position of the last entry that was skipped, or was trimmed after it was received
         self.passed: Position | None = None
         #: index after the last message of the newest received entry
         self.next_index: int | None = None
+
+    def restart(self) -> None:
+        """The reader goes on elsewhere."""
+        self.passed = self.next_index = None
 
     @property
     def skipped(self) -> SkippedEntries:

@@ -5,9 +5,17 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
+import oncelog
 from oncelog.client.network.chunk_join import ChunksTrimmed, join_chunks
 from oncelog.client.values.messages import StoredBatch, decode_stored, open_entry
-from oncelog.core.errors import ChunkedMessage, CorruptEntry, LedgerUnavailable, MessageTooLarge, UnreadableEntry
+from oncelog.core.errors import (
+    ChunkedMessage,
+    CorruptEntry,
+    LedgerUnavailable,
+    MessageTooLarge,
+    ServiceUnavailable,
+    UnreadableEntry,
+)
 from oncelog.core.formats.batch import PayloadFormat, encode_batch
 from oncelog.core.formats.chunks import ChunkName, ChunkNames, encode_chunk, encode_chunk_names
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, encode_values
@@ -16,11 +24,14 @@ from oncelog.core.formats.single_message import single_message
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.pipeline.source.arrow_columns import FoundEntry, entry_slice
 from oncelog.wire.owner_pb2 import ReadChunkAnswer
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
+pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 PARTS = [b"one ", b"two ", b"three ", b"four ", b"five"]
 VALUE = b"".join(PARTS)
 TOPIC = TopicId("0f" * 16)
+DEADLINE_S = 30.0
 
 
 def entry_of(kind: EntryKind, entry_id: int, body: bytes, *, topic: TopicId = TOPIC) -> bytes:
@@ -50,7 +61,7 @@ def checksum_of(batch: bytes) -> int:
 CHUNKS = {10 + number: chunk_of(number) for number in range(len(PARTS))}
 
 
-def message(*, value_bytes: int = len(VALUE), chunks: dict[int, bytes] = CHUNKS) -> bytes:
+def chunked_batch(*, value_bytes: int = len(VALUE), chunks: dict[int, bytes] = CHUNKS) -> bytes:
     names = tuple(ChunkName(EntryId(at), checksum_of(batch)) for at, batch in chunks.items())
     payload = (
         encode_values([b""])
@@ -59,7 +70,11 @@ def message(*, value_bytes: int = len(VALUE), chunks: dict[int, bytes] = CHUNKS)
         + encode_properties([{"a": "b"}])
         + encode_chunk_names(ChunkNames(LedgerId(3), value_bytes, names))
     )
-    return entry_of(EntryKind.MESSAGES, 20, batch_of(payload, PayloadFormat.CHUNKED))
+    return batch_of(payload, PayloadFormat.CHUNKED)
+
+
+def message(**fields: int) -> bytes:
+    return entry_of(EntryKind.MESSAGES, 20, chunked_batch(**fields))  # type: ignore[arg-type]
 
 
 def stored(**fields: int) -> StoredBatch:
@@ -154,3 +169,101 @@ async def test_whoever_does_not_join_chunks_gets_an_error_and_no_empty_value() -
         single_message(message(), 7, crc32c)
     with pytest.raises(ChunkedMessage, match="in chunks"):
         entry_slice(FoundEntry(stored(), "p"), first=0, end=100)
+
+
+async def log_of_chunked(cluster: FakeCluster, client: oncelog.AsyncClient, numbers: set[int], **fields: int) -> None:
+    """Messages b"0" to b"5", an entry each, from entry 1 on; those with these numbers are in chunks instead."""
+    producer = await client.create_producer("flights", producer_name="p")
+    for number in range(6):
+        await producer.send(b"%d" % number)
+    entries = cluster.topic("flights").entries
+    for number in numbers:
+        body = chunked_batch(**fields)  # type: ignore[arg-type]
+        header = entries[1 + number][0]._replace(body_bytes=len(body))
+        entries[1 + number] = (header, encode_header(header, body, crc32c) + body)
+
+
+@pytest.mark.usefixtures("both_ways")
+async def test_message_that_is_trimmed_after_it_was_received_is_a_gap(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its neighbours may be here already, and there may be none behind it."""
+    await log_of_chunked(cluster, client, {0, 2, 3, 5})
+    last = await client.last_message_id("flights")
+    assert last is not None
+    reader = await client.create_reader("flights")
+    read = [await reader.batch_up_to(last, timeout=DEADLINE_S) for _ in range(3)]
+    assert [batch and batch.first_index for batch in read] == [1, 4, None]
+    assert reader.gaps == (4, tuple(oncelog.Gap(number, number, False) for number in (0, 2, 3, 5)))
+    assert "messages 5 to 5 are gone: they were trimmed" in caplog.text
+
+
+@pytest.mark.usefixtures("both_ways")
+async def test_gap_before_a_message_that_waits_for_its_chunks_is_counted_once(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """It is received again with the next stream; and in the end it is trimmed."""
+    await log_of_chunked(cluster, client, {3, 5})
+    topic = cluster.topic("flights")
+    topic.entries[3] = (topic.entries[3][0]._replace(kind=EntryKind.PRODUCER_OPENED), b"")  # its message is gone
+    asked: list[int] = []
+
+    def answer(entry_id: int) -> ReadChunkAnswer:
+        asked.append(entry_id)
+        if len(asked) <= 8:
+            raise LedgerUnavailable("later")
+        return ReadChunkAnswer(trimmed=True)
+
+    cluster.knobs.chunk = answer
+    reader = await client.create_reader("flights")
+    found: list[int] = []
+    while len(found) < 3:
+        try:
+            found.append((await reader.read_next(timeout=DEADLINE_S)).index)
+        except LedgerUnavailable:
+            assert found == [0, 1]
+    assert found == [0, 1, 4]
+    assert reader.gaps.newest[:2] == (oncelog.Gap(2, 2, False), oncelog.Gap(3, 3, False))
+
+
+@pytest.mark.usefixtures("both_ways")
+async def test_first_message_that_is_trimmed_between_two_streams_is_a_gap(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """The first stream ended while the reader waited for its chunks, and the second one does not show it."""
+    await log_of_chunked(cluster, client, {0})
+    entries = cluster.topic("flights").entries
+
+    def answer(_: int) -> ReadChunkAnswer:
+        entries[1] = (entries[1][0]._replace(kind=EntryKind.PRODUCER_OPENED), b"")
+        raise ServiceUnavailable("the owner stops")
+
+    cluster.knobs.chunk = answer
+    reader = await client.create_reader("flights")
+    assert (await reader.read_next(timeout=DEADLINE_S)).index == 1
+    assert reader.gaps == (1, (oncelog.Gap(0, 0, False),))
+
+
+@pytest.mark.usefixtures("both_ways")
+async def test_reader_seeks_away_from_a_message_that_it_cannot_hold(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """The error is raised at each call, and does not grow. A closed reader stays closed."""
+    await log_of_chunked(cluster, client, {0, 3}, value_bytes=1 << 30)
+    reader = await client.create_reader("flights")
+    depths = set()
+    for _ in range(5):
+        with pytest.raises(MessageTooLarge, match="message 0 ") as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        depths.add(len(raised.traceback))
+    assert len(depths) == 1
+    await reader.seek(oncelog.Index(1))
+    assert await reader.has_message_available()
+    assert [(await reader.read_next(timeout=DEADLINE_S)).value for _ in range(2)] == [b"1", b"2"]
+    with pytest.raises(MessageTooLarge, match="message 3 "):
+        await reader.read_next(timeout=DEADLINE_S)
+    await reader.seek(oncelog.MessageId.parse("3:4:0"))  # behind message 3, which is not joined for nothing
+    assert [(await reader.read_next(timeout=DEADLINE_S)).value for _ in range(2)] == [b"4", b"5"]
+    await reader.close()
+    with pytest.raises(oncelog.errors.ReaderClosed):
+        await reader.seek(oncelog.EARLIEST)

@@ -39,6 +39,7 @@ from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,
     PRODUCER_NAMES,
     PUBLISH,
+    READ_CHUNK,
     EndedSession,
     OpenDenied,
     OpenGranted,
@@ -62,6 +63,8 @@ from oncelog.wire.owner_pb2 import (
     ProducerName,
     ProducerNamesAnswer,
     ProducerNamesRequest,
+    ReadChunkAnswer,
+    ReadChunkRequest,
 )
 from tests.contract.sdk.fakes.fake_consume import ConsumeKnobs, ConsumeStreams
 from tests.contract.sdk.fakes.fake_offers import FakeMembers
@@ -115,6 +118,7 @@ class FakeOwner:
         self.server.unary(FIND_INDEX, self.consumers.find_index)
         self.server.unary(LAST_MESSAGE, self._last_message)
         self.server.unary(PRODUCER_NAMES, self._producer_names)
+        self.server.unary(READ_CHUNK, self._read_chunk)
 
     async def start(self) -> None:
         self.address = f"127.0.0.1:{await self.server.start()}"
@@ -295,6 +299,9 @@ class FakeOwner:
                  for number in request.producer_ids if number in producers]  # fmt: skip
         return ProducerNamesAnswer(names=names, owner_epoch=self.epoch)
 
+    async def _read_chunk(self, request: ReadChunkRequest) -> ReadChunkAnswer:
+        return self._cluster.knobs.chunk(request.entry_id)
+
     async def _last_message(self, request: LastMessageRequest) -> LastMessageAnswer:
         topic = self._cluster.by_id.get(TopicId(request.topic_id))
         if topic is None:
@@ -332,6 +339,8 @@ class Knobs:
     before_last_message: Callable[[], None] = lambda: None
     #: called with the topic when a look-up of a partitioned topic is about to be answered
     looked_up: Callable[[str], None] = lambda _topic: None
+    #: the answer for the chunk with this entry id, or the error raised
+    chunk: Callable[[int], ReadChunkAnswer] = lambda _entry_id: ReadChunkAnswer(trimmed=True)
     #: requests for the names of producers are answered while this is set
     names: asyncio.Event = field(default_factory=asyncio.Event)
 
