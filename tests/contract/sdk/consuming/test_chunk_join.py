@@ -78,7 +78,7 @@ def message(**fields: int) -> bytes:
 
 
 def stored(**fields: int) -> StoredBatch:
-    return open_entry(message(**fields), crc32c)  # type: ignore[arg-type]
+    return open_entry(message(**fields), crc32c)
 
 
 class Answers:
