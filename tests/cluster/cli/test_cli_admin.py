@@ -177,28 +177,36 @@ def test_policies_of_the_cluster_look_up_its_id(rest: RecordingServer) -> None:
     assert admin(rest, "cluster", "set-message-ttl", "--ttl", "90") == (0, "message TTL of the cluster: set\n", "")
     assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/messageTTL", 90)
     rest.answers["/admin/v2/clusters/c1/messageTTL"] = (200, 90)
-    assert "90" in admin(rest, "cluster", "get-message-ttl")[1]
+    assert [line.split() for line in admin(rest, "cluster", "get-message-ttl")[1].splitlines()[-2:]] == [
+        ["set", "90"], ["unit", "seconds"],
+    ]  # fmt: skip
+    rest.answers["/admin/v2/clusters/c1/producerLeaseExpiry?applied=true"] = (200, {"value": 15, "source": "cluster"})
+    assert "seconds" in admin(rest, "cluster", "get-producer-lease-expiry", "--applied")[1]
 
 
 @pytest.mark.parametrize(
-    ("words", "field"),
+    ("words", "told"),
     [
-        ("set-retention new --time soon --size 1G", "time"),
-        ("set-retention new --time 90s --size 1G", "time"),
-        ("set-retention new --time 7d --size 100K", "size"),
-        ("set-message-ttl new --ttl 5x", "ttl"),
-        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit-size"),
-        ("set-backlog-quota new --limit-size 0 --policy producer_exception", "limit-size"),
-        ("set-backlog-quota new --limit-size 4194305T --policy producer_exception", "limit-size"),
-        ("set-backlog-quota new --limit-time 0 --policy producer_exception", "limit-time"),
-        ("set-backlog-quota new --limit-time 24856d --policy producer_exception", "limit-time"),
+        ("set-retention new --time soon --size 1G", "time:"),
+        ("set-retention new --time 90s --size 1G", "time:"),
+        ("set-retention new --time 7d --size 100K", "size:"),
+        ("set-message-ttl new --ttl 5x", "ttl:"),
+        ("set-producer-lease-expiry new --after 5s", "after: must be 10s to 366d (10 to 31622400 seconds), not 5s"),
+        ("set-producer-lease-expiry new --after 367d", "after:"),
+        ("set-chosen-producer-expiry new --after 1h", "after: must be at least 8h (28800 seconds), or 0 for never"),
+        ("set-assigned-producer-expiry new --after -1", "after:"),
+        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit-size:"),
+        ("set-backlog-quota new --limit-size 0 --policy producer_exception", "limit-size:"),
+        ("set-backlog-quota new --limit-size 4194305T --policy producer_exception", "limit-size:"),
+        ("set-backlog-quota new --limit-time 0 --policy producer_exception", "limit-time:"),
+        ("set-backlog-quota new --limit-time 24856d --policy producer_exception", "limit-time:"),
     ],
 )
-def test_invalid_limit_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, field: str) -> None:
-    """The message names the option."""
+def test_invalid_limit_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, told: str) -> None:
+    """The message begins with the option."""
     code, _, error = admin(rest, "topics", *words.split())
     assert (code, rest.asked) == (1, [])
-    assert f"{field}:" in error
+    assert f"error: {told}" in error
 
 
 def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:

@@ -72,6 +72,10 @@ def test_verification_is_cancelled(rest: RecordingServer) -> None:
     rest.answers[PATH] = job("a", "cancelled")
     assert verify(rest, "--cancel")[0] == 0
     assert [asked[0] for asked in rest.asked] == ["DELETE"]
+    for answer, told in ((job("a", "equal"), "has ended, as equal"), ((200, None), "knows of none")):
+        rest.answers[PATH] = answer
+        code, out, _ = verify(rest, "--cancel")
+        assert (code, "no verification" in out, told in out, "is cancelled" in out) == (0, True, True, False)
 
 
 def test_time_limit_leaves_the_proof_running(rest: RecordingServer) -> None:

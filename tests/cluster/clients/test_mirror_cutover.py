@@ -60,7 +60,14 @@ async def test_planned_cutover_moves_consumers_and_producers(
     [moved] = json.loads(printed)["partitions"]
     assert (moved["last_index"], moved["subscriptions"], moved["left_out"]) == (9, {"billing": 4}, {})
     assert moved["producers"] == [
-        {"name": "importer", "last_sequence_id": 9, "mode": "monotonic", "role": "", "opened": True}
+        {
+            "name": "importer",
+            "last_sequence_id": 9,
+            "mode": "monotonic",
+            "role": "",
+            "opened": True,
+            "assigned": False,
+        }
     ]
     again = await client.create_producer("crossing", producer_name="importer")
     assert again.last_sequence_id == 9
@@ -129,3 +136,23 @@ async def test_producers_send_again_what_a_disaster_cost(
     choice = Choice((parse_topic("never-mirrored"),))
     with pytest.raises(InvalidArgument, match="no mirror has copied them: say with --cluster"):
         await forced()
+
+
+async def test_cutover_says_which_names_the_source_has_assigned(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient
+) -> None:
+    """They are opened at the target, where they never expire, and where a lease of the source is unknown."""
+    unnamed = await source.create_producer("assigned-at-source")
+    await unnamed.send(b"0")
+    name = unnamed.producer_name
+    await unnamed.close()
+    await once(source, client, "assigned-at-source")
+    words = ["--topic", "assigned-at-source", "--producers"]
+    code, printed = await cutover(there.url, cluster, *words, "-o", "json")
+    assert code == 0, printed
+    [producer] = json.loads(printed)["partitions"][0]["producers"]
+    assert (producer["name"], producer["assigned"], producer["opened"]) == (name, True, True)
+    for more in ([], ["--forced"]):
+        code, printed = await cutover(there.url, cluster, *words, *more)
+        assert code == 0, printed
+        assert "lease a new id there" in printed

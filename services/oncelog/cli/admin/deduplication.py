@@ -64,7 +64,11 @@ def verify_deduplication(
     """
     path = f"{topic_path(topic)}/deduplication/verify"
     if cancel:
-        api.delete(path)
+        state = _object(api.delete(path)).get("state")
+        if state is None:
+            return f"no verification of topic {topic} runs, and its owner knows of none"
+        if state != "cancelled":
+            return f"no verification of topic {topic} runs: the newest one has ended, as {state}"
         return f"the verification of topic {topic} is cancelled"
     body: Answer = None if bytes_per_second is None else {"bytes_per_second": bytes_per_second}
     running = _object(api.post(path, body))

@@ -18,6 +18,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.units import NO_LIMIT, bytes_of, seconds_of
 from oncelog.cli.parameters import option_parameter, own_parameters, sign
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
 #: The group of the policies in the help. Each has three commands, so the line of each is short there.
@@ -102,11 +103,19 @@ def _producers(max_producers: ProducersOption) -> Answer:
 
 
 def _names_after(after: NamesAfterOption) -> Answer:
-    return seconds_of(after, "after")
+    seconds, least = seconds_of(after, "after"), POLICY_MS_MIN // 1000
+    if seconds and seconds < least:
+        message = f"after: must be at least 8h ({least} seconds), or 0 for never, not {after}"
+        raise InvalidArgument(message, field="after", limit=least)
+    return seconds
 
 
 def _leases_after(after: LeasesAfterOption) -> Answer:
-    return seconds_of(after, "after")
+    seconds, least, most = seconds_of(after, "after"), LEASE_MS_MIN // 1000, LEASE_MS_MAX // 1000
+    if not least <= seconds <= most:
+        message = f"after: must be 10s to 366d ({least} to {most} seconds), not {after}"
+        raise InvalidArgument(message, field="after", limit=least if seconds < least else most)
+    return seconds
 
 
 def _retention(time: RetentionTime, size: RetentionSize) -> Answer:
@@ -137,12 +146,13 @@ def _quota(policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaT
 @dataclass(frozen=True, slots=True)
 class _Policy:
     """name: in the REST interface. words: in commands and their help. body: of the request that sets it; its parameters
-    are the options of the command. noun: in the answer, if not the words."""
+    are the options of the command. noun: in the answer, if not the words. unit: of a value that is a number."""
 
     name: str
     words: str
     body: Callable[..., Answer]
     noun: str = ""
+    unit: str = ""
 
     @property
     def is_switch(self) -> bool:
@@ -154,18 +164,22 @@ _POLICIES = (
     _Policy("autoTopicCreation", "auto topic creation", _switch),
     _Policy("dispatcherPauseOnAckStatePersistent", "dispatcher pause on ack state persistent", _switch),
     _Policy("retention", "retention", _retention),
-    _Policy("messageTTL", "message ttl", _ttl, "message TTL"),
+    _Policy("messageTTL", "message ttl", _ttl, "message TTL", "seconds"),
     _Policy("backlogQuota", "backlog quota", _quota),
     _Policy("maxUnackedRangesToPersist", "max unacked ranges to persist", _ranges, "unacked ranges"),
-    _Policy("ackStateBytesMax", "ack state bytes max", _state_bytes, "ack state bytes"),
+    _Policy("ackStateBytesMax", "ack state bytes max", _state_bytes, "ack state bytes", "bytes"),
     _Policy(
-        "assignedProducerExpiry", "assigned producer expiry", _names_after, "expiry of producers with assigned names"
+        "assignedProducerExpiry", "assigned producer expiry", _names_after, "expiry of producers with assigned names",
+        "seconds",
     ),
-    _Policy("chosenProducerExpiry", "chosen producer expiry", _names_after, "expiry of producers with chosen names"),
+    _Policy(
+        "chosenProducerExpiry", "chosen producer expiry", _names_after, "expiry of producers with chosen names",
+        "seconds",
+    ),
     _Policy("maxKnownProducersPerTopic", "max known producers per topic", _producers),
     _Policy("maxKnownProducersPerNamespace", "max known producers per namespace", _producers),
-    _Policy("producerLeaseExpiry", "producer lease expiry", _leases_after, "expiry of leased producer ids"),
-)
+    _Policy("producerLeaseExpiry", "producer lease expiry", _leases_after, "expiry of leased producer ids", "seconds"),
+)  # fmt: skip
 
 
 def add_policies(app: typer.Typer, level: str, place: Place) -> None:
@@ -186,7 +200,8 @@ def _add(app: typer.Typer, policy: _Policy, level: str, path: Place) -> None:
 
     def get_policy(api: AdminApi, name: str = _CLUSTER, applied: bool = False) -> Answer:
         answer = api.get(path(api, name), applied=True) if applied else api.get(path(api, name))
-        return answer if isinstance(answer, dict) else {"set": answer}
+        shown: dict[str, object] = answer if isinstance(answer, dict) else {"set": answer}
+        return {**shown, "unit": policy.unit} if policy.unit and answer is not None else shown
 
     def remove_policy(api: AdminApi, name: str = _CLUSTER) -> Answer:
         api.delete(path(api, name))

@@ -55,8 +55,9 @@ class AdminApi:
         """The body of the response, None for most requests."""
         return self._call("POST", path, body, _shown(query))
 
-    def delete(self, path: str) -> None:
-        self._call("DELETE", path)
+    def delete(self, path: str) -> Answer:
+        """The body of the response, None for most requests."""
+        return self._call("DELETE", path)
 
     def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
         import httpx

@@ -104,6 +104,12 @@ def _show(done: "Cutover", target_url: str) -> None:
                 f"{each.topic}: producer {producer.name} sends again what is behind sequence id "
                 f"{producer.last_sequence_id}: {opened}"
             )
+    if any(producer.assigned for each in done.partitions for producer in each.producers):
+        print(
+            "Names such as producer-7 were assigned, or belong to leased ids. A lease of the source is unknown at the "
+            "target: lease a new id there. A name that was opened there never expires, unless chosenProducerExpiry is "
+            "set: delete it with `oncelog admin producers delete` if no program publishes under it."
+        )
     print("Now:")
     if done.forced:
         print(f"1. Let no mirror of cluster {done.source} start again.")

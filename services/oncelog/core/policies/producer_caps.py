@@ -31,8 +31,9 @@ class ProducerCaps:
         else:
             return None
         advice = (
-            "open a name that is known, have those expire that are not used any more (chosenProducerExpiry, "
-            f"assignedProducerExpiry), or raise {policy}"
+            "open a name that is known, delete producers that are not used any more (oncelog admin producers delete), "
+            "have them expire (chosenProducerExpiry, assignedProducerExpiry; producerLeaseExpiry of new leases), or "
+            f"raise {policy}"
         )
         return LimitReached(f"{have}, and at most {limit} are allowed: {advice}", field="producers", limit=limit)
 

@@ -86,7 +86,7 @@ def highest_unnamed(
 
 
 def assigned_name(producer_id: ProducerId) -> str:
-    """The name assigned to a producer that was opened without one."""
+    """The name assigned to a producer that was opened without one, or leased."""
     return f"producer-{producer_id}"
 
 

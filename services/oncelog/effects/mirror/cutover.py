@@ -12,6 +12,7 @@ Rules
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
 from oncelog.core.names import MIRROR, TopicName, is_reserved
+from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.effects.mirror.positions import MIRROR_SUBSCRIPTION, copy_positions, origins_of
 from oncelog.effects.mirror.producers import open_behind, producers_of
 from oncelog.effects.mirror.status import TROUBLE, PartitionStatus, partition_status, status_of
@@ -39,6 +41,8 @@ from oncelog.effects.rest import owner_stats
 from oncelog.effects.topic_store import topic_id_of
 
 _LOOK_EVERY_S = 0.5
+#: What looks as `assigned_name`: copies do not name the id.
+_ASSIGNED = re.compile(r"producer-[0-9]+")
 #: Names that an error lists.
 _NAMED_MAX = 10
 
@@ -46,13 +50,15 @@ _NAMED_MAX = 10
 @dataclass(frozen=True, slots=True)
 class MovedProducer:
     """One name in one log. last_sequence_id: the highest one that is copied: the application goes on behind it. opened:
-    whether the name is at the target with it, as `--producers` does it."""
+    whether the name is at the target with it, as `--producers` does it. assigned: the source has given the name, to a
+    producer without one or to a leased id; if the source is not asked: it looks so."""
 
     name: str
     last_sequence_id: int
     mode: str
     role: str
     opened: bool = False
+    assigned: bool = False
 
 
 @dataclass(slots=True)
@@ -242,7 +248,8 @@ async def _publishers(source: AsyncClient, part: TopicName, timeout_ms: int) -> 
     """Everything that they have stored is copied."""
     async for each in producers_of(source, part, timeout_ms):
         if each["persisted"] > NO_SEQUENCE and not is_reserved(each["name"]):
-            yield MovedProducer(each["name"], each["persisted"], each["mode"], each["role"] or "")
+            assigned = each["name"] == assigned_name(each["producer_id"])
+            yield MovedProducer(each["name"], each["persisted"], each["mode"], each["role"] or "", assigned=assigned)
 
 
 async def _check_growths(source: AsyncClient, target: AsyncClient, topic: TopicName, timeout_ms: int) -> None:
@@ -292,7 +299,11 @@ async def _copied_producers(target: AsyncClient, part: TopicName, cluster_id: st
                 known = highest.get(origin.producer_name, NO_SEQUENCE)
                 highest[origin.producer_name] = max(known, origin.sequence_id)
     mode = SequenceMode.MONOTONIC.name.lower()
-    return [MovedProducer(name, mark, mode, role) for name, mark in sorted(highest.items()) if not is_reserved(name)]
+    return [
+        MovedProducer(name, mark, mode, role, assigned=_ASSIGNED.fullmatch(name) is not None)
+        for name, mark in sorted(highest.items())
+        if not is_reserved(name)
+    ]
 
 
 async def _open_all(

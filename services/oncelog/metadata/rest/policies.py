@@ -20,6 +20,7 @@ from oncelog.metadata.rest.policy_values import (
     AppliedPolicy,
     BacklogQuotaBody,
     RetentionBody,
+    lease_lifetime,
     name_lifetime,
     quota_of,
     retention_of,
@@ -52,7 +53,8 @@ _NameLifetime = Annotated[
 ]
 _LeaseLifetime = Annotated[
     StrictInt,
-    Field(ge=LEASE_MS_MIN // 1000, le=LEASE_MS_MAX // 1000),
+    Field(json_schema_extra={"minimum": LEASE_MS_MIN // 1000, "maximum": LEASE_MS_MAX // 1000}),
+    AfterValidator(lease_lifetime),
     Body(description=f"Seconds, {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000}."),
 ]
 _Producers = Annotated[

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.policies.producer_lifetimes import POLICY_MS_MIN
+from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import (
     QUOTA_BYTES_MAX,
     QUOTA_SECONDS_MAX,
@@ -29,7 +29,14 @@ _NO_LIMIT = -1
 def name_lifetime(seconds: int) -> int:
     """Raises ValueError."""
     if seconds and seconds * 1000 < POLICY_MS_MIN:
-        raise ValueError(f"must be 0 or at least {POLICY_MS_MIN // 1000} seconds")
+        raise ValueError(f"must be at least {POLICY_MS_MIN // 1000} seconds, or 0 for never")
+    return seconds
+
+
+def lease_lifetime(seconds: int) -> int:
+    """Raises ValueError."""
+    if not LEASE_MS_MIN <= seconds * 1000 <= LEASE_MS_MAX:
+        raise ValueError(f"must be {LEASE_MS_MIN // 1000} to {LEASE_MS_MAX // 1000} seconds")
     return seconds
 
 

@@ -201,7 +201,7 @@ def publishes(path: str) -> bool:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    return f"{str(error['msg'])[:200]} ({error['type']})"
+    return f"{str(error['msg']).removeprefix('Value error, ')[:200]} ({error['type']})"
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
