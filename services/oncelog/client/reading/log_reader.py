@@ -4,6 +4,7 @@ from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place, check_topic_of, start_at
 from oncelog.client.reading.read_stream import ReadStream
+from oncelog.client.reading.stream_state import NO_GAPS
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.errors import (
@@ -88,10 +89,12 @@ class LogReader:
         """
         at, after = await self._place(start, inclusive=inclusive)
         await self.check_topic(start)
+        gaps = NO_GAPS
         if self._stream is not None:
+            gaps = self._stream.gaps
             self._stream.close(ReaderClosed("the reader reads elsewhere"))
             self.corruption.restart()
-        self._stream = ReadStream(self._topic, at, self._network, corruption=self.corruption)
+        self._stream = ReadStream(self._topic, at, self._network, corruption=self.corruption, gaps=gaps)
         self._ahead, self._after = None, after
 
     async def _place(self, start: Place, *, inclusive: bool) -> tuple[StartAt, _Position | None]:

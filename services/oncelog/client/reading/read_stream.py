@@ -27,7 +27,7 @@ from oncelog.client.network.chunk_join import ChunksTrimmed, chunk_reader, is_ch
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
 from oncelog.client.network.storage_reads import OfferedEntries
-from oncelog.client.reading.stream_state import Arrived, Gap, Gaps, StreamState
+from oncelog.client.reading.stream_state import NO_GAPS, Arrived, Gap, Gaps, StreamState
 from oncelog.client.values.corruption import Corruption, SkippedEntries
 from oncelog.client.values.messages import MessageBatch, StoredBatch, open_entry, open_verified
 from oncelog.client.values.results import TopicPartition
@@ -81,9 +81,10 @@ class ReadStream:
         window_bytes: int = WINDOW_BYTES,
         topic_id: TopicId = TopicId(""),
         joins_chunks: bool = True,
+        gaps: Gaps = NO_GAPS,
     ) -> None:
         """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name. joins_chunks
-        False: whoever decodes a message in chunks gets ChunkedMessage."""
+        False: whoever decodes a message in chunks gets ChunkedMessage. gaps: those that the reader has met before."""
         self.topic_partition = TopicPartition(topic_id, NO_PARTITION if topic.partition is None else topic.partition)
         #: the fatal error that ended the reader
         self.failure: OncelogError | None = None
@@ -96,7 +97,7 @@ class ReadStream:
         self._next_start = start
         self._first_index = start.number if isinstance(start, StartIndex) else 0
         self._arrived: deque[Arrived] = deque()
-        self._state = StreamState(corruption)
+        self._state = StreamState(corruption, gaps)
         self._task = network.background.start(self._run(), what=f"reader of {topic}")
 
     # --- the application's side ---------------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ class Gaps(NamedTuple):
     newest: tuple[Gap, ...]
 
 
+NO_GAPS = Gaps(0, ())
+
+
 class Arrived(NamedTuple):
     """from_owner: it counts as permitted bytes."""
 
@@ -59,7 +62,7 @@ class Arrived(NamedTuple):
 class StreamState:
     """One per reader."""
 
-    def __init__(self, corruption: Corruption) -> None:
+    def __init__(self, corruption: Corruption, gaps: Gaps) -> None:
         self.corruption = corruption
         #: owner_epoch of the stream's owner
         self.serving_epoch = OwnerEpoch(0)
@@ -70,8 +73,8 @@ class StreamState:
         self.last: Position | None = None
         #: reported by the owner, and not raised to the application yet
         self.unavailable: LedgerUnavailable | None = None
-        self.gaps: deque[Gap] = deque(maxlen=GAPS_MAX)
-        self.gaps_count = 0
+        self.gaps: deque[Gap] = deque(gaps.newest, maxlen=GAPS_MAX)
+        self.gaps_count = gaps.total
         self.due_bytes = 0
         #: bytes of arrived entries that the owner did not send, and that the application has not taken
         self.stored_bytes = 0

@@ -267,3 +267,17 @@ async def test_reader_seeks_away_from_a_message_that_it_cannot_hold(
     await reader.close()
     with pytest.raises(oncelog.errors.ReaderClosed):
         await reader.seek(oncelog.EARLIEST)
+
+
+async def test_reader_that_seeks_back_meets_its_gaps_again(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """All that it met count. What it passed over before does not end what it reads now."""
+    await log_of_chunked(cluster, client, {0, 5})
+    last = await client.last_message_id("flights")
+    assert last is not None
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    for turn in (1, 2):
+        read = [await reader.batch_up_to(last, timeout=DEADLINE_S) for _ in range(5)]
+        assert [batch and batch.first_index for batch in read] == [1, 2, 3, 4, None]
+        assert reader.gaps == (2 * turn, (oncelog.Gap(0, 0, False), oncelog.Gap(5, 5, False)) * turn)
+        await reader.seek(oncelog.EARLIEST)
+        assert await reader.has_message_available()
