@@ -67,9 +67,11 @@ class EffectsConsumer(AsyncConsumer):
             await self._change()
 
     async def received(self, count_max: int) -> list[Message]:
-        """Wait for messages, as `receive_batch`, or for some that cannot be read: then `unread` has them."""
-        while not (batches := self._take(count_max)) and not self.unread:
-            await self._arrival()
+        """Wait for messages, as `receive_batch`, for some that cannot be read: then `unread` has them; or until this
+        consumer is not the active one any more."""
+        while not (batches := self._take(count_max)) and not self.unread and self.driver.generation:
+            self._check_open()
+            await self._change()
         return list(ConsumerBatch(batches))
 
     def ack_below(self, seek_epoch: SeekEpoch, generation: Generation, below: int) -> AckFuture:

@@ -89,6 +89,10 @@ class Running:
     def runs(self) -> bool:
         return self.process.poll() is None
 
+    def text(self) -> str:
+        """What it has written."""
+        return self.log.read_text()
+
     async def reaches(self, condition: Callable[[], object], waiting_for: str) -> None:
         """Return once it is so; the program must not end before."""
 
@@ -106,7 +110,7 @@ class Running:
         """Return the first line of its log that contains the words."""
 
         def line() -> str:
-            return next((each for each in self.log.read_text().splitlines() if words in each), "")
+            return next((each for each in self.text().splitlines() if words in each), "")
 
         await self.reaches(line, f"{words!r} in its log")
         return line()

@@ -29,6 +29,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.topic_owner.shell.ledger_list import LedgerList
+from oncelog.topic_owner.shell.namespace_producers import NamespaceProducers
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
@@ -46,6 +47,10 @@ class Current:
 
     async def until_current(self, _owner_epoch_seen: OwnerEpoch) -> None:
         return None
+
+
+async def _no_older_process(_version: int) -> list[str]:
+    return []
 
 
 async def _no_page(_name: LedgerId) -> ListPage | None:
@@ -71,6 +76,7 @@ class HeldTopic:
         self.ownership_proofs = Current()
         ledgers = LedgerList(self.core.ownership, _no_page)
         self.log = SimpleNamespace(core=self.core, progress=self.progress, ledgers=ledgers)
+        self.parts = SimpleNamespace(ledgers=SimpleNamespace(older_than=_no_older_process))
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 
@@ -95,6 +101,7 @@ class OneTopic:
 
     def __init__(self, topic: HeldTopic) -> None:
         self._topic = topic
+        self.producers = NamespaceProducers(tuple)
 
     def runner(self, _topic_id: TopicId, _topic: str) -> HeldTopic:
         return self._topic
