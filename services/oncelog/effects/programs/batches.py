@@ -46,8 +46,9 @@ class EffectsBatch(Generic[ConnectionT]):
         return len(self.messages)
 
     @property
-    def entered(self) -> bool:
-        return self._entered
+    def has_ended(self) -> bool:
+        """Whether its transaction has ended."""
+        return self._over.is_set()
 
     async def __aenter__(self) -> ConnectionT:
         """Raises EffectMisuse if it was entered before."""
@@ -90,7 +91,10 @@ class EffectsBatches(Generic[ConnectionT]):
             self._hand_over, topic, subscription=subscription, effects=_WatchedStore(effects, self._ended), **settings
         )
         self._offered: asyncio.Queue[EffectsBatch[ConnectionT]] = asyncio.Queue()
+        #: whose transaction is open; it may not be asked for yet
         self._open: EffectsBatch[ConnectionT] | None = None
+        #: the last one that was asked for
+        self._given: EffectsBatch[ConnectionT] | None = None
         self._running: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -127,13 +131,14 @@ class EffectsBatches(Generic[ConnectionT]):
     async def __anext__(self) -> EffectsBatch[ConnectionT]:
         """Raises what ends a Process, and EffectMisuse if the batch before was not entered."""
         running = self._running
-        if running is None or self._open is not None:
+        if running is None or (self._given is not None and not self._given.has_ended):
             raise EffectMisuse("use `async with` for the source and for each batch, before the next one is asked for")
         offer = asyncio.ensure_future(self._offered.get())
         try:
             await asyncio.wait([offer, running], return_when=asyncio.FIRST_COMPLETED)
             if offer.done():
-                return offer.result()
+                self._given = offer.result()
+                return self._given
         finally:
             offer.cancel()
         running.result()
