@@ -1,9 +1,8 @@
 """Functions whose effects happen once: the decorator `process`, and `run` for a program of them."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import replace
-from inspect import isawaitable
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from oncelog.client.client import AsyncClient, network_of
@@ -169,8 +168,9 @@ class Process(Generic[ConnectionT]):
         if isinstance(connection, Outputs):
             return connection.of(self.function, messages)
         made = self.function(messages if self._takes_batches else messages[0], connection)
-        if isinstance(made, Iterable | AsyncIterable) and not isawaitable(made):
-            # The body of a generator has not run: without an error its messages would pass without an effect.
+        if isinstance(made, Generator | AsyncGenerator | list):
+            # The body of a generator has not run: without an error its messages would pass without an effect. What
+            # else it returns, as the result of a statement, is of no interest.
             raise EffectMisuse(
                 f"the function of effects {self.effect} yields or returns {type(made).__name__}; only that of "
                 "TopicEffects gives outputs: make the effect with the last argument, and return nothing"

@@ -69,7 +69,7 @@ class ProducerService:
         return pb.DescribeProducerAnswer(producer_json=json.dumps(shown))
 
     async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
-        """Raises NotFound, Conflict, NotOwner, TopicLoading; ServiceUnavailable beside older processes."""
+        """Raises NotFound, Conflict, NotOwner, TopicLoading; ServiceUnavailable while older processes run."""
         runner, _ = await current_topic(self._topics, request.topic, request.topic_id)
         await until_leases_are_known(runner)
         pid, by = ProducerId(request.producer_id), request.by

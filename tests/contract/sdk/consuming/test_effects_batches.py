@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 import oncelog
@@ -159,3 +159,28 @@ async def test_function_that_yields_to_a_store_without_outputs_is_refused(
         async for batch in source:
             assert batch.messages[0].index == 0
             break
+
+
+async def test_function_may_return_the_result_of_its_statement(
+    client: oncelog.AsyncClient, engine: AsyncEngine, tmp_path: Path
+) -> None:
+    """It can be iterated, and is no output."""
+    await fill(client)
+    made_sync = create_engine(f"sqlite:///{tmp_path}/effects.db")
+
+    @process("flights", subscription="billing", effects=SqlEffects(made_sync))
+    def book_it(message: oncelog.Message, connection: Connection) -> Any:
+        return connection.execute(text("INSERT INTO invoices VALUES (:id)"), {"id": message.index})
+
+    running = asyncio.ensure_future(run_processes(client, [book_it]))
+    try:
+
+        async def is_booked() -> bool:
+            return running.done() or await booked(engine) == [0, 1, 2, 3, 4]
+
+        await until(is_booked, 20, waiting_for="all invoices")
+        assert not running.done(), running.exception()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        made_sync.dispose()
