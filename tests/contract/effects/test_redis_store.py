@@ -29,7 +29,7 @@ from tests.contract.effects.benches import RedisBench
 from tests.contract.effects.positions import NAMES, SOURCE, at, claimed, stored
 from tests.contract.effects.redis_numbers import append_numbers
 from tests.contract.stores.cut_proxy import CutProxy, Loss
-from tests.contract.stores.redis_process import RedisProcess
+from tests.contract.stores.redis_process import RedisProcess, free_port
 from tests.core.effects.test_ordered import LOG
 
 pytestmark = pytest.mark.asyncio
@@ -264,7 +264,9 @@ async def test_each_number_is_there_once_although_program_and_server_are_killed(
 
 async def test_cluster_needs_keys_of_one_slot(tmp_path: Path) -> None:
     """The effect is refused before its first command."""
-    with RedisProcess.running(tmp_path, "--cluster-enabled", "yes") as server:
+    # The port among members is otherwise 10,000 higher than the other, which does not exist for each free port.
+    members = str(free_port())
+    with RedisProcess.running(tmp_path, "--cluster-enabled", "yes", "--cluster-port", members) as server:
         with redis.Redis(port=server.port) as client:
             client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
 

@@ -23,7 +23,7 @@ class RedisProcess:
         assert program is not None, "redis-server is missing: install the package redis-server"
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
         self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         self._command += ["--maxmemory-policy", "noeviction", *options]
@@ -85,7 +85,7 @@ class RedisProcess:
             return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as claim:
         claim.bind(("127.0.0.1", 0))
         return int(claim.getsockname()[1])
