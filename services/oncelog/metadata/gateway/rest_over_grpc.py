@@ -8,19 +8,16 @@ one of them at a time, and the number of sessions is bounded.
 """
 
 import asyncio
-import logging
 import re
-from urllib.parse import unquote
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, TooManyRequests
+from oncelog.metadata.gateway.inner_request import InnerRequest, answer
 from oncelog.rpc.metadata_codec import REST_BYTES_MAX, REST_SERVED
 from oncelog.rpc.options import AUTHORIZATION
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import metadata_pb2 as pb
-
-logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
 #: Requests that wait for messages; far above the sessions of a replica.
@@ -78,7 +75,7 @@ class RestOverGrpc:
         self._receiving += 1
         try:
             request = await self._request(stream)
-            scope = _scope(request, stream.header(AUTHORIZATION), stream.peer)
+            checked = _checked(request, stream.header(AUTHORIZATION), stream.peer)
         finally:
             self._receiving -= 1
         gone = asyncio.Event()
@@ -86,7 +83,7 @@ class RestOverGrpc:
         if waits and len(self._waiting) >= WAITING_AT_ONCE_MAX:
             message = f"{WAITING_AT_ONCE_MAX} requests wait for messages on the gRPC port, the maximum: retry shortly"
             raise TooManyRequests(message, limit=WAITING_AT_ONCE_MAX)
-        answering = asyncio.create_task(self._answer(scope, request.body, gone))
+        answering = asyncio.create_task(self._answer(checked, gone))
         for tasks in (self._answering, self._waiting) if waits else (self._answering,):
             tasks.add(answering)
             answering.add_done_callback(tasks.discard)
@@ -102,41 +99,20 @@ class RestOverGrpc:
         except (TimeoutError, StopAsyncIteration) as error:
             raise InvalidArgument(f"no request message within {self._request_s:g} s", field="request") from error
 
-    async def _answer(self, scope: Scope, body: bytes, gone: asyncio.Event) -> pb.RestAnswer:
+    async def _answer(self, request: InnerRequest, gone: asyncio.Event) -> pb.RestAnswer:
         """gone: the client has ended the call."""
-        answer = pb.RestAnswer()
-        pieces: list[bytes] = []
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Message:
-            if waiting:
-                return waiting.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                answer.status = message["status"]
-                for name, value in message.get("headers", ()):
-                    answer.headers.add(name=name.decode("latin-1").lower(), value=value.decode("latin-1"))
-            elif message["type"] == "http.response.body":
-                pieces.append(message.get("body", b""))
-
-        try:
-            await self._app(scope, receive, send)
-        except Exception:
-            # As the HTTP server does. The application has answered 500 before it raised, if it could.
-            logger.exception("a REST request failed", extra={"fields": {"path": scope["path"]}})
-            answer.status = answer.status or 500
-        answer.body = b"".join(pieces)
-        if len(answer.body) > REST_BYTES_MAX:
-            text = f"the response has {len(answer.body)} bytes, the maximum here is {REST_BYTES_MAX}: use the REST port"
+        result = await answer(self._app, request, gone)
+        if len(result.body) > REST_BYTES_MAX:
+            text = f"the response has {len(result.body)} bytes, the maximum here is {REST_BYTES_MAX}: use the REST port"
             raise MessageTooLarge(text, limit=REST_BYTES_MAX)
-        return answer
+        wire = pb.RestAnswer(status=result.status, body=result.body)
+        for name, value in result.headers:
+            wire.headers.add(name=name, value=value)
+        return wire
 
 
-def _scope(request: pb.RestRequest, authorization: str | None, peer: str) -> Scope:
-    """The ASGI scope of the request. Raises InvalidArgument."""
+def _checked(request: pb.RestRequest, authorization: str | None, peer: str) -> InnerRequest:
+    """Raises InvalidArgument."""
     if request.method not in _METHODS:
         raise InvalidArgument(f"method must be one of {', '.join(sorted(_METHODS))}", field="method")
     if len(request.target) > TARGET_CHARACTERS_MAX or _TARGET.fullmatch(request.target) is None:
@@ -147,7 +123,7 @@ def _scope(request: pb.RestRequest, authorization: str | None, peer: str) -> Sco
         )
     if len(request.headers) > HEADERS_MAX:
         raise InvalidArgument(f"at most {HEADERS_MAX} headers are allowed", field="headers", limit=HEADERS_MAX)
-    headers = [(b"host", b"oncelog"), (b"content-length", str(len(request.body)).encode())]
+    headers: list[tuple[bytes, bytes]] = []
     for header in request.headers:
         value_fits = len(header.value) <= HEADER_CHARACTERS_MAX and _VALUE.fullmatch(header.value) is not None
         if _NAME.fullmatch(header.name) is None or not value_fits:
@@ -156,19 +132,4 @@ def _scope(request: pb.RestRequest, authorization: str | None, peer: str) -> Sco
             headers.append((header.name.encode(), header.value.encode()))
     if authorization is not None:
         headers.append((AUTHORIZATION.encode(), authorization.encode("latin-1", "replace")))
-    path, _, query = request.target.partition("?")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": "https",
-        "path": unquote(path),
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "headers": headers,
-        "client": (peer, 0),
-        "server": None,
-        "state": {},
-    }
+    return InnerRequest(request.method, request.target, headers, request.body, peer)
