@@ -92,12 +92,14 @@ test-pipeline: $(STAMP)
 test-simulation: $(STAMP)
 	$(BIN)/pytest $(SIMULATION)
 
-# Programs that the tests start and that no Python package contains: Redis, PostgreSQL, and a complete Java for Spark.
+# Programs that the tests start and that no Python package contains: Redis, PostgreSQL, a complete Java for Spark, and
+# a browser for the console.
 # Nobody is asked in CI; elsewhere nothing is installed on the machine without a yes.
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
 	set -- /usr/lib/postgresql/*/bin/postgres; command -v postgres >/dev/null || [ -x "$$1" ] || missing="$$missing postgresql"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	[ -n "$$missing" ] || exit 0; \
 	echo "the tests need programs that are not installed:" $$missing; \
 	answer=n; \

@@ -93,8 +93,8 @@ def test_each_default_test_is_run_once() -> None:
 def test_no_system_package_is_installed_without_a_yes(
     tmp_path: Path, ci: str, typed: str | None, installs: bool
 ) -> None:
-    """Of a machine without Redis and Java, by root: CI has nobody to ask; elsewhere only a yes at a terminal counts,
-    and otherwise the command to run is named."""
+    """Of a machine without Redis, Java and Chromium, by root: CI has nobody to ask; elsewhere only a yes at a terminal
+    counts, and otherwise the command to run is named."""
     make = shutil.which("make")
     assert make is not None
     for name, script in (("id", "echo 0"), ("apt-get", f'echo "$@" >>{tmp_path}/asked')):
@@ -115,8 +115,8 @@ def test_no_system_package_is_installed_without_a_yes(
     finally:
         os.close(keyboard)
         os.close(terminal)
-    assert "programs that are not installed: redis-server openjdk-17-jre-headless" in done.stdout
+    assert "programs that are not installed: redis-server openjdk-17-jre-headless chromium" in done.stdout
     asked = (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
-    assert ("install -y -qq --no-install-recommends redis-server openjdk-17-jre-headless" in asked) == installs
+    assert ("install -y -qq --no-install-recommends redis-server openjdk-17-jre-headless chromium" in asked) == installs
     assert (done.returncode == 0) == installs
-    assert ("apt-get install redis-server openjdk-17-jre-headless" in done.stderr) != installs
+    assert ("apt-get install redis-server openjdk-17-jre-headless chromium" in done.stderr) != installs
