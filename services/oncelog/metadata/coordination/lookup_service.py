@@ -14,12 +14,12 @@ from typing import Protocol
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.address import join_address
-from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
+from oncelog.core.errors import WrongCluster
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.coordination.topic_lookup import TopicLookup, require_unpartitioned
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
@@ -145,26 +145,20 @@ class LookupService:
     async def ledgers(self, request: pb.LedgersRequest, caller: Caller) -> pb.LedgersAnswer:
         name = parse_topic(request.topic)
         await self._policies.require(caller, name.namespace_name, Right.CONSUME)
-        record = await self._lookup.find(name)
-        if record.partitions:
-            raise InvalidArgument(
-                f"{name} is partitioned: use one of its {record.partitions} partitions, {name}-partition-N",
-                field="topic",
-            )
-        stored = await self._topics.read(record.topic_id)
-        if stored is None:
-            raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
-        answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        answer.ledgers.extend(await self._of_log(stored.value, request, answer))
+        found, record = await self._lookup.record(name)
+        require_unpartitioned(name, found.partitions)
+        assert record is not None, "a topic that is not partitioned has a record"
+        answer = pb.LedgersAnswer(topic_id=found.topic_id)
+        answer.ledgers.extend(await self._of_log(record, request, answer))
         if request.with_snapshots:
             # Read after the log's ledgers: the listed snapshots may be newer than the listed entries, but never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
             snapshots = [LedgerLink(link.ledger_id, 0) for link in (cursor.value.ledgers if cursor is not None else ())]
             answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots, request.ledger_ids))
         if request.with_acks:
-            acks = [LedgerLink(ledger_id, 0) for ledger_id in stored.value.acks]
+            acks = [LedgerLink(ledger_id, 0) for ledger_id in record.acks]
             answer.ack_ledgers.extend(await self._listed(record.topic_id, acks, request.ledger_ids))
-            answer.acks_deleted_below = stored.value.acks_deleted_below
+            answer.acks_deleted_below = record.acks_deleted_below
         return answer
 
     async def _of_log(

@@ -4,7 +4,7 @@ import asyncio
 from typing import NamedTuple
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
+from oncelog.core.errors import InvalidArgument, InvalidName, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
@@ -39,6 +39,13 @@ class Located(NamedTuple):
     former_partitions: tuple[int, ...] = ()
 
 
+def require_unpartitioned(topic: TopicName, partitions: int) -> None:
+    """Raises InvalidArgument."""
+    if partitions:
+        message = f"{topic} is partitioned: use one of its {partitions} partitions, {topic}-partition-N"
+        raise InvalidArgument(message, field="topic")
+
+
 class TopicLookup:
     """Used by both gRPC and REST. Each public method raises TooManyRequests while too many calls are in progress."""
 
@@ -65,6 +72,17 @@ class TopicLookup:
         if found is None or found.value.deleted:
             raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
         return found.value
+
+    async def record(self, name: TopicName) -> tuple[NameRecord, TopicRecord | None]:
+        """The record of the name and, unless it is partitioned, that of the topic. Nothing is placed. The topic's
+        owner may be lost. Raises TopicNotFound."""
+        found = await self.find(name)
+        if found.partitions:
+            return found, None
+        stored = await self._topics.read(found.topic_id)
+        if stored is None:
+            raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
+        return found, stored.value
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> bool:
         """Create a topic; returns False if it exists. partitions: above 0 for a partitioned topic, whose partitions are

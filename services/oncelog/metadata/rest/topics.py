@@ -6,16 +6,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from oncelog.core.access import Right
-from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
-from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.errors import Conflict
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
-from oncelog.metadata_store.records.topic_store import NameRecord
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
@@ -50,7 +49,7 @@ def routes(coordination: Coordination) -> APIRouter:
     @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_MAY_SEE])
     async def get_topic(topic: TopicPath) -> TopicView:
         """The topic's record in ZooKeeper; the owner is not called."""
-        name, record = await _found(coordination, topic)
+        name, record = await coordination.lookup.record(topic)
         return TopicView(
             topic=str(topic),
             topic_id=name.topic_id,
@@ -76,8 +75,8 @@ def routes(coordination: Coordination) -> APIRouter:
 
         Answered when the new owner is chosen. It takes the topic over shortly after.
         """
-        name, _ = await _found(coordination, topic)
-        _require_unpartitioned(topic, name)
+        name, _ = await coordination.lookup.record(topic)
+        require_unpartitioned(topic, name.partitions)
         await coordination.placements.unload(name.topic_id)
 
     _add_truncation(router, coordination)
@@ -166,27 +165,9 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
         return await _stats(coordination, topic, internal=True)
 
 
-async def _found(coordination: Coordination, topic: TopicName) -> tuple[NameRecord, TopicRecord | None]:
-    """The name's record and, unless it is partitioned, the topic's record. Raises TopicNotFound."""
-    name = await coordination.lookup.find(topic)
-    if name.partitions:
-        return name, None
-    stored = await coordination.topics.read(name.topic_id)
-    if stored is None:
-        raise TopicNotFound(f"topic {topic} was deleted", topic=str(topic))
-    return name, stored.value
-
-
-def _require_unpartitioned(topic: TopicName, name: NameRecord) -> None:
-    if name.partitions:
-        raise InvalidArgument(
-            f"{topic} is partitioned: use one of its {name.partitions} partitions, {topic}-partition-N", field="topic"
-        )
-
-
 async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool) -> TopicStats:
-    name, record = await _found(coordination, topic)
-    _require_unpartitioned(topic, name)
+    name, record = await coordination.lookup.record(topic)
+    require_unpartitioned(topic, name.partitions)
     owner = record.owner if record else None
     from_owner = await _from_owner(coordination, name.topic_id, owner, internal=internal)
     live = coordination.owners.find(owner) if owner is not None else None

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from oncelog.core.ids import Incarnation
+from oncelog.core.errors import Conflict, TopicNotFound
+from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import CLUSTER_ID, DEADLINE_S
@@ -82,6 +83,33 @@ async def test_stats_of_a_topic_without_an_owner_are_unowned() -> None:
         await until(lambda: admin.replica.coordination.owners.is_lost(owner.incarnation), DEADLINE_S)
         assert {(await admin.get(report))["phase"] for report in reports} == {"unowned"}
         assert (await admin.get(FLIGHTS))["owner_epoch"] == 1
+
+
+async def test_looking_at_a_topic_asks_its_owner_and_never_places_it() -> None:
+    """Without an owner the answer says so, and the topic's record stays as it is. The owner that has it is asked."""
+    async with serving() as admin:
+        await admin.change("PUT", FLIGHTS)
+        calls, topic, asked = admin.replica.coordination.topic_calls, parse_topic("flights"), list[str]()
+
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> str:
+            asked.append(topic_id)
+            return owner.incarnation
+
+        owner = await admin.owner()
+        with pytest.raises(Conflict, match="no owner serves topic public/default/flights now"):
+            await calls.of_owner(topic, ask, placed=False)
+        record = await admin.world.record()
+        assert (record.owner, record.owner_epoch, asked) == (None, 0, [])
+        placed = await admin.replica.look_up()
+        assert await calls.of_owner(topic, ask, placed=False) == owner.incarnation
+        assert asked == [placed.topic_id]
+        await owner.die()
+        await until(lambda: admin.replica.coordination.owners.is_lost(owner.incarnation), DEADLINE_S)
+        with pytest.raises(Conflict, match="no owner serves"):
+            await calls.of_owner(topic, ask, placed=False)
+        with pytest.raises(TopicNotFound):
+            await calls.of_owner(parse_topic("unknown"), ask, placed=False)
+        assert (await admin.world.record()).owner_epoch == 1
 
 
 async def test_stats_from_an_unresponsive_owner_are_a_retriable_error() -> None:
