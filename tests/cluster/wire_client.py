@@ -18,7 +18,7 @@ from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     PUBLISH,
     EndedSession,
     OpenGranted,

@@ -28,9 +28,9 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
-from oncelog.rpc import owner_codec
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartTime
+from oncelog.rpc.codecs import owner_codec
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartTime
 from oncelog.rpc.server import Server
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.topic_owner.shell.log_view import LogView

@@ -14,9 +14,9 @@ from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut,
 from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, SnapshotDue, TopicPlan
 from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
-from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.verify.subscriptions import SubscriptionsComparison
 from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb

@@ -26,7 +26,7 @@ from oncelog.pipeline.source.offsets import (
     offsets_after,
 )
 from oncelog.pipeline.source.topic_catalog import TopicCatalog, without_given_up
-from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.metadata_codec import LEDGERS
 from oncelog.wire import metadata_pb2 as pb
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.pipeline.jobs.export_world import Export, World, all_of, manifest_of

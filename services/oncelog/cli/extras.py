@@ -11,6 +11,7 @@ from oncelog.runtime.installation import install_command
 
 _SERVICES = (
     "fastapi",
+    "jinja2",
     "kazoo",
     "opentelemetry.exporter.prometheus",
     "opentelemetry.sdk",

@@ -9,7 +9,7 @@ from oncelog.client.network.backoff import persist
 from oncelog.client.network.problems import error_of_problem
 from oncelog.core.errors import Fatal, TopicLoading
 from oncelog.core.names import TopicName
-from oncelog.rpc.metadata_codec import REST
+from oncelog.rpc.codecs.metadata_codec import REST
 from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
 
 _TIMEOUT_MS = 30_000

@@ -28,6 +28,7 @@ from oncelog.metadata.rest import (
 )
 from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.conditions import refuse_unread
+from oncelog.metadata.rest.observing import routes as observing
 from oncelog.metadata.rest.pages import Welcome, add_docs
 from oncelog.metadata.rest.port.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
 from oncelog.runtime.security import OPEN, Security
@@ -94,6 +95,7 @@ def new_app(
         subscriptions,
         policies,
         cluster,
+        observing,
     )
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))

@@ -27,7 +27,7 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.store_session import StoreSession
-from oncelog.rpc import metadata_codec
+from oncelog.rpc.codecs import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
 

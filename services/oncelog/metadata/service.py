@@ -33,7 +33,7 @@ from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
-from oncelog.rpc import metadata_codec
+from oncelog.rpc.codecs import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health

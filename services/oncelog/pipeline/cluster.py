@@ -31,9 +31,9 @@ from oncelog.core.names import parse_topic
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.reader_codec import StartAt
 from oncelog.rpc.methods import UnaryMethod
-from oncelog.rpc.reader_codec import StartAt
 from oncelog.runtime.credentials import Credentials
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.storage_client.reader import ReadRecord

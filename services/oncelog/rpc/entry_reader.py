@@ -18,8 +18,8 @@ from collections.abc import AsyncGenerator
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.entry_reading import EntryReading, Page, ReceivedRead
+from oncelog.rpc.codecs.storage_codec import ReadRequest
 from oncelog.rpc.read_watch import ReadWatch
-from oncelog.rpc.storage_codec import ReadRequest
 
 #: Limits of one call, so that a slow caller occupies a node's stream for a limited time.
 READ_ENTRIES_MAX = 4096

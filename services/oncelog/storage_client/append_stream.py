@@ -22,8 +22,8 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.writer import Add
 from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.read_watch import ReadWatch
-from oncelog.rpc.storage_codec import (
+from oncelog.rpc.codecs.storage_codec import (
     APPEND,
     DAMAGE,
     DAMAGE_LEDGERS_MAX,
@@ -37,6 +36,7 @@ from oncelog.rpc.storage_codec import (
     ReadRequest,
     read_status,
 )
+from oncelog.rpc.read_watch import ReadWatch
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import storage_pb2 as pb
 

@@ -22,8 +22,7 @@ from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.rpc.answer_times import AnswerTimes
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.recovery_codec import (
+from oncelog.rpc.codecs.recovery_codec import (
     RECOVER,
     RECOVER_BYTES_MAX,
     RECOVER_MAX,
@@ -31,7 +30,8 @@ from oncelog.rpc.recovery_codec import (
     RecoverRequest,
     ShortRead,
 )
-from oncelog.rpc.storage_codec import FENCE, READ, AppendFrame, ReadRequest, read_status
+from oncelog.rpc.codecs.storage_codec import FENCE, READ, AppendFrame, ReadRequest, read_status
+from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.runtime.backoff import Backoff
 from oncelog.storage_client.node_calls import add_once
 from oncelog.storage_client.recovery_batches import Batches

@@ -16,7 +16,7 @@ from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TooMa
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.metadata_codec import OWNER_STREAM
+from oncelog.rpc.codecs.metadata_codec import OWNER_STREAM
 from oncelog.runtime.tasks import start
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.wire import metadata_pb2 as pb

@@ -27,7 +27,8 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
-from oncelog.rpc import (
+from oncelog.rpc.channels import Channels
+from oncelog.rpc.codecs import (
     consumer_codec,
     deduplication_codec,
     owner_codec,
@@ -35,7 +36,6 @@ from oncelog.rpc import (
     reader_codec,
     subscription_codec,
 )
-from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving

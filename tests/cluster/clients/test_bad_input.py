@@ -24,13 +24,13 @@ from oncelog.core.errors import (
     WrongCluster,
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.rpc import owner_codec, reader_codec, storage_codec
-from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
+from oncelog.rpc.codecs import owner_codec, reader_codec, storage_codec
+from oncelog.rpc.codecs.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
+from oncelog.rpc.codecs.owner_codec import OpenRequest, PublishFrame
+from oncelog.rpc.codecs.reader_codec import ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.storage_codec import AppendFrame, ReadRequest
 from oncelog.rpc.methods import Method, StreamMethod
-from oncelog.rpc.owner_codec import OpenRequest, PublishFrame
-from oncelog.rpc.reader_codec import ReadControl, ReaderStart, StartEdge
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import AppendFrame, ReadRequest
 from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster

@@ -10,7 +10,7 @@ import pytest
 
 import oncelog
 from oncelog.core.ids import TopicId
-from oncelog.rpc.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.codecs.metadata_codec import GATEWAY_OWNER
 from oncelog.runtime.settings import TopicOwnerSettings
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until

@@ -25,7 +25,7 @@ from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import Generation, ProducerId
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LAST_MESSAGE
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
 from oncelog.wire.owner_pb2 import LastMessageRequest
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.loads import Following, Loads, read_all

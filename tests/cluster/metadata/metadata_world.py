@@ -17,8 +17,8 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
-from oncelog.rpc.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
+from oncelog.rpc.codecs.metadata_codec import LOOKUP, OWNER_STREAM
+from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire import owner_pb2

@@ -33,7 +33,7 @@ from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import WriteStep
 from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
+from oncelog.rpc.codecs.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire import metadata_pb2 as pb

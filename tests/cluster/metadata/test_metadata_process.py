@@ -23,7 +23,7 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import metadata_pb2 as pb

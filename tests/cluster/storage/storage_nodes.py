@@ -30,7 +30,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
+from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import TOPIC

@@ -15,7 +15,7 @@ from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.writer import Add
 from oncelog.core.records.status import WriteStatus
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import FENCE, READ, ReadRequest
+from oncelog.rpc.codecs.storage_codec import FENCE, READ, ReadRequest
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.storage.storage_nodes import (

@@ -10,7 +10,7 @@ from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import DAMAGE, FENCE, REVIEW_LEDGER, VERIFY
+from oncelog.rpc.codecs.storage_codec import DAMAGE, FENCE, REVIEW_LEDGER, VERIFY
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.node.directory.small_log import segment_files
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, read, serving

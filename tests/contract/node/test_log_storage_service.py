@@ -15,8 +15,8 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
 from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.node.directory.held_journal import Disk

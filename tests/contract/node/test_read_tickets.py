@@ -11,7 +11,7 @@ from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.log_storage.serve.read_tickets import LIFETIME_MS_MAX, ReadTickets
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import DESCRIBE, FENCE, ISSUE_READ_TICKET, READ, ReadRequest
+from oncelog.rpc.codecs.storage_codec import DESCRIBE, FENCE, ISSUE_READ_TICKET, READ, ReadRequest
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire import storage_pb2 as pb
 from oncelog.wire.storage_pb2 import DescribeRequest, ReadTicketRequest

@@ -24,8 +24,8 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic_events.effects import AnswerOpen
-from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs import owner_codec, reader_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.topic_owner.shell.ledger_list import LedgerList

@@ -35,7 +35,8 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
-from oncelog.rpc import (
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs import (
     consumer_codec,
     deduplication_codec,
     owner_codec,
@@ -43,8 +44,7 @@ from oncelog.rpc import (
     reader_codec,
     subscription_codec,
 )
-from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
+from oncelog.rpc.codecs.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry

@@ -26,7 +26,7 @@ from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartTime
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartTime
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.shell.ledger_list import PAGES_MAX
 from tests.cluster.until import until

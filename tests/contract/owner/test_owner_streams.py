@@ -10,8 +10,8 @@ from oncelog.core.errors import InvalidName
 from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.topic_events.events import SessionClosed
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import OPENS_MAX, PUBLISH, OpenRequest, PublishFrame
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.owner_codec import OPENS_MAX, PUBLISH, OpenRequest, PublishFrame
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.streams.publish_service import FRAME_ITEMS_MAX
 from tests.cluster.until import until
 from tests.contract.owner.owner_serving import TOPIC, TOPIC_ID, owner_serving

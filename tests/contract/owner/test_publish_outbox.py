@@ -9,7 +9,7 @@ import pytest
 from oncelog.core.access import Caller
 from oncelog.core.ids import TopicId
 from oncelog.core.topic.serving import TopicSettings
-from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest, PublishAnswers, ReceivedPublish
+from oncelog.rpc.codecs.owner_codec import OPENS_MAX, OpenRequest, PublishAnswers, ReceivedPublish
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.streams.publish_service import CHECKS_MAX, OUTBOX_ITEMS_MAX
 from tests.cluster.until import until

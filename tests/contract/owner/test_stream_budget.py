@@ -20,8 +20,8 @@ from oncelog.core.delivery.events import (
 from oncelog.core.errors import TooManyRequests
 from oncelog.core.formats.columns import encode_values
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderFrame, ReaderStart, StartEdge
 from oncelog.rpc.options import FRAME_BYTES_TARGET as PAGE_BYTES
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, ReaderStart, StartEdge
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import (

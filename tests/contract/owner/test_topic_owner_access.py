@@ -14,7 +14,7 @@ from oncelog.core.names import PROGRAM_PREFIXES, parse_namespace
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     LAST_MESSAGE,
     LEASE_PRODUCER_ID,
     PRODUCER_NAMES,
@@ -24,7 +24,7 @@ from oncelog.rpc.owner_codec import (
     PublishFrame,
     ReceivedAnswers,
 )
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.runtime.credentials import Credentials
 from oncelog.topic_owner.observe.topic_states import internal_stats
 from oncelog.topic_owner.shell.topic_runner import TopicRunner

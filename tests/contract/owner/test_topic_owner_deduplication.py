@@ -11,7 +11,7 @@ from oncelog.core.errors import InvalidArgument, NotOwner
 from oncelog.core.ids import SequenceId
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT, VERIFY_FOLD
+from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT, VERIFY_FOLD
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import deduplication_pb2 as pb
 from tests.cluster.until import until

@@ -18,7 +18,7 @@ from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID, OpenRequest, PublishFrame
+from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID, OpenRequest, PublishFrame
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until

@@ -12,7 +12,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
 from oncelog.core.topic.listing import ListPosition
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LIST_TOPICS
+from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
 from oncelog.wire import owner_pb2 as pb

@@ -13,7 +13,7 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import OWNER_STREAM
+from oncelog.rpc.codecs.metadata_codec import OWNER_STREAM
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.errors import InvalidArgument, SessionEnded
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.ids import InstanceId, OwnerEpoch
-from oncelog.rpc.owner_codec import OpenDenied, OpenGranted, OpenRequest, PublishFrame
+from oncelog.rpc.codecs.owner_codec import OpenDenied, OpenGranted, OpenRequest, PublishFrame
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world, until_streams

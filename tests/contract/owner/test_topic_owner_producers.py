@@ -9,7 +9,7 @@ import pytest
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
+from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.producer_service import LISTED_MAX
 from oncelog.wire import producers_pb2 as pb

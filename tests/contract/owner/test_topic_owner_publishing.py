@@ -22,7 +22,7 @@ from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
 from oncelog.metadata_store.records.registry import Registry
-from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.streams.publish_service import BATCH_OVERHEAD_BYTES
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until

@@ -12,7 +12,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.storage_client.reader import read_entries
 from oncelog.topic_owner.observe.topic_states import stats
 from oncelog.topic_owner.shell.log_view import LogView

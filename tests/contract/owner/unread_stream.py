@@ -8,7 +8,7 @@ import grpc
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import AnswerSubscribe, ConsumerOpening, FlowReported, Subscribed
 from oncelog.core.ids import TopicId
-from oncelog.rpc.consumer_codec import CONSUME, OpenConsumer
+from oncelog.rpc.codecs.consumer_codec import CONSUME, OpenConsumer
 
 #: A window that no client needs.
 ENDLESS = 1 << 40

@@ -13,8 +13,8 @@ from oncelog.cli.admin.rest import AdminApi
 from oncelog.cli.failures import Exit, explain
 from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, OncelogError, ServiceUnavailable
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.storage_codec import FENCE
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FENCE
 from oncelog.runtime.credentials import Credentials
 from oncelog.runtime.security import OPEN, Security
 from tests.contract.process.security_world import with_tls

@@ -18,7 +18,7 @@ from oncelog.effects import TopicEffects
 from oncelog.effects.mirror.copying import Mirror
 from oncelog.effects.mirror.topics import Choice
 from oncelog.effects.process import Process, run_processes
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from tests.cluster.until import until

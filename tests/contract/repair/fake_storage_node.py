@@ -13,9 +13,9 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session.store_session import StoreSession
-from oncelog.rpc import storage_codec
+from oncelog.rpc.codecs import storage_codec
+from oncelog.rpc.codecs.storage_codec import AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.wire import storage_pb2 as pb
 
 Copies = dict[EntryId, bytes]

@@ -12,7 +12,7 @@ from oncelog.core.ledger.metadata import EntryRange
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import CACHED_ENTRIES
+from oncelog.rpc.codecs.owner_codec import CACHED_ENTRIES
 from oncelog.rpc.server import Server
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

@@ -17,9 +17,9 @@ from oncelog.core.errors import (
 from oncelog.core.formats.message_id import LATEST
 from oncelog.metadata.gateway.owner_gateway import GatewayLimits
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.codecs.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES
 from oncelog.rpc.methods import StreamMethod
-from oncelog.rpc.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
 from tests.cluster.until import until

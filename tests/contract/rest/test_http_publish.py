@@ -22,7 +22,7 @@ from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
 from oncelog.core.sdk.producer.routing import partition_of
 from oncelog.metadata.http_publish.publish_body import PublishBody, read_messages
 from oncelog.metadata.http_publish.routes import REPLAYED
-from oncelog.rpc.owner_codec import OpenRequest
+from oncelog.rpc.codecs.owner_codec import OpenRequest
 from tests.cluster.until import until
 from tests.contract.rest.publish_world import ORDERS, PublishWorld, Replica
 

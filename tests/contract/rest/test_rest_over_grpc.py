@@ -23,7 +23,7 @@ from oncelog.metadata.gateway.rest_over_grpc import HEADERS_MAX, RestOverGrpc
 from oncelog.metadata.rest import problems
 from oncelog.metadata.rest.access import Authentication, caller_of
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import REST
+from oncelog.rpc.codecs.metadata_codec import REST
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import Credentials
 from oncelog.runtime.security import OPEN, Security
@@ -164,7 +164,7 @@ async def test_concurrent_requests_are_limited() -> None:
 async def test_call_without_a_request_message_is_ended() -> None:
     """A half-open stream must not hold resources."""
     async with asyncio.timeout(DEADLINE_S), serving(request_s=0.2) as (address, _), Channel(address) as channel:
-        from oncelog.rpc.metadata_codec import REST_SERVED
+        from oncelog.rpc.codecs.metadata_codec import REST_SERVED
 
         stream = channel.stream(REST_SERVED)
         with pytest.raises(InvalidArgument, match=r"no request message within 0\.2 s"):

@@ -8,8 +8,7 @@ from oncelog.core import errors
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import (
+from oncelog.rpc.codecs.storage_codec import (
     APPEND,
     FENCE,
     READ,
@@ -19,6 +18,7 @@ from oncelog.rpc.storage_codec import (
     ReadRequest,
     ReceivedAppend,
 )
+from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import storage_pb2 as pb
 
 NODE = Incarnation("fedcba9876543210fedcba9876543210")

@@ -16,8 +16,8 @@ from oncelog.core.access import Caller
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
+from oncelog.rpc.codecs.storage_codec import FENCE, READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FENCE, READ, ReadFrame, ReadRequest
 from oncelog.runtime.health import Health
 from oncelog.runtime.security import Security
 from oncelog.wire import storage_pb2 as pb

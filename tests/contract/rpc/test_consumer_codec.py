@@ -46,8 +46,8 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
-from oncelog.rpc import consumer_codec as codec
-from oncelog.rpc.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
+from oncelog.rpc.codecs import consumer_codec as codec
+from oncelog.rpc.codecs.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
 from oncelog.rpc.packed_ranges import pack_ranges, unpack_ranges
 from oncelog.wire import consumer_pb2 as pb
 

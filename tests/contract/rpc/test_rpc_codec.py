@@ -24,7 +24,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
-from oncelog.rpc import (
+from oncelog.rpc.codecs import (
     consumer_codec,
     metadata_codec,
     owner_codec,
@@ -33,8 +33,7 @@ from oncelog.rpc import (
     storage_codec,
     subscription_codec,
 )
-from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     EndedSession,
     OpenDenied,
     OpenGranted,
@@ -44,7 +43,7 @@ from oncelog.rpc.owner_codec import (
     ReceivedAnswers,
     Switched,
 )
-from oncelog.rpc.reader_codec import (
+from oncelog.rpc.codecs.reader_codec import (
     ReadControl,
     ReaderFrame,
     ReaderStart,
@@ -54,7 +53,8 @@ from oncelog.rpc.reader_codec import (
     StartMessage,
     StartTime,
 )
-from oncelog.rpc.storage_codec import AppendAnswer, AppendFrame, ReadFrame, ReadRequest
+from oncelog.rpc.codecs.storage_codec import AppendAnswer, AppendFrame, ReadFrame, ReadRequest
+from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2, subscriptions_pb2
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import SessionNumber, TopicId
-from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
+from oncelog.rpc.codecs import metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.frames import (
     BLOBS_MAX,
     HEAD_BYTES_MAX,

@@ -4,8 +4,8 @@ import pytest
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.storage_codec import FENCE
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import FENCE
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.rpc.name_server import NameServer

@@ -15,8 +15,8 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied, ServiceUnavailable, Unauthenticated
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, ReadFrame, ReadRequest
 from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.security import OPEN, Security, ServerCertificate

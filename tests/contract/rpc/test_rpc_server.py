@@ -17,10 +17,10 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import EntryId
+from oncelog.rpc.codecs.storage_codec import APPEND, DESCRIBE, FENCE, READ, ReadRequest
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.rpc.server import Server
 from oncelog.rpc.status import error_from_wire, error_to_wire
-from oncelog.rpc.storage_codec import APPEND, DESCRIBE, FENCE, READ, ReadRequest
 from oncelog.wire import error_pb2, storage_pb2
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.rpc.rpc_serving import (

@@ -19,14 +19,14 @@ from oncelog.core.errors import (
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.server import ServerStream
-from oncelog.rpc.storage_codec import (
+from oncelog.rpc.codecs.storage_codec import (
     APPEND,
     FENCE,
     READ,
     AppendAnswer,
     ReceivedAppend,
 )
+from oncelog.rpc.server import ServerStream
 from oncelog.wire import storage_pb2
 from tests.contract.rpc.rpc_serving import (
     LEDGER,

@@ -108,7 +108,7 @@ async def test_asyncio_client_of_the_parent_raises_one_error_in_a_child(cluster:
 _DROPPED = """
 import asyncio, gc, os, signal, sys
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.wire.metadata_pb2 import LookupRequest
 from oncelog.errors import TopicNotFound
 

@@ -9,7 +9,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import TooManyRequests
 from oncelog.core.names import parse_topic
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from tests.cluster.until import until

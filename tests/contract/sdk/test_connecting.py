@@ -9,8 +9,8 @@ import oncelog
 from oncelog.core.errors import DeadlineExceeded, ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
+from oncelog.rpc.codecs.storage_codec import APPEND, FENCE
 from oncelog.rpc.connecting import CALL_WAIT_MS_MAX, CONNECT_MS_MAX, CONNECT_MS_MIN, Connecting
-from oncelog.rpc.storage_codec import APPEND, FENCE
 from tests.cluster.until import until
 from tests.contract.rpc.rpc_serving import REQUEST, echo, forever, frame_of, serving
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster

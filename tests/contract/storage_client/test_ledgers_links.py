@@ -8,9 +8,9 @@ import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, ReceivedAppend
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import APPEND, AppendAnswer, ReceivedAppend
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,

@@ -21,9 +21,9 @@ from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
+from oncelog.rpc.codecs.storage_codec import READ, REVIEW_LEDGER, ReadFrame, ReadRequest
 from oncelog.rpc.read_watch import HEDGE_AFTER_S_MAX, HEDGES_MAX, ReadWatch
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import READ, REVIEW_LEDGER, ReadFrame, ReadRequest
 from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import UNAVAILABLE_AFTER_MS, ReadRecord, read_entries, read_entry
 from oncelog.wire import storage_pb2 as pb

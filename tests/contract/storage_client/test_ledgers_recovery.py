@@ -14,8 +14,8 @@ from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdd
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.storage_client.reader import read_entries
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until

@@ -10,10 +10,10 @@ from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailabl
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryReadAnswered
-from oncelog.rpc import recovery_codec as codec
-from oncelog.rpc.recovery_codec import RECOVER, RECOVER_MAX, RecoverAnswer, RecoverRequest, ShortRead
+from oncelog.rpc.codecs import recovery_codec as codec
+from oncelog.rpc.codecs.recovery_codec import RECOVER, RECOVER_MAX, RecoverAnswer, RecoverRequest, ShortRead
+from oncelog.rpc.codecs.storage_codec import ReadFrame
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import ReadFrame
 from oncelog.storage_client.recovery_batches import CALLS_MAX, Batches
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until, yield_to_loop

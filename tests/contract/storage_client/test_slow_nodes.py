@@ -7,7 +7,7 @@ import pytest
 
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest
+from oncelog.rpc.codecs.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest
 from oncelog.rpc.server import Server
 from oncelog.storage_client.recovery_requests import RecoveryRequests
 from oncelog.wire import storage_pb2 as pb

@@ -22,9 +22,9 @@ from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.pipeline.source.offsets import ClosedLedger, Span, TaskRange
 from oncelog.pipeline.source.range_reader import RangeReader
-from oncelog.rpc.reader_codec import StartIndex
+from oncelog.rpc.codecs.reader_codec import StartIndex
+from oncelog.rpc.codecs.storage_codec import DESCRIBE, READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import DESCRIBE, READ, ReadFrame, ReadRequest
 from oncelog.wire.storage_pb2 import DescribeAnswer, DescribeRequest
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.sdk.fakes.fake_topic import LEDGER, FakeTopic

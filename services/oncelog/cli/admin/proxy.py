@@ -7,7 +7,7 @@ import httpx
 from oncelog.client.network.addresses import parse_url
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import REST
+from oncelog.rpc.codecs.metadata_codec import REST
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import RestAnswer, RestRequest
 

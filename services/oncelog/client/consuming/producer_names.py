@@ -16,7 +16,7 @@ from oncelog.core.formats.batch import Buffer, peek_batch
 from oncelog.core.formats.entry import body_of
 from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId
 from oncelog.core.names import TopicName
-from oncelog.rpc.owner_codec import PRODUCER_NAMES
+from oncelog.rpc.codecs.owner_codec import PRODUCER_NAMES
 from oncelog.wire.owner_pb2 import ProducerNamesRequest
 
 logger = logging.getLogger(__name__)

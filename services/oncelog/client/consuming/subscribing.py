@@ -14,7 +14,7 @@ from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.errors import InvalidArgument, TopicNotFound
 from oncelog.core.names import TopicName, check_part, parse_topic
 from oncelog.core.sdk.consumer.events import RECEIVE_WINDOW, RECEIVE_WINDOW_ALONE, ConsumerSettings
-from oncelog.rpc.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
+from oncelog.rpc.codecs.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
 
 SubscriptionTypeName = Literal["exclusive", "failover", "shared", "key_shared"]
 RECEIVE_WINDOW_MAX = 1_000_000

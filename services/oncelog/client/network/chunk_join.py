@@ -18,7 +18,7 @@ from oncelog.core.formats.entry import EntryKind, body_of, decode_entry
 from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import OwnerEpoch, Position, TopicId
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import READ_CHUNK
+from oncelog.rpc.codecs.owner_codec import READ_CHUNK
 from oncelog.wire.owner_pb2 import ReadChunkAnswer, ReadChunkRequest
 
 #: Chunks of one message that are read at a time.

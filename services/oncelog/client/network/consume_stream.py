@@ -27,7 +27,7 @@ from oncelog.core.delivery.store_binding.events import EffectsRequest, RewindReq
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, TopicId
 from oncelog.core.sdk.consumer.events import ConsumerEvent, OwnerReported
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.consumer_codec import (
+from oncelog.rpc.codecs.consumer_codec import (
     CONSUME,
     ConsumerReport,
     ConsumerRequest,

@@ -19,7 +19,7 @@ from oncelog.core.errors import (
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.metadata_codec import GATEWAY_OWNER, LOOKUP
+from oncelog.rpc.codecs.metadata_codec import GATEWAY_OWNER, LOOKUP
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 

@@ -11,8 +11,7 @@ from oncelog.core.ids import SessionNumber
 from oncelog.core.sdk.producer.events import BatchesAnswered, ProducerEvent, SessionClosedByOwner, SessionDedupToggled
 from oncelog.core.sdk.producer.opening import OpenRefused, ProducerGranted
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     CLOSES_MAX,
     OPENS_MAX,
     PUBLISH,
@@ -22,6 +21,7 @@ from oncelog.rpc.owner_codec import (
     PublishFrame,
     ReceivedAnswers,
 )
+from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.runtime.tasks import BackgroundTasks
 
 #: Batches of one frame. While the owner checks them, the client packs the next ones: with 1,000 producers that wait for

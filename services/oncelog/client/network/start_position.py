@@ -9,7 +9,7 @@ from oncelog.client.values.arguments import check_type
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.names import TopicName
-from oncelog.rpc.reader_codec import (
+from oncelog.rpc.codecs.reader_codec import (
     FIND_INDEX,
     ReaderStart,
     StartAt,

@@ -21,9 +21,9 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.entry_reading import EntryReading
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
+from oncelog.rpc.codecs.reader_codec import OfferEnd, StorageOffer
+from oncelog.rpc.codecs.storage_codec import READ
 from oncelog.rpc.entry_reader import EntryReader, Frames
-from oncelog.rpc.reader_codec import OfferEnd, StorageOffer
-from oncelog.rpc.storage_codec import READ
 
 #: A client that reached none of an offer's members asks owners only for this long.
 UNREACHABLE_S = 60.0

@@ -21,7 +21,7 @@ from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument, Oncelog
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, check_idempotency_key, parse_topic
-from oncelog.rpc.metadata_codec import REST
+from oncelog.rpc.codecs.metadata_codec import REST
 from oncelog.wire.metadata_pb2 import RestAnswer, RestRequest
 
 #: Of one call; a publish that takes longer goes on at the service, and the next call with the key finds it.

@@ -20,7 +20,7 @@ from oncelog.core.ids import GENERATION_MAX, INSTANCE_ID_BYTES, PRODUCER_ID_MAX,
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.core.sdk.producer.opening import ProducerSettings
-from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID
+from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID
 from oncelog.wire.owner_pb2 import LeaseProducerIdRequest
 
 #: Of one call.

@@ -17,7 +17,7 @@ from oncelog.core.sdk.producer.events import Complete, Fail, ProducerEffect, Pro
 from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, ProducerSettings, WithdrawOpening
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession
-from oncelog.rpc.owner_codec import OpenRequest
+from oncelog.rpc.codecs.owner_codec import OpenRequest
 
 
 class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]):

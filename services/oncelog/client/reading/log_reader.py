@@ -18,8 +18,8 @@ from oncelog.core.errors import (
 from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.names import TopicName
-from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import StartAt
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
+from oncelog.rpc.codecs.reader_codec import StartAt
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 #: Errors of one place in the log: elsewhere the reader may go on.

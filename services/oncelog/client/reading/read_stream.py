@@ -46,8 +46,8 @@ from oncelog.core.ids import BEFORE_ALL, NOT_DEDUPLICATED, EntryId, OwnerEpoch, 
 from oncelog.core.ledger.entry_reading import Page
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel, Stream
-from oncelog.rpc.owner_codec import PRODUCER_NAMES
-from oncelog.rpc.reader_codec import (
+from oncelog.rpc.codecs.owner_codec import PRODUCER_NAMES
+from oncelog.rpc.codecs.reader_codec import (
     READ,
     OfferEnd,
     ReadControl,

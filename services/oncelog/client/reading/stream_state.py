@@ -9,7 +9,7 @@ from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import LedgerUnavailable, OncelogError
 from oncelog.core.ids import OwnerEpoch, Position, ProducerId
 from oncelog.rpc.channel import Stream
-from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StorageResume
+from oncelog.rpc.codecs.reader_codec import ReadControl, ReceivedEntries, StorageResume
 
 #: Gaps that a reader keeps; older ones are only counted.
 GAPS_MAX = 1000

@@ -62,7 +62,7 @@ from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.log_storage.serve.journal import Journal
 from oncelog.log_storage.serve.ledger_checks import LedgerChecks, LedgerRecords
 from oncelog.metadata_store.session.answers import until_answered
-from oncelog.rpc.storage_codec import ReceivedAppend
+from oncelog.rpc.codecs.storage_codec import ReceivedAppend
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from oncelog.core.ids import EntryId
 from oncelog.core.node.answers import AnswerRead
 from oncelog.log_storage.directory.segment_reader import RangePlan, SegmentReader
 from oncelog.log_storage.serve.journal import Journal
+from oncelog.rpc.codecs.storage_codec import ReadFrame
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.storage_codec import ReadFrame
 
 #: Bytes read at a time with headers_only, of which little is sent.
 HEADS_BYTES = 4 * 1024 * 1024

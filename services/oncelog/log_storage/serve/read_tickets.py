@@ -20,7 +20,7 @@ from struct import Struct
 
 from oncelog.core.errors import InvalidArgument, PermissionDenied
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.rpc.storage_codec import ReadRequest
+from oncelog.rpc.codecs.storage_codec import ReadRequest
 
 LIFETIME_MS_MAX = 60_000
 #: Format 1, ledger id, last entry, when it expires by the node's clock in ms. The signature follows.

@@ -17,16 +17,16 @@ from oncelog.core.node.answers import READ_ENTRIES_MAX
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.read_frames import EntryFrames
 from oncelog.log_storage.serve.read_tickets import ReadTickets
-from oncelog.rpc import storage_codec
-from oncelog.rpc.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest, ShortRead
-from oncelog.rpc.server import Server, ServerStream
-from oncelog.rpc.storage_codec import (
+from oncelog.rpc.codecs import storage_codec
+from oncelog.rpc.codecs.recovery_codec import RECOVER, RecoverAnswer, RecoverRequest, ShortRead
+from oncelog.rpc.codecs.storage_codec import (
     AppendAnswer,
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
     wire_status,
 )
+from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one stream that wait for an answer, or whose answers wait to be sent.

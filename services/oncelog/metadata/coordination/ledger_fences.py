@@ -15,7 +15,7 @@ from oncelog.core.ledger.quorum import fence_suffices
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import FENCE
+from oncelog.rpc.codecs.storage_codec import FENCE
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire.storage_pb2 import STORAGE_STATUS_OK, FenceRequest
 

@@ -6,8 +6,8 @@ from oncelog.metadata.coordination.owners import address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
+from oncelog.rpc.codecs.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.rpc.methods import AnswerT, ReceivedAnswerT, ReceivedRequestT, RequestT, UnaryMethod
-from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import owner_pb2 as pb
 

@@ -32,7 +32,7 @@ from oncelog.core.process_version import GROWTH_VERSION
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, TopicStore
-from oncelog.rpc.reader_codec import StartEdge, start_message
+from oncelog.rpc.codecs.reader_codec import StartEdge, start_message
 from oncelog.wire import consumer_pb2, subscriptions_pb2
 
 #: Partitions that are asked at the same time.

@@ -9,7 +9,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
+from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.rpc.status import may_have_been_done
 from oncelog.wire import producers_pb2 as pb
 

@@ -10,7 +10,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID, caller_to_wire
+from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID, caller_to_wire
 from oncelog.rpc.status import may_have_been_done
 from oncelog.wire.owner_pb2 import LeaseProducerIdAnswer, LeaseProducerIdRequest
 

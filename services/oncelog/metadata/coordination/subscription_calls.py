@@ -10,8 +10,8 @@ from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata_store.records.registry import LiveOwner
+from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.rpc.status import may_have_been_done
-from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.wire import subscriptions_pb2 as pb
 
 #: An owner may prove first that it is the current one, and read the log.

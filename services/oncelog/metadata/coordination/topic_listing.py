@@ -10,7 +10,7 @@ from oncelog.core.topic.listing import ListedState, ListPosition, page_of
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.owner_codec import LIST_TOPICS
+from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
 from oncelog.wire import owner_pb2 as pb
 
 

@@ -33,12 +33,12 @@ from oncelog.metadata.coordination.owners import Owners, address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.consumer_codec import CONSUME
-from oncelog.rpc.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.codecs.consumer_codec import CONSUME
+from oncelog.rpc.codecs.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, PUBLISH, READ_CHUNK
+from oncelog.rpc.codecs.reader_codec import FIND_INDEX, READ
 from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.options import AUTHORIZATION
-from oncelog.rpc.owner_codec import LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, PUBLISH, READ_CHUNK
-from oncelog.rpc.reader_codec import FIND_INDEX, READ
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.runtime.credentials import PLAIN, Credentials
 

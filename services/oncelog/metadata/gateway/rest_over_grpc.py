@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, TooManyRequests
 from oncelog.metadata.gateway.inner_request import InnerRequest, answer
-from oncelog.rpc.metadata_codec import REST_BYTES_MAX, REST_SERVED
+from oncelog.rpc.codecs.metadata_codec import REST_BYTES_MAX, REST_SERVED
 from oncelog.rpc.options import AUTHORIZATION
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import metadata_pb2 as pb

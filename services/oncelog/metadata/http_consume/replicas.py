@@ -13,7 +13,7 @@ from oncelog.core.errors import DeadlineExceeded, ServiceUnavailable
 from oncelog.core.http_consume.delivery_id import home_of
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.metadata_codec import REST_SERVED
+from oncelog.rpc.codecs.metadata_codec import REST_SERVED
 from oncelog.rpc.options import AUTHORIZATION
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire.metadata_pb2 import RestAnswer, RestRequest

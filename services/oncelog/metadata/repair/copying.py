@@ -30,8 +30,8 @@ from oncelog.core.repair.events import (
     VerifyCopy,
     VerifyStatus,
 )
+from oncelog.rpc.codecs.storage_codec import VERIFY_ENTRIES_MAX
 from oncelog.rpc.entry_reader import Frames
-from oncelog.rpc.storage_codec import VERIFY_ENTRIES_MAX
 from oncelog.runtime.backoff import Backoff
 from oncelog.storage_client.node_calls import DISK_TIMEOUT_MS, NodeCalls
 from oncelog.storage_client.rate_limit import RateLimit

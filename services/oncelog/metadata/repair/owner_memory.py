@@ -16,7 +16,7 @@ from oncelog.metadata.repair.copying import Copying, sound
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import CACHED_ENTRIES
+from oncelog.rpc.codecs.owner_codec import CACHED_ENTRIES
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import owner_pb2 as pb
 

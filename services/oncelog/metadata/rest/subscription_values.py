@@ -14,8 +14,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, check_part
-from oncelog.rpc.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_message
+from oncelog.rpc.codecs.consumer_codec import PROPERTIES_BYTES_MAX, PROPERTIES_MAX
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_message
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage

@@ -31,7 +31,7 @@ from oncelog.metadata.rest.subscription_values import (
     wire_properties,
 )
 from oncelog.metadata.rest.values import TopicPath
-from oncelog.rpc.reader_codec import StartTime, start_message
+from oncelog.rpc.codecs.reader_codec import StartTime, start_message
 from oncelog.wire import subscriptions_pb2 as pb
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

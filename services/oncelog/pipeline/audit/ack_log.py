@@ -26,7 +26,7 @@ from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
 from oncelog.pipeline.audit.owner_state import ask_owner, position_of
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
-from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.rpc.codecs.metadata_codec import LEDGERS
 from oncelog.storage_client.reader import read_entries
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.subscriptions import RULE, SubscriptionsComparison, compare_subscriptions

@@ -23,7 +23,7 @@ from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.source.options import SourceOptions
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
-from oncelog.rpc.owner_codec import LAST_MESSAGE
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
 from oncelog.verify.range_join import IdPlaces, LedgerFact
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.topic_check import TopicCheck, check_topic

@@ -4,7 +4,7 @@ from oncelog.client.network.backoff import persist
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.rpc.owner_codec import TOPIC_STATES
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.wire.owner_pb2 import TopicState, TopicStatesRequest
 
 _STATE_TIMEOUT_MS = 30_000

@@ -43,9 +43,9 @@ from oncelog.pipeline.cluster import (
 )
 from oncelog.pipeline.source.arrow_columns import FoundEntry
 from oncelog.pipeline.source.offsets import ClosedLedger, MessageLoss, TaskRange, refuse_loss
-from oncelog.rpc.owner_codec import PRODUCER_NAMES
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage
-from oncelog.rpc.storage_codec import DESCRIBE
+from oncelog.rpc.codecs.owner_codec import PRODUCER_NAMES
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage
+from oncelog.rpc.codecs.storage_codec import DESCRIBE
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.storage_client.reader import ReadRecord, find_entry, read_entries, read_entry, side_of_index
 from oncelog.wire.owner_pb2 import ProducerNamesRequest

@@ -24,9 +24,9 @@ from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.pipeline.source.offsets import ClosedLedger, GivenUpNumbers, TopicState
 from oncelog.pipeline.source.options import TopicPattern
 from oncelog.pipeline.source.positions import AtTime, PositionOption, check_named, number_at
-from oncelog.rpc.metadata_codec import TOPICS
-from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import StartIndex, StartTime
+from oncelog.rpc.codecs.metadata_codec import TOPICS
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
+from oncelog.rpc.codecs.reader_codec import StartIndex, StartTime
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import LastMessageRequest
 

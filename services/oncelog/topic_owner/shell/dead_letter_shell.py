@@ -35,7 +35,7 @@ from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.names import DEAD_LETTERS
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.events import TopicEvent
-from oncelog.rpc.metadata_codec import DEAD_LETTERS_BYTES_MAX, PUBLISH_DEAD_LETTERS, RESOLVE_DEAD_LETTER_TOPIC
+from oncelog.rpc.codecs.metadata_codec import DEAD_LETTERS_BYTES_MAX, PUBLISH_DEAD_LETTERS, RESOLVE_DEAD_LETTER_TOPIC
 from oncelog.runtime.backoff import Backoff
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.metadata_calls import MetadataCalls

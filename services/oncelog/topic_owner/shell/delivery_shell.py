@@ -39,7 +39,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.topic_events.events import ProducerRemovalRequested, SnapshotRequested, TopicEvent
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
-from oncelog.rpc.consumer_codec import ReportedEvent
+from oncelog.rpc.codecs.consumer_codec import ReportedEvent
 from oncelog.topic_owner.shell.dead_letter_shell import DeadLetterShell
 from oncelog.topic_owner.shell.log_view import ReadableLog
 from oncelog.topic_owner.shell.message_reads import MessageReads

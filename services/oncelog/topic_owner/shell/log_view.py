@@ -14,8 +14,8 @@ from oncelog.core.formats.entry import EntryHeader, EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Topic
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.rpc.entry_reader import READ_BYTES_MAX
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.storage_client.client import StorageClient
 from oncelog.storage_client.reader import (
     UNAVAILABLE_AFTER_MS,

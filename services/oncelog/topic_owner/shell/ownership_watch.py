@@ -18,7 +18,7 @@ from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported
-from oncelog.rpc.storage_codec import FENCE_STATES_MAX
+from oncelog.rpc.codecs.storage_codec import FENCE_STATES_MAX
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.ownership_proofs import states_of
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

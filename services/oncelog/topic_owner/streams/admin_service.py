@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
-from oncelog.rpc.reader_codec import start_from_wire
+from oncelog.rpc.codecs.reader_codec import start_from_wire
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.subscription_states import ack_state
 from oncelog.topic_owner.observe.topic_listing import list_topics

@@ -9,7 +9,7 @@ from oncelog.core.formats.batch import BatchHeader, Checksum
 from oncelog.core.formats.batch_check import BatchLimits, check_batch, unpacks
 from oncelog.core.formats.compression import Compression, require
 from oncelog.core.ids import SessionNumber
-from oncelog.rpc.owner_codec import ReceivedPublish
+from oncelog.rpc.codecs.owner_codec import ReceivedPublish
 
 #: A frame of a few KiB may decompress to gigabytes. After this many bytes other tasks get a turn.
 UNPACKED_BYTES_PER_TURN = 1024 * 1024

@@ -46,7 +46,7 @@ from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, T
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, dead_letter_topic, parse_topic
 from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
-from oncelog.rpc.consumer_codec import (
+from oncelog.rpc.codecs.consumer_codec import (
     EVENTS_MAX,
     RANGE_NUMBERS_MAX,
     ConsumerRequest,

@@ -19,7 +19,7 @@ from oncelog.core.ids import (
 )
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, lease_ms
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
-from oncelog.rpc.owner_codec import caller_from_wire
+from oncelog.rpc.codecs.owner_codec import caller_from_wire
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have

@@ -22,7 +22,7 @@ from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name, refuse_reserved_name
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
 from oncelog.core.topic_events.events import BatchesReceived, ReceivedBatch, SessionClosed
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     EndedSession,
     OpenDenied,
     OpenGranted,

@@ -24,8 +24,8 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.read_offers import ReadOffers
+from oncelog.rpc.codecs.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.log_view import LogView, ReadableRange
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

@@ -12,7 +12,7 @@ from collections import Counter
 
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation
-from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
+from oncelog.rpc.codecs.reader_codec import OfferedMember, OfferEnd, StorageOffer
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.log_view import ReadableRange
 from oncelog.wire.storage_pb2 import ReadTicketRequest

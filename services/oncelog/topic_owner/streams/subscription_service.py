@@ -27,8 +27,8 @@ from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId, SubscriptionNumber
 from oncelog.core.names import check_part
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.topic.serving import Serving
-from oncelog.rpc.effects_codec import check_store_id
-from oncelog.rpc.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
+from oncelog.rpc.codecs.effects_codec import check_store_id
+from oncelog.rpc.codecs.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
 from oncelog.topic_owner.observe.subscription_states import subscription_of
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads

@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import AnswerSubscribe, ConsumerOpening, FlowReported, Subscribed
 from oncelog.core.errors import ServiceUnavailable
-from oncelog.rpc.consumer_codec import OpenConsumer
+from oncelog.rpc.codecs.consumer_codec import OpenConsumer
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, PublishClient, batch_of
 from tests.contract.owner.test_topic_owner_access import channel_of, grant, owner

@@ -33,11 +33,11 @@ from oncelog.core.ids import Incarnation, SubscriptionNumber, TopicId
 from oncelog.core.process_version import ACKS_VERSION
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.consumer_codec import (
+from oncelog.rpc.codecs.consumer_codec import (
     OpenConsumer,
     SeekThrough,
 )
-from oncelog.rpc.reader_codec import (
+from oncelog.rpc.codecs.reader_codec import (
     FIND_INDEX,
     ReaderStart,
     StartAt,

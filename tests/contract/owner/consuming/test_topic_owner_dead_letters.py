@@ -8,7 +8,7 @@ from oncelog.core.acks.changes import IndexRange, SubscriptionType
 from oncelog.core.delivery.events import ConsumerOpening, FlowReported, NackRequested, Subscribed
 from oncelog.core.errors import BacklogQuotaExceeded, OncelogError
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import PUBLISH_DEAD_LETTERS, RESOLVE_DEAD_LETTER_TOPIC
+from oncelog.rpc.codecs.metadata_codec import PUBLISH_DEAD_LETTERS, RESOLVE_DEAD_LETTER_TOPIC
 from oncelog.rpc.server import Server
 from oncelog.topic_owner.observe.subscription_states import subscriptions_of
 from oncelog.wire import metadata_pb2 as pb

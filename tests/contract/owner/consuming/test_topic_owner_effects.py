@@ -25,7 +25,7 @@ from oncelog.core.delivery.store_binding.events import (
 )
 from oncelog.core.errors import Conflict, InvalidArgument, InvalidName, OncelogError, ServiceUnavailable, StoreMismatch
 from oncelog.metadata_store.records.registry import Registry
-from oncelog.rpc.consumer_codec import SeekThrough
+from oncelog.rpc.codecs.consumer_codec import SeekThrough
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.owner_pb2 import ReaderStart
 from tests.cluster.until import until

@@ -10,8 +10,8 @@ from oncelog.core.delivery.events import NackRequested
 from oncelog.core.errors import SessionEnded
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, TOPIC_STATES
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until

@@ -29,8 +29,8 @@ from oncelog.core.topic_events.events import ClockChecked
 from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry
 from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import TOPIC_STATES
-from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
+from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
 from oncelog.topic_owner.observe.subscription_states import subscriptions_of
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2

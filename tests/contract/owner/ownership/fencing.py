@@ -2,7 +2,7 @@
 
 from oncelog.core.topic.topic import open_ledger
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import FENCE
+from oncelog.rpc.codecs.storage_codec import FENCE
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.owner.owner_world import OwnerWorld

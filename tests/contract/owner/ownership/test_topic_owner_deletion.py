@@ -8,8 +8,8 @@ import pytest
 from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.names import parse_topic
 from oncelog.metadata_store.records.deletion_store import DeletionStore
-from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, PublishClient, batch_of, owner_world

@@ -14,9 +14,9 @@ from oncelog.core.names import parse_topic
 from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
-from oncelog.rpc.storage_codec import FENCE_STATES
+from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
+from oncelog.rpc.codecs.storage_codec import FENCE_STATES
 from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb

@@ -32,10 +32,10 @@ from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
+from oncelog.rpc.codecs.storage_codec import ReadRequest
 from oncelog.rpc.read_watch import ReadWatch
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import ReadRequest
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.ledger_list import LedgerList

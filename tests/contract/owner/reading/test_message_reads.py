@@ -9,7 +9,7 @@ from oncelog.core.delivery.events import ReadMessages
 from oncelog.core.errors import EntriesLost, UnreadableEntry
 from oncelog.core.ids import EntryId, LedgerId, Position, SubscriptionNumber
 from oncelog.core.ledger.metadata import EntryRange
-from oncelog.rpc.reader_codec import StartIndex, StartTime
+from oncelog.rpc.codecs.reader_codec import StartIndex, StartTime
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from tests.contract.owner.reading.shown_log import ShownLog, at
 

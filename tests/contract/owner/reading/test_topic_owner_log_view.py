@@ -5,7 +5,7 @@ import pytest
 from oncelog.core.errors import LogHole
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic.topic import Phase
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from tests.contract.owner.reading.shown_log import NODE, ShownLog, at
 
 

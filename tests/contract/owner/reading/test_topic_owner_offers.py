@@ -18,7 +18,7 @@ from oncelog.core.names import parse_namespace
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.reader_codec import (
+from oncelog.rpc.codecs.reader_codec import (
     READ,
     OfferEnd,
     ReadControl,

@@ -9,8 +9,8 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import Position, ProducerId
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import HigherEpochReported
+from oncelog.rpc.codecs.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
 from tests.cluster.until import until
 from tests.contract.owner.reading.shown_log import ReadingStream, ShownLog, at, read_serving, reading
 

@@ -17,7 +17,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.topic_owner.metrics_export import waiting_topics
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import TopicStatesRequest

@@ -39,7 +39,14 @@ from oncelog.core.publishing.expiry import PERIOD_MS_MAX
 from oncelog.core.topic.serving import Serving
 from oncelog.core.topic_events.events import TopicTimerFired
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LEASE_PRODUCER_ID, PUBLISH, OpenDenied, OpenGranted, OpenRequest, PublishFrame
+from oncelog.rpc.codecs.owner_codec import (
+    LEASE_PRODUCER_ID,
+    PUBLISH,
+    OpenDenied,
+    OpenGranted,
+    OpenRequest,
+    PublishFrame,
+)
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until

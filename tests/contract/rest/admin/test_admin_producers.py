@@ -11,7 +11,7 @@ import pytest_asyncio
 from oncelog.core.access import NO_ROLE
 from oncelog.core.errors import Conflict, DeadlineExceeded, NotFound, NotOwner, OncelogError, TopicLoading
 from oncelog.core.names import parse_topic
-from oncelog.rpc.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
+from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.wire import producers_pb2 as pb
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 

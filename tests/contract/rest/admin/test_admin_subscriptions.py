@@ -20,8 +20,8 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
 from oncelog.core.process_version import GROWTH_VERSION
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
-from oncelog.rpc.owner_codec import TRUNCATE
-from oncelog.rpc.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
+from oncelog.rpc.codecs.owner_codec import TRUNCATE
+from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
 from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving

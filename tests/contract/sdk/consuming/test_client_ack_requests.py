@@ -5,7 +5,7 @@ import pytest
 import oncelog
 from oncelog.core import errors
 from oncelog.core.delivery.events import AckRequested
-from oncelog.rpc.consumer_codec import RANGE_NUMBERS_MAX
+from oncelog.rpc.codecs.consumer_codec import RANGE_NUMBERS_MAX
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]

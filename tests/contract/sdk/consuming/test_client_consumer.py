@@ -9,7 +9,7 @@ import oncelog
 from oncelog.core import errors
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.delivery.events import AckRequested, FlowReported
-from oncelog.rpc.consumer_codec import OpenConsumer
+from oncelog.rpc.codecs.consumer_codec import OpenConsumer
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 

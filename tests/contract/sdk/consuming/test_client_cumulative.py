@@ -6,7 +6,7 @@ import pytest
 
 import oncelog
 from oncelog.core.delivery.events import AckRequested, FlowReported, NackRequested
-from oncelog.rpc.consumer_codec import SeekThrough
+from oncelog.rpc.codecs.consumer_codec import SeekThrough
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 

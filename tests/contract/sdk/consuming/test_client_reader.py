@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     ReaderClosed,
     TopicNotFound,
 )
-from oncelog.rpc.reader_codec import StartEdge, StartMessage, StartTime
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage, StartTime
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 

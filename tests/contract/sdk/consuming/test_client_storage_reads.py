@@ -7,7 +7,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.client.network import storage_reads
-from oncelog.rpc.reader_codec import OfferEnd
+from oncelog.rpc.codecs.reader_codec import OfferEnd
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.sdk.fakes.fake_offers import FakeMembers

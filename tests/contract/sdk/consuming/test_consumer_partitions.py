@@ -6,7 +6,7 @@ import pytest
 
 import oncelog
 from oncelog.core import errors
-from oncelog.rpc.consumer_codec import SeekThrough
+from oncelog.rpc.codecs.consumer_codec import SeekThrough
 from tests.cluster.until import until
 from tests.contract.sdk.consuming.test_client_consumer import DEADLINE_S, consume, fill, receive
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster

@@ -17,7 +17,7 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.errors import OncelogError
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.consumer_codec import CONSUME, ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent
+from oncelog.rpc.codecs.consumer_codec import CONSUME, ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 ReportT = TypeVar("ReportT")

@@ -33,9 +33,9 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.topic_events.effects import BatchAnswer
-from oncelog.rpc.consumer_codec import CONSUME
-from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.consumer_codec import CONSUME
+from oncelog.rpc.codecs.metadata_codec import LEDGERS, LOOKUP
+from oncelog.rpc.codecs.owner_codec import (
     LAST_MESSAGE,
     PRODUCER_NAMES,
     PUBLISH,
@@ -47,7 +47,15 @@ from oncelog.rpc.owner_codec import (
     PublishAnswers,
     ReceivedPublish,
 )
-from oncelog.rpc.reader_codec import FIND_INDEX, READ, ReadControl, ReaderFrame, StartAt, StartIndex, StorageResume
+from oncelog.rpc.codecs.reader_codec import (
+    FIND_INDEX,
+    READ,
+    ReadControl,
+    ReaderFrame,
+    StartAt,
+    StartIndex,
+    StorageResume,
+)
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.metadata_pb2 import (
     LedgerMember,

@@ -42,8 +42,8 @@ from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.rpc.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
-from oncelog.rpc.reader_codec import start_from_wire
+from oncelog.rpc.codecs.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
+from oncelog.rpc.codecs.reader_codec import start_from_wire
 from oncelog.rpc.server import ServerStream
 from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 from tests.contract.sdk.fakes.fake_topic import LEDGER, FakeTopic, start_of

@@ -7,7 +7,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster

@@ -7,9 +7,9 @@ from itertools import accumulate
 from oncelog.core.errors import PermissionDenied
 from oncelog.core.ids import EntryId, Incarnation, TopicId
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.rpc.reader_codec import OfferedMember, OfferEnd, StorageOffer
+from oncelog.rpc.codecs.reader_codec import OfferedMember, OfferEnd, StorageOffer
+from oncelog.rpc.codecs.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from tests.contract.sdk.fakes.fake_topic import LEDGER, FakeTopic
 
 TICKET = b"a ticket"

@@ -36,10 +36,10 @@ from oncelog.core.ids import (
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NothingNew, Refused
 from oncelog.core.publishing.repeated_content import with_content
-from oncelog.rpc.owner_codec import (
+from oncelog.rpc.codecs.owner_codec import (
     OpenRequest,
 )
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 
 LEDGER = LedgerId(3)
 

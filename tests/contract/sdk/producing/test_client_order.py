@@ -11,7 +11,7 @@ from oncelog.client.producing.sender import FairLock
 from oncelog.core.sdk.producer.events import ProducerEvent
 from oncelog.core.sdk.producer.opening import ProducerGranted
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
+from oncelog.rpc.codecs.owner_codec import OPENS_MAX, OpenRequest
 from oncelog.runtime.tasks import BackgroundTasks
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster

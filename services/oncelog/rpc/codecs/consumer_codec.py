@@ -49,7 +49,7 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
-from oncelog.rpc.effects_codec import (
+from oncelog.rpc.codecs.effects_codec import (
     check_store_id,
     effects_from_wire,
     effects_request_from_wire,

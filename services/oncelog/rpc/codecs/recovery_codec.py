@@ -6,9 +6,9 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.entry_reading import ReceivedRead
+from oncelog.rpc.codecs.storage_codec import ReadFrame, decode_read, encode_read, read_status, wire_status
 from oncelog.rpc.frames import join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import UnaryMethod
-from oncelog.rpc.storage_codec import ReadFrame, decode_read, encode_read, read_status, wire_status
 from oncelog.wire import storage_pb2 as pb
 
 #: Fences and reads of one call.

@@ -1,0 +1,1 @@
+"""Routes that only look: at figures, events, single messages and proofs."""

@@ -1,0 +1,1 @@
+"""What a service remembers of itself, and writes down for others: events, and the audit log."""
