@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.grants import Grants
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -39,6 +40,7 @@ class Coordination:
     cluster_id: str
     namespaces: NamespaceStore
     policies: PolicyStore
+    grants: Grants
     topics: TopicStore
     ledgers: LedgerStore
     cursors: CursorStore
@@ -74,6 +76,7 @@ class Coordination:
             PolicyStore(session),
             LedgerStore(session),
         )
+        namespaces = NamespaceStore(session)
         owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements
@@ -84,8 +87,9 @@ class Coordination:
         deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
         return cls(
             cluster_id=cluster_id,
-            namespaces=NamespaceStore(session),
+            namespaces=namespaces,
             policies=policies,
+            grants=Grants(namespaces, policies, start),
             topics=topics,
             ledgers=ledgers,
             cursors=CursorStore(session),

@@ -64,6 +64,7 @@ RULES = {
     "POST /topics/persistent/public/default/flights": "p",
     "GET /admin/v2/clusters": "*",
     "GET /admin/v2/brokers/health": "*",
+    "GET /admin/v2/me": "*",
     "GET /admin/v2/topics": "",
     "GET /admin/v2/topics/public/default": "apc",
     "GET /admin/v2/brokers": "",
@@ -154,7 +155,12 @@ async def test_every_route_has_a_known_rule(admin: Admin) -> None:
     answers = await asyncio.gather(*map(status, calls))
     found = {call for call, answer in zip(calls, answers, strict=True) if answer != 403}
     # The rights for leases of several topics are checked for each element.
-    assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health", "POST /admin/v2/producers/lease"}
+    assert found == {
+        "GET /admin/v2/clusters",
+        "GET /admin/v2/brokers/health",
+        "GET /admin/v2/me",
+        "POST /admin/v2/producers/lease",
+    }
 
 
 async def test_lease_without_the_right_to_produce_creates_no_topic(admin: Admin) -> None:

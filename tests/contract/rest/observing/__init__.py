@@ -1,0 +1,1 @@
+"""Routes that only look: figures, events, messages, proofs."""
