@@ -10,6 +10,7 @@ from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
 from tests.tidy.producer_hazards import PRODUCER_HAZARDS
+from tests.tidy.version_hazards import VERSION_HAZARDS
 
 HAZARDS = {
     "stale-record-after-conflict": Hazard(
@@ -480,6 +481,7 @@ HAZARDS = {
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
     **CHUNK_HAZARDS,
+    **VERSION_HAZARDS,
 }
 
 #: Hazards of these subjects are known, and belong to features that do not exist yet.

@@ -5,13 +5,17 @@ TypeError, which a decoder turns into a CorruptEntry of that record.
     host, port = text(fields, "host"), number(fields, "port")
     owner = built(LiveOwner, fields, incarnation=name)
 
-Rules: a value of the wrong type is refused here, where the record is known, not where the value is used. Nesting and
-numbers are bounded, because later code recurses, prints and calculates.
+Rules
+- A value of the wrong type is refused here, where the record is known, not where the value is used. Nesting and numbers
+  are bounded, because later code recurses, prints and calculates.
+- A record that several versions of the program change keeps the fields that it does not know, in `further`, and writes
+  them back unchanged (hazard dropped-field). So a new fact is a new field of the object, never a further element of a
+  list in it: readers of lists know how long they are.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
@@ -19,6 +23,12 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+#: The fields of a record that this version does not know.
+Further = Mapping[str, object]
+_NO_FIELDS: Further = {}
+#: Name of the dataclass field that has them.
+FURTHER = "further"
 
 #: Deeper than any record of ours.
 DEPTH_MAX = 16
@@ -57,6 +67,16 @@ def _check_limits(value: object, number_max: int) -> None:
             return
         level = below
     raise ValueError(f"JSON nested deeper than {DEPTH_MAX}")
+
+
+def no_fields() -> Further:
+    """No unknown fields; one object for all records, since a cluster has many and few have any."""
+    return _NO_FIELDS
+
+
+def rest(fields: Mapping[str, object], known: Collection[str]) -> Further:
+    """The fields of other names."""
+    return {name: value for name, value in fields.items() if name not in known} or _NO_FIELDS
 
 
 def text(fields: Mapping[str, Any], name: str) -> str:
@@ -117,11 +137,16 @@ def numbers_by_name(fields: Mapping[str, Any], name: str) -> dict[str, int]:
 
 def built(record: type[T], fields: Mapping[str, Any], **known: object) -> T:
     """A dataclass from the fields of the same names, each of the type that its annotation says. known: the values of
-    fields that are not in the record. No other field may be missing, so add what older versions did not write.
+    fields that are not in the record. No other field may be missing, so add what older versions did not write. A field
+    `further` of the dataclass gets all that no other one has, but for `format`.
 
     Raises KeyError, ValueError, TypeError.
     """
-    return record(**known, **{name: read(fields, name) for name, read in _readers(record).items() if name not in known})  # type: ignore[arg-type]
+    readers = _readers(record)  # type: ignore[arg-type]
+    values = {name: read(fields, name) for name, read in readers.items() if name not in known and name != FURTHER}
+    if FURTHER in readers:
+        values[FURTHER] = rest(fields, {*readers, "format"})
+    return record(**known, **values)
 
 
 @cache

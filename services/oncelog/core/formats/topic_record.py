@@ -21,12 +21,12 @@ what it does not know (hazards older-owner-and-ack-log and oversized-ledger-list
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import PageLink
-from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
+from oncelog.core.formats.record_fields import Further, no_fields, number, numbers, pairs, parse_json, rest, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, PAGES_VERSION
 
@@ -42,6 +42,21 @@ _VERSION_NEEDED = {
     FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION, FORMAT_WITH_EFFECTS: EFFECTS_VERSION,
     FORMAT_WITH_CODECS: CODECS_VERSION,
 }  # fmt: skip
+_TOPIC_FIELDS = frozenset(
+    (
+        "format",
+        "topic_id",
+        "name",
+        "owner",
+        "owner_epoch",
+        "ledgers",
+        "deleted_below",
+        "acks",
+        "acks_deleted_below",
+        "pages",
+    )
+)
+_CURSOR_FIELDS = frozenset(("format", "owner_epoch", "ledgers", "deleted_below"))
 #: The cursor that holds the dedup snapshots.
 DEDUP_CURSOR = "oncelog.dedup"
 
@@ -60,7 +75,7 @@ class TopicRecord:
     (hazard missing-record-is-no-deletion).
 
     acks, acks_deleted_below: the same for the ack log, which has no ledger before the topic's first subscription.
-    format: what an owner must support to serve the topic; it only rises.
+    format: what an owner must support to serve the topic; it only rises. further: see `record_fields`.
     """
 
     topic_id: TopicId
@@ -73,6 +88,7 @@ class TopicRecord:
     acks_deleted_below: LedgerId = LedgerId(0)
     format: int = FORMAT
     pages: tuple[PageLink, ...] = ()
+    further: Further = field(default_factory=no_fields, hash=False)
 
     @property
     def first(self) -> LedgerLink | None:
@@ -168,6 +184,7 @@ class CursorRecord:
     owner_epoch: OwnerEpoch
     ledgers: tuple[CursorLink, ...] = ()
     deleted_below: LedgerId = LedgerId(0)
+    further: Further = field(default_factory=no_fields, hash=False)
 
     def with_ledgers(self, ledgers: tuple[CursorLink, ...]) -> "CursorRecord":
         """The same cursor with this list. It may drop ledgers only at the front of the former list."""
@@ -178,6 +195,7 @@ class CursorRecord:
 
 def encode_topic(record: TopicRecord) -> bytes:
     fields: dict[str, Any] = {
+        **record.further,
         "format": record.format,
         "topic_id": record.topic_id,
         "name": record.name,
@@ -207,13 +225,15 @@ def decode_topic(data: bytes) -> TopicRecord:
         acks = tuple(map(LedgerId, numbers({"acks": []} | fields, "acks")))
         floors = _floor(fields), _floor(fields, "acks_deleted_below")
         pages = tuple(_page_link(page) for page in fields["pages"]) if form >= FORMAT_WITH_PAGES else ()
-        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], form, pages)
+        further = rest(fields, _TOPIC_FIELDS)
+        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], form, pages, further)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
 
 def encode_cursor(record: CursorRecord) -> bytes:
     fields = {
+        **record.further,
         "format": FORMAT,
         "owner_epoch": record.owner_epoch,
         "ledgers": [list(link if link.acks is not None else link[:2]) for link in record.ledgers],
@@ -229,7 +249,8 @@ def decode_cursor(data: bytes) -> CursorRecord:
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
         ledgers = tuple(_cursor_link(*link) for link in fields["ledgers"])
-        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers, _floor(fields))
+        further = rest(fields, _CURSOR_FIELDS)
+        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers, _floor(fields), further)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
 

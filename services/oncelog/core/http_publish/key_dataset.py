@@ -17,20 +17,23 @@ Rules
   then updated to match. So two processes that check at once agree, and neither can hide a loss from the other.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from oncelog.core.formats.record_fields import Further, no_fields
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
     """marker: of the current data. run: run id of the server as last seen. replicated: Redis has had a replica.
 
-    lost_at_ms: when keys were last lost, ms since 1970; 0: never.
+    lost_at_ms: when keys were last lost, ms since 1970; 0: never. further: see `core.formats.record_fields`.
     """
 
     marker: str
     run: str
     replicated: bool = False
     lost_at_ms: int = 0
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def check_dataset(
     if record is None:
         return RecordDataset(observed)
     if found.marker != record.marker:
-        return RecordDataset(replace(observed, lost_at_ms=now_ms), lost=True)
+        return RecordDataset(replace(observed, lost_at_ms=now_ms, further=record.further), lost=True)
     promoted = found.run != record.run and record.replicated
     if promoted or found.writes < writes_seen:
         return InstallMarker(record.marker)

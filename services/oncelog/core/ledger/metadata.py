@@ -18,16 +18,20 @@ metadata, without segments.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.formats.record_fields import flag, number, pairs, parse_json, text, texts
+from oncelog.core.formats.record_fields import Further, flag, no_fields, number, pairs, parse_json, rest, text, texts
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.records.records import RecordKey
 
 FORMAT = 1
+_FIELDS = frozenset(
+    ("format", "ledger_id", "topic_id", "state", "members", "write_quorum", "ack_quorum", "digest", "end", "length",
+     "joining", "whole", "lost", "frozen", "given_up_by", "gone")
+)  # fmt: skip
 
 
 class LedgerState(Enum):
@@ -53,7 +57,8 @@ class LedgerKey(RecordKey["LedgerMetadata"]):
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
     """members: incarnations of the Qw storage nodes. end, length: valid only when CLOSED; -1 and 0 for an empty
-    ledger. joining, whole, lost, frozen: only when CLOSED; see above. lost: ascending, not adjacent."""
+    ledger. joining, whole, lost, frozen: only when CLOSED; see above. lost: ascending, not adjacent.
+    further: see `record_fields`."""
 
     ledger_id: LedgerId
     topic_id: TopicId
@@ -69,6 +74,7 @@ class LedgerMetadata:
     frozen: bool = False
     given_up_by: str = ""
     given_up: tuple[Incarnation, ...] = ()
+    further: Further = field(default_factory=no_fields, hash=False)
 
     @property
     def write_quorum(self) -> int:
@@ -155,6 +161,7 @@ class LedgerMetadata:
 
 def encode_ledger(metadata: LedgerMetadata) -> bytes:
     fields: dict[str, Any] = {
+        **metadata.further,
         "format": FORMAT,
         "ledger_id": metadata.ledger_id,
         "topic_id": metadata.topic_id,
@@ -198,6 +205,7 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             frozen=flag({"frozen": False} | fields, "frozen"),
             given_up_by=text({"given_up_by": ""} | fields, "given_up_by"),
             given_up=tuple(map(Incarnation, texts({"gone": []} | fields, "gone"))),
+            further=rest(fields, _FIELDS),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read a ledger record: {error!r}") from error

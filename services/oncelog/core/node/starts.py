@@ -16,9 +16,10 @@ Rules
 5. A node that has a ledger which ZooKeeper would still give a first time does not register.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from oncelog.core.formats.record_fields import Further, no_fields
 from oncelog.core.ids import LedgerId
 
 #: The last start of a directory that was marked as restored: the cluster has noted no such start.
@@ -34,20 +35,23 @@ class JournalEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastStart:
-    """What a directory knows of its last start, and of the one before."""
+    """What a directory knows of its last start, and of the one before. further: see `record_fields`."""
 
     starts: int = 0
     start_id: str = ""
     former_id: str = ""
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageEnd:
-    """What the cluster has noted of a directory: its newest start, and up to where its journal is synced."""
+    """What the cluster has noted of a directory: its newest start, and up to where its journal is synced.
+    further: see `record_fields`."""
 
     starts: int
     start_id: str
     end: JournalEnd
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 def why_past(last: LastStart, noted: StorageEnd | None) -> str:
@@ -70,7 +74,8 @@ def next_start(
     """What the directory and then the cluster note of a start with a new id."""
     former = StorageEnd(0, last.start_id, end) if noted is None else noted
     starts = max(last.starts, former.starts) + 1
-    return LastStart(starts, start_id, former.start_id), StorageEnd(starts, start_id, end)
+    file = LastStart(starts, start_id, former.start_id, last.further)
+    return file, replace(former, starts=starts, start_id=start_id, end=end)
 
 
 def served_elsewhere(registered: str | None, own: str) -> bool:

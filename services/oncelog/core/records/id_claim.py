@@ -19,13 +19,13 @@ Rules
 
 import json
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import Any, assert_never
 
 from oncelog.core.errors import CorruptEntry, InvalidArgument, InvariantViolated
-from oncelog.core.formats.record_fields import parse_json
+from oncelog.core.formats.record_fields import Further, no_fields, parse_json, rest
 from oncelog.core.ids import Incarnation
 from oncelog.core.records.records import ReadRecord, RecordKey, RecordRead, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
@@ -44,16 +44,18 @@ class Counter(RecordKey["CounterRecord"], Enum):
 
 @dataclass(frozen=True, slots=True)
 class CounterRecord:
-    """next: the lowest unclaimed id. claimer, nonce: the process that wrote the record, and its attempt."""
+    """next: the lowest unclaimed id. claimer, nonce: the process that wrote the record, and its attempt.
+    further: see `record_fields`."""
 
     next: int
     claimer: Incarnation
     nonce: str
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 def encode_counter(record: CounterRecord) -> bytes:
     fields = {"format": FORMAT, "next": record.next, "claimer": record.claimer, "nonce": record.nonce}
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return json.dumps({**record.further, **fields}, separators=(",", ":")).encode()
 
 
 def decode_counter(data: bytes) -> CounterRecord:
@@ -65,7 +67,8 @@ def decode_counter(data: bytes) -> CounterRecord:
         following, claimer, nonce = fields["next"], fields["claimer"], fields["nonce"]
         if not isinstance(following, int) or isinstance(following, bool) or following < FIRST_ID:
             raise CorruptEntry(f"invalid next id in a counter record: {following!r}")
-        return CounterRecord(following, Incarnation(claimer), nonce)
+        further = rest(fields, ("format", "next", "claimer", "nonce"))
+        return CounterRecord(following, Incarnation(claimer), nonce, further)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read a counter record: {error!r}") from error
 
@@ -180,7 +183,8 @@ class IdClaim:
             self._waiting.clear()
             return [*refused]
         self._tries += 1
-        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}")
+        further = no_fields() if record is None else record.further
+        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}", further)
         self._claim = (block, claim)
         self.state = ClaimState.WRITING
         return [WriteRecord(self._counter, claim, event.version)]

@@ -18,12 +18,13 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from crc32c import crc32c
 
 from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.formats.record_fields import FURTHER, built
 from oncelog.core.ids import Incarnation
 from oncelog.core.node import starts
 from oncelog.core.node.starts import RESTORED, JournalEnd, LastStart, StorageEnd
@@ -43,7 +44,8 @@ LOOK_INTERVAL_S = 0.25
 
 
 def encode_start(start: LastStart) -> bytes:
-    fields: dict[str, int | str] = asdict(start)
+    fields: dict[str, object] = {**start.further, **asdict(start)}
+    del fields[FURTHER]
     return json.dumps({**fields, "crc32c": _checksum(fields)}).encode() + b"\n"
 
 
@@ -52,12 +54,12 @@ def read_start(path: Path) -> LastStart:
     try:
         fields = json.loads((path / STARTS).read_bytes())
         checksum = fields.pop("crc32c")
-        return LastStart(**fields) if checksum == _checksum(fields) else LastStart()
+        return built(LastStart, fields) if checksum == _checksum(fields) else LastStart()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return LastStart()
 
 
-def _checksum(fields: dict[str, int | str]) -> int:
+def _checksum(fields: dict[str, object]) -> int:
     return crc32c(json.dumps(fields, sort_keys=True).encode())
 
 
@@ -144,7 +146,7 @@ class DirectoryStarts:
             if found is not None and self._stored is not None and found.version > self._stored.version:
                 self._stored = found
             elif end != self._begun.end:
-                await self._write(StorageEnd(self._begun.starts, self._begun.start_id, end))
+                await self._write(replace(self._begun, end=end))
         except (StoreUnavailable, CorruptEntry) as error:
             logger.info("could not note how far the journal is synced; will retry: %s", error.message)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from oncelog.core.errors import StorageDirectoryRefused
+from oncelog.core.formats.record_fields import built
 from oncelog.log_storage.directory.descriptor_reserve import DescriptorReserve
 from oncelog.log_storage.directory.segment_writer import DiskCalls, write_all
 
@@ -55,7 +56,7 @@ class Identity:
         try:
             fields = json.loads(data)
             checksum, form = fields.pop("crc32c"), fields.pop("format")
-            identity = cls(**fields)
+            identity = built(cls, fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageDirectoryRefused(
                 f"{path}: not a valid identity ({error}); restore it; if it is lost, {REPLACE}; {look}"

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 from oncelog.core.errors import IdempotencyUnavailable
+from oncelog.core.formats.record_fields import rest
 from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, RecordDataset, RefuseKeys, check_dataset
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.records.records import ABSENT_VERSION
@@ -46,13 +47,14 @@ class DatasetStore:
 
 def _encode_dataset(record: DatasetRecord) -> bytes:
     fields = {"replicated": record.replicated, "lost_at_ms": record.lost_at_ms}
-    return encode_record({"marker": record.marker, "run": record.run, **fields})
+    return encode_record({**record.further, "marker": record.marker, "run": record.run, **fields})
 
 
 def _decode_dataset(data: bytes) -> DatasetRecord:
     def build(fields: dict[str, object]) -> DatasetRecord:
         marker, run = str(fields["marker"]), str(fields["run"])
-        return DatasetRecord(marker, run, bool(fields["replicated"]), int(str(fields["lost_at_ms"])))
+        further = rest(fields, ("format", "marker", "run", "replicated", "lost_at_ms"))
+        return DatasetRecord(marker, run, bool(fields["replicated"]), int(str(fields["lost_at_ms"])), further)
 
     return decode_record(data, "the record of the keys' data", build)
 

@@ -7,11 +7,11 @@ never come back under another incarnation, and one that is retired is never chos
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.record_fields import built, number, text
+from oncelog.core.formats.record_fields import FURTHER, Further, built, no_fields, number, rest, text
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import JournalEnd, StorageEnd
@@ -86,7 +86,7 @@ class StorageCookie:
     replaced_by: the directory that came to its address. debt: ledgers of a retired or draining directory that live
     nodes could copy and have not copied yet; None: not counted since its successor registered. own_filesystem: the
     directory is on a volume, so an empty directory on the disk of the machine is not its replacement
-    (log_storage/directory/volume_mount.py).
+    (log_storage/directory/volume_mount.py). further: see `core.formats.record_fields`.
     """
 
     incarnation: Incarnation
@@ -98,6 +98,7 @@ class StorageCookie:
     debt: int | None = None
     decommission: Decommission = Decommission.NO
     own_filesystem: bool = False
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 def node_view(
@@ -167,7 +168,8 @@ class Registry:
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
-        fields = asdict(cookie) | {"decommission": cookie.decommission.value}
+        fields = {**cookie.further, **asdict(cookie), "decommission": cookie.decommission.value}
+        del fields[FURTHER]
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
@@ -196,7 +198,7 @@ class Registry:
         """
         if version == ABSENT_VERSION:
             await self._session.ensure_path(paths.STORAGE_ENDS)
-        fields = {"starts": end.starts, "start_id": end.start_id, **end.end._asdict()}
+        fields = {**end.further, "starts": end.starts, "start_id": end.start_id, **end.end._asdict()}
         path = f"{paths.STORAGE_ENDS}/{incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
@@ -226,7 +228,10 @@ def _decode_end(data: bytes) -> StorageEnd:
         data,
         "the end of a storage node's journal",
         lambda f: StorageEnd(
-            number(f, "starts"), text(f, "start_id"), JournalEnd(number(f, "segment_id"), number(f, "offset"))
+            number(f, "starts"),
+            text(f, "start_id"),
+            JournalEnd(number(f, "segment_id"), number(f, "offset")),
+            rest(f, ("format", "starts", "start_id", "segment_id", "offset")),
         ),
     )
 

@@ -18,13 +18,13 @@ Rules
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.ledger_page import ListPage
-from oncelog.core.formats.record_fields import built
+from oncelog.core.formats.record_fields import Further, built, no_fields
 from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -51,7 +51,7 @@ class NameRecord:
     """partitions: 0 for a topic, else the number of partitions. deleted: a tombstone, until the last one is deleted.
 
     former_partitions: the numbers before each growth, ascending. growing_to: the partitions below this number may
-    exist; 0 unless a growth is in progress.
+    exist; 0 unless a growth is in progress. further: see `core.formats.record_fields`.
     """
 
     topic_id: TopicId
@@ -59,6 +59,7 @@ class NameRecord:
     deleted: bool = False
     former_partitions: tuple[int, ...] = ()
     growing_to: int = 0
+    further: Further = field(default_factory=no_fields, hash=False)
 
     @property
     def partitions_created_max(self) -> int:
@@ -223,6 +224,7 @@ def _creation(name: TopicName, record: TopicRecord, partitions: int) -> list[Ste
 
 def encode_name(record: NameRecord) -> bytes:
     fields: dict[str, Any] = {
+        **record.further,
         "topic_id": record.topic_id,
         "partitions": record.partitions,
         "deleted": record.deleted,

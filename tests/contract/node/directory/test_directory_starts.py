@@ -1,6 +1,7 @@
 """The starts of a storage node's directory: which of them is one of the past."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ import pytest
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
-from oncelog.log_storage.directory.directory_starts import STARTS, DirectoryStarts, mark_restored
+from oncelog.log_storage.directory.directory_starts import (
+    STARTS,
+    DirectoryStarts,
+    encode_start,
+    mark_restored,
+    read_start,
+)
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -139,3 +146,16 @@ async def test_copy_of_a_directory_does_not_start_beside_the_original(tmp_path: 
         await starts.wait_for_other("two:7000", wait_ms=0)
     await registration.withdraw()
     await starts.wait_for_other("two:7000", wait_ms=0)
+
+
+@pytest.mark.hazard("dropped-field")
+async def test_file_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    """A further field in it is no damage, so no limbo; a later start keeps it."""
+    world = World(tmp_path)
+    await world.started()
+    newer = replace(read_start(world.path), further={"x_future": [1]})
+    (world.path / STARTS).write_bytes(encode_start(newer))
+    assert (await world.looked()).past == ""
+    await world.started()
+    kept = read_start(world.path)
+    assert (kept.starts, kept.further) == (2, {"x_future": [1]})

@@ -1,0 +1,11 @@
+"""The hazards of several versions in one cluster: a part of `hazards`."""
+
+from tests.tidy.hazard import Hazard
+
+VERSION_HAZARDS = {
+    "dropped-field": Hazard(
+        "A newer version has added a field to a record, and relies on it. An older one changes the record, and writes "
+        "it without the field.",
+        "A record keeps the fields that its reader does not know, and each write contains them unchanged.",
+    ),
+}
