@@ -8,4 +8,9 @@ VERSION_HAZARDS = {
         "it without the field.",
         "A record keeps the fields that its reader does not know, and each write contains them unchanged.",
     ),
+    "newer-record-taken-for-damage": Hazard(
+        "A storage node is rolled back behind a version that journals records of a new kind. It takes them for damage, "
+        "and puts all its ledgers into limbo, or cuts them off as a torn write.",
+        "A sound record of an unknown kind refuses the start, before anything is changed.",
+    ),
 }

@@ -11,6 +11,7 @@ durability marker that follows when nothing else is written, the `previous_end` 
   other.
 - A segment whose successor was removed or is damaged must be sealed.
 - A sector that the disk does not give back is a hole wherever it is, also at the end: it may have held the marker.
+- An intact record of an unknown kind is no damage: a newer version has written it, and this one does not start.
 """
 
 import os
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
+from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.log_storage.directory.holes import Hole
 from oncelog.log_storage.directory.segment_format import (
     FIRST_GROUP,
@@ -64,7 +66,10 @@ class SegmentScan:
         self.last_number = 0
 
     def records(self) -> Iterator[StoredRecord]:
-        """All records whose checksums are right, in the order of the file, without the seal."""
+        """All records whose checksums are right, in the order of the file, without the seal.
+
+        Raises StorageDirectoryRefused for a record that only a newer version knows.
+        """
         window, base = b"", 0
         file_bytes, seed = self._header.file_bytes, self._header.seed
         offset = FIRST_GROUP
@@ -111,7 +116,13 @@ class SegmentScan:
             behind = body_at + length
             kind = record_kind(kind_number)
             seals = kind_number == SEAL and group.record_count == 1
-            if behind > end or checksum != crc32c(view[position + 4 : behind], seed) or not (kind is not None or seals):
+            intact = behind <= end and checksum == crc32c(view[position + 4 : behind], seed)
+            if intact and kind is None and kind_number != SEAL:
+                raise StorageDirectoryRefused(
+                    f"segment {segment_id}, offset {position + shift}: a record of kind {kind_number}, which a newer "
+                    "version of Oncelog has written: start that version again, or a newer one. Nothing was changed"
+                )
+            if not intact or not (kind is not None or seals):
                 name = kind.name if kind else "SEAL" if kind_number == SEAL else f"kind {kind_number}"
                 damage = damage or (
                     f"record {count} of {group.record_count} of a group, labelled {name} of ledger {ledger_id}, "
