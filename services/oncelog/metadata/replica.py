@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.dependencies import Dependencies
 from oncelog.metadata.coordination.grants import Grants
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
@@ -20,6 +21,7 @@ from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDe
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.repair.repair import Repair, RepairPace
+from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -45,6 +47,7 @@ class Coordination:
     ledgers: LedgerStore
     cursors: CursorStore
     registry: Registry
+    dependencies: Dependencies
     owners: Owners
     calls: OwnerCalls
     lookup: TopicLookup
@@ -68,8 +71,10 @@ class Coordination:
         reach: Probe = probe,
         peers: Credentials = PLAIN,
         pace: RepairPace | None = None,
+        keys: KeyStore | None = None,
     ) -> "Coordination":
-        """Build all parts over one session with the store. start: runs their background tasks. pace: of repair."""
+        """Build all parts over one session with the store. start: runs their background tasks. pace: of repair.
+        keys: idempotency keys; None: they are not configured."""
         registry, topics, policies, ledgers = (
             Registry(session),
             TopicStore(session),
@@ -94,6 +99,7 @@ class Coordination:
             ledgers=ledgers,
             cursors=CursorStore(session),
             registry=registry,
+            dependencies=Dependencies(session, registry, start, check_keys=None if keys is None else keys.check),
             owners=owners,
             calls=calls,
             lookup=lookup,

@@ -18,7 +18,7 @@ from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
-from oncelog.metadata.http_publish.http_publish_service import Reaching, new_publisher, own_client
+from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching, own_client
 from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
@@ -26,8 +26,7 @@ from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import until_answered
-from oncelog.metadata_store.keys.idempotency_keys import DatasetStore
-from oncelog.metadata_store.keys.key_server import key_server
+from oncelog.metadata_store.keys.key_server import key_store
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session.ephemerals import Registration
@@ -73,12 +72,14 @@ class MetadataService:
                 return
             session, cluster = joined
             self._unready = "starting"
-            keys = key_server(settings, cluster.cluster_id)
+            keys = key_store(settings, session, cluster.cluster_id)
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
             pace = RepairPace(settings.repair_bytes_per_s, settings.repair_absent_delay_ms, settings.repair_interval_ms)
-            coordination = Coordination.over(session, cluster.cluster_id, start, peers=security.peers, pace=pace)
+            coordination = Coordination.over(
+                session, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys
+            )
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
             gateway = Gateway(coordination.owners, security.peers, limits=gateway_limits)
@@ -103,7 +104,7 @@ class MetadataService:
             letters = DeadLetterService(client, coordination.lookup, coordination.topics)
             server.unary(metadata_codec.RESOLVE_DEAD_LETTER_TOPIC, letters.resolve)
             server.unary(metadata_codec.PUBLISH_DEAD_LETTERS, letters.publish)
-            publisher = new_publisher(settings, reaching, keys, DatasetStore(session))
+            publisher = HttpPublishService(reaching, settings, keys)
             stack.push_async_callback(publisher.close)
             start(publisher.run())
             metrics.observe_publishing(self.telemetry, publisher)

@@ -183,6 +183,7 @@ async def _check_redis(settings: MetadataSettings) -> None:
     """That it answers, and keeps what it is given. Raises InvalidArgument."""
     if not settings.redis_url and not settings.redis_url_file:
         return
+    from oncelog.core.http_publish.idempotency import RETRY
     from oncelog.metadata_store.keys.key_server import key_server
 
     server = key_server(settings, "")
@@ -192,7 +193,7 @@ async def _check_redis(settings: MetadataSettings) -> None:
         await server.look()
     except IdempotencyUnavailable as error:
         name = variable("redis_url_file" if settings.redis_url_file else "redis_url")
-        reason = error.message.removesuffix(": retry with the same key")
+        reason = error.message.removesuffix(RETRY)
         message = f"--redis or {name}: {reason}: correct the address, correct or start Redis, or start without it"
         raise InvalidArgument(message, field="redis") from error
     finally:

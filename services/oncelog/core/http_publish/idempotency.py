@@ -47,6 +47,8 @@ from oncelog.core.records.status import WriteStatus
 
 #: Attempts of one request after others wrote the key or fenced its producer; then the sender is asked to retry.
 ATTEMPTS_MAX = 4
+#: How the message of IdempotencyUnavailable ends when the request may be repeated.
+RETRY = ": retry with the same key"
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ class KeyedPublish:
         claim = self._own_claim()
         record = KeyRecord(self.fingerprint, claim)
         if event.status is WriteStatus.UNKNOWN:
-            message = "nothing was published, but the key may have been recorded: retry with the same key"
+            message = f"nothing was published, but the key may have been recorded{RETRY}"
             return [RetireProducer(claim.producer_name), *self._reject(IdempotencyUnavailable(message))]
         if event.status is WriteStatus.OK or (event.found is not None and event.found.record == record):
             self.found = FoundKey(record, encode_key_record(record))

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +27,7 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishAnswer,
     PublishLimits,
 )
-from oncelog.metadata_store.keys.idempotency_backend import KeyServer
-from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
+from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.settings import MetadataSettings
 
@@ -186,19 +184,6 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
         max_message_bytes=0,
         internal=True,
     )
-
-
-def new_publisher(
-    settings: MetadataSettings, reaching: Reaching, server: KeyServer | None, datasets: DatasetStore
-) -> HttpPublishService:
-    """server None: requests with idempotency keys are refused."""
-    window_ms = settings.idempotency_window_s * 1000
-    keys = None if server is None else KeyStore(server, datasets, window_ms=window_ms, now_ms=_now_ms)
-    return HttpPublishService(reaching, settings, keys)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.formats.record_fields import rest
+from oncelog.core.http_publish.idempotency import RETRY
 from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, RecordDataset, RefuseKeys, check_dataset
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.records.records import ABSENT_VERSION
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Attempts before a call gives up: each settles one difference, and other processes may settle it first.
 _LOOKS_MAX = 10
+#: Nobody uses it: other keys begin with the id of a topic.
+_CHECKED_KEY = "check"
 #: For this long the last refusal is repeated without reading again.
 _REFUSAL_S = 1.0
 
@@ -73,8 +76,9 @@ class KeyStore:
         self._refusal: tuple[float, IdempotencyUnavailable] | None = None
 
     async def check(self) -> None:
-        """Check Redis now. Raises IdempotencyUnavailable, StoreUnavailable: the reason why keys are refused."""
-        await self._believed()
+        """Check Redis now, by a read. Raises IdempotencyUnavailable, StoreUnavailable: the reason why keys are
+        refused."""
+        await self._guarded(lambda guard: self._server.read(guard, _CHECKED_KEY))
 
     async def read(self, key: str) -> FoundKey | None:
         """None if the key was not used within its window. Raises IdempotencyUnavailable, StoreUnavailable."""
@@ -118,7 +122,7 @@ class KeyStore:
                 return reply
             if self._guard is not None and self._guard[:2] == guard[:2]:
                 self._guard = self._guard._replace(run="")  # read again, but remember what was seen
-        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
+        raise IdempotencyUnavailable(f"the state of Redis keeps changing{RETRY}")
 
     async def _believed(self) -> Guard:
         """The guard of the next call."""
@@ -164,7 +168,7 @@ class KeyStore:
                 case _:
                     assert record is not None, "keys are served only with a record"
                     return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
-        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
+        raise IdempotencyUnavailable(f"the state of Redis keeps changing{RETRY}")
 
 
 def _found(value: bytes | None) -> FoundKey | None:

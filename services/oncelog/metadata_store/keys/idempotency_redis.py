@@ -23,6 +23,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from oncelog.core.errors import IdempotencyUnavailable
+from oncelog.core.http_publish.idempotency import RETRY
 from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.keys.idempotency_backend import Guard, Holder, KeyReply
@@ -195,4 +196,4 @@ def _shown(settings: dict[str, str]) -> str:
 
 def _unavailable(error: Exception) -> IdempotencyUnavailable:
     reason = str(error) or type(error).__name__
-    return IdempotencyUnavailable(f"Redis is unavailable for keys ({reason[:200]}): retry with the same key")
+    return IdempotencyUnavailable(f"Redis is unavailable for keys ({reason[:200]}){RETRY}")

@@ -1,11 +1,23 @@
-"""The server of idempotency keys that the settings name."""
+"""The server of idempotency keys that the settings name, and the store of keys on it."""
 
+import time
 from typing import TYPE_CHECKING
 
+from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
+from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.settings import MetadataSettings
 
 if TYPE_CHECKING:
     from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
+
+
+def key_store(settings: MetadataSettings, session: StoreSession, cluster_id: str) -> KeyStore | None:
+    """As `key_server`."""
+    server = key_server(settings, cluster_id)
+    if server is None:
+        return None
+    window_ms = settings.idempotency_window_s * 1000
+    return KeyStore(server, DatasetStore(session), window_ms=window_ms, now_ms=lambda: time.time_ns() // 1_000_000)
 
 
 def key_server(settings: MetadataSettings, cluster_id: str) -> "RedisKeyServer | None":

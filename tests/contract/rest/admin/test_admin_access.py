@@ -68,6 +68,7 @@ RULES = {
     "GET /admin/v2/topics": "",
     "GET /admin/v2/topics/public/default": "apc",
     "GET /admin/v2/brokers": "",
+    "GET /admin/v2/dependencies": "",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",
     "GET /admin/v2/storage/ledgers": "",

@@ -29,6 +29,7 @@ DELETE GET POST /admin/v2/clusters/{cluster}/chosenProducerExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/producerLeaseExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerTopic
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerNamespace
+GET /admin/v2/dependencies
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}

@@ -5,7 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.observing import me
+from oncelog.metadata.rest.observing import dependencies, me
 
 
 class Part(Protocol):
@@ -14,7 +14,7 @@ class Part(Protocol):
     def routes(self, coordination: Coordination, /) -> APIRouter: ...
 
 
-PARTS: tuple[Part, ...] = (me,)
+PARTS: tuple[Part, ...] = (me, dependencies)
 
 
 def routes(coordination: Coordination) -> APIRouter:
