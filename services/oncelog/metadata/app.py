@@ -4,6 +4,8 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
+from oncelog.metadata.console.login import HOME
+from oncelog.metadata.console.routes import Console
 from oncelog.metadata.http_consume import routes as consume_routes
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish import routes as publish_routes
@@ -65,12 +67,13 @@ def new_app(
     security: Security = OPEN,
     publisher: HttpPublishService | None = None,
     consumer: HttpConsumeService | None = None,
+    console: Console | None = None,
     *,
     bodies_bytes_max: int = ALL_BYTES_MAX,
 ) -> FastAPI:
     """Build the application. The rules of routes are in `rest.access`.
 
-    bodies_bytes_max: maximum total size of the bodies of all requests in progress.
+    console None: there is none. bodies_bytes_max: maximum total size of the bodies of all requests in progress.
     """
     app = FastAPI(
         title="Oncelog admin",
@@ -108,7 +111,10 @@ def new_app(
     values_max = VALUES_MAX if publisher is None else max(VALUES_MAX, values_of(publisher.limits))
     app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max, values_max=values_max)
     app.add_middleware(Authentication, security=security)
-    app.add_middleware(Welcome)  # the last middleware added runs first
+    if console is not None:
+        console.install(app)
+    # The last middleware added runs first.
+    app.add_middleware(Welcome, console="" if console is None else HOME)
     generate = app.openapi
 
     def with_problems() -> dict[str, Any]:

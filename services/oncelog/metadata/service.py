@@ -11,6 +11,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.core.http_consume.delivery_id import home_of
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
+from oncelog.metadata.console.routes import Console
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.dead_letters import DeadLetterService
@@ -112,7 +113,9 @@ class MetadataService:
             replicas = Replicas(coordination.registry, home_of(host, int(advertised_port)), security.peers)
             consumer = self._consumer(client, coordination, replicas, start)
             stack.push_async_callback(consumer.close)
-            app = new_app(coordination, security, publisher, consumer, bodies_bytes_max=settings.rest_bodies_bytes_max)
+            console = self._console(security)
+            bodies_bytes_max = settings.rest_bodies_bytes_max
+            app = new_app(coordination, security, publisher, consumer, console, bodies_bytes_max=bodies_bytes_max)
             RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server
             limits = ConnectionLimits(
                 connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
@@ -135,6 +138,8 @@ class MetadataService:
             await asyncio.wait([keeping])
             await registration.leave()
             await consumer.close()  # so that long polls are answered, and need not be cut off
+            if console is not None:
+                console.close()  # so that live pages end
             rest.stop()
             await serving_rest
 
@@ -146,6 +151,12 @@ class MetadataService:
         metrics.observe_consuming(self.telemetry, consumer)
         start(consumer.run())
         return consumer
+
+    def _console(self, security: Security) -> Console | None:
+        settings = self.settings
+        if not settings.console:
+            return None
+        return Console(security, payloads=settings.console_payloads, streams_max=settings.console_streams_max)
 
     def _waits(self, reason: str) -> None:
         self._unready = reason

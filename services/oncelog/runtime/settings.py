@@ -233,6 +233,10 @@ class MetadataSettings(ProcessSettings):
     publish_producers_max: int = 1_000
     #: HTTP consume: sessions kept open
     consume_sessions_max: int = 200
+    #: whether the console is served at /console/; whether it shows values of messages; its live pages at once
+    console: bool = False
+    console_payloads: bool = True
+    console_streams_max: int = 100
     #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys
     redis_url: str = ""
     #: paths of files with the URL (instead of redis_url) and the password; read again at each connection
@@ -256,6 +260,10 @@ class MetadataSettings(ProcessSettings):
         if self.publish_body_bytes_max > self.rest_bodies_bytes_max:
             message = f"{variable('publish_body_bytes_max')} must be at most {variable('rest_bodies_bytes_max')}"
             raise InvalidArgument(message, field="publish_body_bytes_max", limit=self.rest_bodies_bytes_max)
+        if self.console and self.console_streams_max > self.rest_connections_max // 2:
+            # A live page keeps its connection, so requests would find none.
+            message = f"{variable('console_streams_max')} must be at most half of {variable('rest_connections_max')}"
+            raise InvalidArgument(message, field="console_streams_max", limit=self.rest_connections_max // 2)
         if self.gateway_bytes_max < self.frame_bytes_max:
             message = f"{variable('gateway_bytes_max')} must be at least {variable('frame_bytes_max')}"
             raise InvalidArgument(message, field="gateway_bytes_max", limit=self.frame_bytes_max)

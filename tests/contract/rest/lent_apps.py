@@ -3,13 +3,14 @@
 An application keeps nothing of a request. What it is built over forwards to what the borrower gives.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 from fastapi import FastAPI
 
 from oncelog.metadata.app import new_app
+from oncelog.metadata.console.routes import Console
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.replica import Coordination
@@ -26,16 +27,18 @@ class _Given:
 
 
 class _LentApp:
-    """The limits of a publisher are read when the application is built."""
+    """The limits of a publisher, and the options of the console, are read when the application is built."""
 
-    def __init__(self, publisher: HttpPublishService | None) -> None:
+    def __init__(self, publisher: HttpPublishService | None, console: Mapping[str, Any] | None) -> None:
         self.limits = publisher and publisher.limits
+        self.options = console
         self._given = given = [_Given() for _ in range(4)]
         given[2].of = publisher
         coordination, security, publishes, consumes = cast(
             "tuple[Coordination, Security, HttpPublishService, HttpConsumeService]", given
         )
-        self.app = new_app(coordination, security, publishes if publisher else None, consumes)
+        self.console = None if console is None else Console(security, **console)
+        self.app = new_app(coordination, security, publishes if publisher else None, consumes, self.console)
 
     def give(self, *borrowed: object) -> None:
         """In the order of `new_app`."""
@@ -52,17 +55,22 @@ def lent_app(
     security: Security = OPEN,
     publisher: HttpPublishService | None = None,
     consumer: HttpConsumeService | None = None,
+    console: Mapping[str, Any] | None = None,
 ) -> Iterator[FastAPI]:
-    """What `new_app` returns, inside the block. No two borrowers have the same one at a time."""
+    """What `new_app` returns, inside the block. No two borrowers have the same one at a time. console: the options of
+    one; None: without it.
+    """
     limits = publisher and publisher.limits
-    lent = next((each for each in _free if each.limits == limits), None)
+    lent = next((each for each in _free if (each.limits, each.options) == (limits, console)), None)
     if lent is None:
-        lent = _LentApp(publisher)
+        lent = _LentApp(publisher, console)
     else:
         _free.remove(lent)
     lent.give(coordination, security, publisher, consumer)
     try:
         yield lent.app
     finally:
+        if lent.console is not None:
+            lent.console.close()
         lent.give(None, None, None, None)
         _free.append(lent)

@@ -9,7 +9,8 @@ from html import escape
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncelog.metadata.rest.access import anybody
@@ -46,14 +47,19 @@ process, over plain HTTP and without a token</li>
 
 
 class Welcome:
-    """Middleware that answers GET and HEAD of `/`. It runs before authentication."""
+    """Middleware that answers GET and HEAD of `/`. It runs before authentication. console: where the console is, to
+    which browsers are sent; empty: there is none."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, console: str = "") -> None:
         self._app = app
+        self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/" and scope["method"] in {"GET", "HEAD"}:
-            await _page("Oncelog", _WELCOME_BODY)(scope, receive, send)
+            browser = "text/html" in Headers(scope=scope).get("accept", "")
+            to_console = self._console and browser and scope["server"] is not None
+            answer = RedirectResponse(self._console, 303) if to_console else _page("Oncelog", _WELCOME_BODY)
+            await answer(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 

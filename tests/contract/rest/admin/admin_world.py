@@ -1,6 +1,6 @@
 """The admin REST interface on a real port, over a metadata replica whose store is in memory."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,10 +54,11 @@ class Admin:
 
 
 @asynccontextmanager
-async def serving(security: Security = OPEN) -> AsyncIterator[Admin]:
+async def serving(security: Security = OPEN, *, console: Mapping[str, Any] | None = None) -> AsyncIterator[Admin]:
+    """console: the options of a console; None: without it."""
     async with World.running() as world, running_tasks() as start:
         replica = await world.replica()
-        with lent_app(replica.coordination, security) as app:
+        with lent_app(replica.coordination, security, console=console) as app:
             server = RestServer(app, stop_timeout_s=1)
             port = server.start(host="127.0.0.1", port=0)
             running = start(server.run())

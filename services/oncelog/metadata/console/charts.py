@@ -1,0 +1,50 @@
+"""Numbers as the geometry of SVG: the templates draw it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+def lines(values: Sequence[float | None], *, width: float = 120, height: float = 24) -> list[str]:
+    """The `points` of polylines: one for each run without an unknown value. The lowest edge is 0."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return []
+    top, step = max(*known, 1e-9), width / max(len(values) - 1, 1)
+    runs: list[list[str]] = [[]]
+    for place, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append(f"{place * step:.1f},{height - 1 - value / top * (height - 2):.1f}")
+    # A single point is no line: it is drawn as a short one.
+    return [
+        " ".join(run if len(run) > 1 else [run[0], f"{float(run[0].split(',')[0]) + 1:.1f},{run[0].split(',')[1]}"])
+        for run in runs
+        if run
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a strip. x, width: of 1,000. state: its CSS class, good, warn, bad, off or unknown. title: in words."""
+
+    x: float
+    width: float
+    state: str
+    title: str
+
+
+def strip(parts: Iterable[tuple[float, str, str]], *, least: float = 4.0) -> list[Piece]:
+    """The pieces of a strip, in order. parts: (size, state, title). least: the width of a small part, so that each
+    can be seen."""
+    given = list(parts)
+    if not given:
+        return []
+    least = min(least, 1_000 / len(given))
+    total = sum(size for size, _, _ in given) or 1.0
+    widths = [max(least, size / total * 1_000) for size, _, _ in given]
+    scale, x, pieces = 1_000 / sum(widths), 0.0, list[Piece]()
+    for width, (_, state, title) in zip(widths, given, strict=True):
+        pieces.append(Piece(round(x, 2), round(width * scale, 2), state, title))
+        x += width * scale
+    return pieces

@@ -1,0 +1,76 @@
+"""What a page is, and what it is asked for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from oncelog.core.access import Caller
+from oncelog.metadata.console.rest_reading import Asker, Block, Reading
+
+QUERY_CHARACTERS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One request for a page. path: without the query. parts: of the path, by name. me: the answer of /admin/v2/me.
+    csrf: see `forms`. payloads: the console may show values of messages."""
+
+    path: str
+    parts: Mapping[str, str]
+    query: Mapping[str, str]
+    asker: Asker
+    reading: Reading
+    me: Block
+    csrf: Callable[[str], str]
+    payloads: bool = True
+
+    @property
+    def caller(self) -> Caller:
+        return self.asker.caller
+
+    @property
+    def topic(self) -> str:
+        """Full name, of a page with {tenant}, {namespace} and {topic}."""
+        return "/".join(self.parts[name] for name in ("tenant", "namespace", "topic"))
+
+    @property
+    def namespace(self) -> str:
+        return "/".join(self.parts[name] for name in ("tenant", "namespace"))
+
+    def may(self, right: str, namespace: str) -> bool:
+        """Whether the viewer has the right, as far as it is known: what it may not do is not offered."""
+        return self.caller.superuser or (self.me.known and right in self.me.value["namespaces"].get(namespace, ()))
+
+    async def read(self, target: str) -> Block:
+        """The answer of a GET, at most 1 s old. Ask for several at once with `read_all`."""
+        return await self.reading.get(self.asker, target)
+
+    async def read_all(self, *targets: str) -> list[Block]:
+        return list(await asyncio.gather(*(self.read(target) for target in targets)))
+
+    async def read_fresh(self, target: str) -> Block:
+        """The answer of a request that begins now: what an action would lose."""
+        return await self.reading.get(self.asker, target, fresh=True)
+
+    def url(self, **changed: object) -> str:
+        """This page with other query parameters; None removes one."""
+        given = {**self.query, **changed}
+        kept = {name: str(value) for name, value in given.items() if value is not None and value != ""}
+        return f"{self.path}?{urlencode(kept)}" if kept else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """path: with {parts}, below /console/. template: its file; the context is what `collect` returns, and `view`.
+    interval_s: how often a live page is rendered; None: the page is not live. key: it is in the navigation, and the
+    keys `g` and this one go to it.
+    """
+
+    path: str
+    title: str
+    template: str
+    collect: Callable[[View], Awaitable[dict[str, Any]]]
+    interval_s: float | None = 1.0
+    key: str | None = None

@@ -1,0 +1,90 @@
+"""The console as part of the REST application: `Console(settings, security).install(app)`."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import compile_path
+
+from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.metadata.console.access import ConsoleAccess
+from oncelog.metadata.console.forms import csrf_of
+from oncelog.metadata.console.live import Hub
+from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
+from oncelog.metadata.console.pages import PAGES
+from oncelog.metadata.console.rendering import Rendered, Rendering
+from oncelog.metadata.console.rest_reading import Asker, Reading
+from oncelog.metadata.rest.access import CallerOfRequest, anybody
+from oncelog.runtime.security import Security
+
+LIVE = "/console/live"
+
+
+class Console:
+    """One of a replica. payloads False: values of messages are never shown. Close it before the REST port stops."""
+
+    def __init__(self, security: Security, *, payloads: bool = True, streams_max: int = 100) -> None:
+        self.reading = Reading()
+        self._security = security
+        self._payloads = payloads
+        self._rendering = Rendering([page for page in PAGES if page.key is not None])
+        self.hub = Hub(security, self.rendered, streams_max=streams_max)
+
+    def install(self, app: FastAPI) -> None:
+        """Add the routes, and the middleware; it must run outside of authentication, so install it after that."""
+        router = APIRouter(include_in_schema=False, dependencies=[anybody])
+        for page in PAGES:
+            self._add(router, page)
+        self._add_live(router)
+        app.include_router(router)
+        app.add_middleware(ConsoleAccess, security=self._security, rendering=self._rendering)
+
+    def close(self) -> None:
+        """End the streams and the requests in progress."""
+        self.hub.close()
+        self.reading.close()
+
+    def _add(self, router: APIRouter, page: Page) -> None:
+        @router.get(page.path)
+        async def show(request: Request, caller: CallerOfRequest) -> Response:
+            path = request.scope["raw_path"].decode("ascii").partition("?")[0]
+            view = await self._view(request, caller, path, request.path_params, request.url.query)
+            return HTMLResponse((await self.rendered(page, view)).html)
+
+    def _add_live(self, router: APIRouter) -> None:
+        """page: the path and query of a page, as in its URL."""
+        forms = [(compile_path(page.path)[0], page) for page in PAGES if page.interval_s is not None]
+
+        @router.get(LIVE)
+        async def live(request: Request, caller: CallerOfRequest) -> Response:
+            path, _, query = request.query_params.get("page", "").partition("?")
+            found = ((form.match(unquote(path)), page) for form, page in forms)
+            match, page = next(((match, page) for match, page in found if match), (None, None))
+            if match is None or page is None:
+                raise NotFound("no live page has this path: reload the page", field="page")
+            return self.hub.open(page, await self._view(request, caller, path, match.groupdict(), query))
+
+    async def rendered(self, page: Page, view: View) -> Rendered:
+        """Raises what the page raises about its path and its query; a call that fails is shown in its block."""
+        return self._rendering.page(page, view, await page.collect(view))
+
+    async def _view(self, request: Request, caller: Caller, path: str, parts: Mapping[str, object], query: str) -> View:
+        if len(query) > QUERY_CHARACTERS_MAX:
+            message = f"the query has more than {QUERY_CHARACTERS_MAX} characters, the maximum"
+            raise InvalidArgument(message, field="query", limit=QUERY_CHARACTERS_MAX)
+        authorization = request.headers.get("authorization", "") if self._security.authenticator else ""
+        peer = "" if request.client is None else request.client.host
+        base = f"{request.url.scheme}://{request.headers.get('host', '')}"
+        asker = Asker(request.app, caller, authorization, peer, base)
+        return View(
+            path=path,
+            parts={name: str(value) for name, value in parts.items()},
+            query=dict(parse_qsl(query)),
+            asker=asker,
+            reading=self.reading,
+            me=await self.reading.get(asker, "/admin/v2/me"),
+            csrf=csrf_of(authorization),
+            payloads=self._payloads,
+        )
