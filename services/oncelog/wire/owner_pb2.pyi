@@ -1231,12 +1231,14 @@ class TopicStatesRequest(_message.Message):
     INTERNAL_FIELD_NUMBER: _builtins.int
     PRODUCERS_MAX_FIELD_NUMBER: _builtins.int
     WITH_ACKS_FIELD_NUMBER: _builtins.int
+    WITHOUT_SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     internal: _builtins.bool
     """True: with internal statistics."""
     producers_max: _builtins.int
-    """Limit of listed producers; 0: 1000."""
+    """of listed producers; 0: 1000"""
     with_acks: _builtins.bool
-    """True: with the state of the ack log, as digests."""
+    """With the state of the ack log, as digests. Without the list of subscriptions."""
+    without_subscriptions: _builtins.bool
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""
@@ -1248,10 +1250,11 @@ class TopicStatesRequest(_message.Message):
         internal: _builtins.bool = ...,
         producers_max: _builtins.int = ...,
         with_acks: _builtins.bool = ...,
+        without_subscriptions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids", "with_acks", b"with_acks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids", "with_acks", b"with_acks", "without_subscriptions", b"without_subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1298,8 +1301,8 @@ class TopicState(_message.Message):
     internal_stats_json: _builtins.str
     """One JSON object: marks, generations, ledgers, the snapshot. Empty unless asked for."""
     ack_state_json: _builtins.str
-    """One JSON object: the durable state of each subscription as a digest, and the position of the ack log that it
-    corresponds to. Empty unless asked for, and while the chain does not say what was given up of it.
+    """One JSON object: digests of the subscriptions' states, and their position in the ack log. Empty unless asked for, and
+    while the chain does not say what was given up of it.
     """
     def __init__(
         self,

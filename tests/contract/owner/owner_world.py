@@ -61,6 +61,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
+from oncelog.topic_owner.streams.inspection_service import InspectionService
 from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.producer_service import ProducerService
 from oncelog.topic_owner.streams.publish_service import PublishService
@@ -230,6 +231,7 @@ async def owner_world(
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
         server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
+        InspectionService(world.topics).serve(server)
         deduplication = DeduplicationService(world.topics)
         server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
         server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)

@@ -41,6 +41,8 @@ def check(acks: AckSet, acked: set[int], end: int) -> None:
     assert acks.range_count == len(ranges_of(above))
     assert acks.acked_count == len(above)
     assert acks.hole_count == (max(above) + 1 - mark_delete - len(above) if above else 0)
+    first, below = BLOCK_INDEXES - 1, 5 * BLOCK_INDEXES
+    assert acks.acked_between(first, below) == sum(first <= index < below for index in acked)
 
 
 def compare(steps: list[list[IndexRange] | int]) -> None:
@@ -72,7 +74,7 @@ def test_wide_ranges_agree_with_a_plain_set(steps: list[list[IndexRange] | int])
 
 @pytest.mark.parametrize("seed", range(3))
 def test_questions_agree_with_a_plain_set(seed: int) -> None:
-    """Which index is next, which ranges are open, whether one is acknowledged."""
+    """Which index is next, which ranges are open, how many are not, whether one is acknowledged."""
     rng = random.Random(seed)
     acks, acked = AckSet(40), set(range(40))
     for _ in range(60):
@@ -87,6 +89,7 @@ def test_questions_agree_with_a_plain_set(seed: int) -> None:
         start, below, most = rng.randrange(520), rng.randrange(560), rng.randrange(1, 9)
         wanted = ranges_of({index for index in range(start, below) if index not in acked})[:most]
         assert acks.unacked_ranges(start, below, most) == wanted
+        assert acks.acked_between(start, below) == len(acked & set(range(start, below)))
     for below in (0, 300, 600):
         left = [index for index in range(below) if index not in acked]
         ends = [acks.after_unacked(count, below) for count in range(1, 620)]

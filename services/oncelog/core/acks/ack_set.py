@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 from oncelog.core.acks.changes import IndexRange
+from oncelog.core.acks.index_ranges import count_between
 from oncelog.core.acks.roaring_blocks import (
     BITSET_BYTES,
     BLOCK_BITS,
@@ -120,6 +121,11 @@ class AckSet:
     def next_acked(self, start: int) -> int | None:
         """The lowest acknowledged index from `start` on that is above mark_delete, or None."""
         return next(self._acked.iter_equal_or_larger(start), None)
+
+    def acked_between(self, first: int, below: int) -> int:
+        """How many of the indexes first .. below - 1 are acknowledged."""
+        settled = max(0, min(below, self.mark_delete) - first)
+        return settled + count_between(self._acked, first, below)
 
     def unacked_ranges(self, start: int, below: int, max_ranges: int) -> list[IndexRange]:
         """The unacknowledged ranges in start .. below - 1, the lowest `max_ranges` of them."""

@@ -38,6 +38,11 @@ def bits_between(bits: BitMap64, first: int, end: int) -> BitMap64:
     return window
 
 
+def count_between(bits: BitMap64, first: int, end: int) -> int:
+    """How many members there are of first .. end - 1."""
+    return bits.rank(end - 1) - (bits.rank(first - 1) if first else 0) if first < end else 0
+
+
 def ranges_of(bits: BitMap64) -> list[IndexRange]:
     """The ranges of a set, ascending and disjoint. The cost depends on the number of ranges, not of members."""
     if not bits:

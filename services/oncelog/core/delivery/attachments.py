@@ -112,7 +112,7 @@ class Attachments:
         if self._waits_for_holder(opening):
             self._behind_holder.append((opening, number))
             return None
-        consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms))
+        consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms), self._step.now_ms)
         away = self._take_former(former, opening.instance_id)
         returns = opening.type not in SHARED_TYPES and self.activation.is_holder(opening)
         if not len(self._consumers):

@@ -18,6 +18,8 @@ class ConnectedConsumer:
     number: ConsumerNumber
     opening: ConsumerOpening
     out: Outstanding
+    #: when it attached to this owner, on this stream
+    since_ms: int
     credit: Credit = field(default_factory=Credit)
     #: of the messages that were sent, those that had been delivered before
     redelivered: int = 0

@@ -44,6 +44,10 @@ class Context:
         self._looked_at_ms = now_ms
         return self._running_ms
 
+    def clock_ms(self, running_ms: int) -> int:
+        """What the clock said at this running time, if it has run with it since. Later than that if it has not."""
+        return self._looked_at_ms - (self._running_ms - running_ms)
+
     def leave(self, consumer: ConnectedConsumer, first: int, last: int) -> None:
         """first..last are acknowledged: they leave `consumer`, or the consumer that holds them."""
         outstanding, held = self.deliverable.outstanding, consumer.out.bits

@@ -100,6 +100,11 @@ class DeadLetters:
             self._topic, self._topic_id, self._resolve_at_ms = opening.dead_letter_topic, None, 0
 
     @property
+    def topic(self) -> str:
+        """Where they are published, as the newest consumer with such a topic said; empty: none has said it here."""
+        return self._topic
+
+    @property
     def busy(self) -> bool:
         """Whether time may bring a dead letter, or an answer."""
         return bool(self.wanted or self._requests)

@@ -59,7 +59,7 @@ class ConsumerOpening:
     priority: failover, lower values are active first. max_deliveries: 0: no limit. ack_timeout_ms: 0: none. role: of
     the caller; empty without authentication. store_id, effect: the store (32 hexadecimal digits) that has the effects
     of the messages, and their name in it; empty: the consumer keeps none. outbox: of the stream on which the messages
-    go. is_creator: the subscription was created for this request.
+    go. is_creator: the subscription was created for this request. peer: host:port of the client; empty: unknown.
     """
 
     call: int
@@ -80,6 +80,7 @@ class ConsumerOpening:
     effect: str = ""
     outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
     is_creator: bool = False
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ class _Times:
             expired |= self._groups.popleft().bits
         return expired
 
+    def oldest_ms(self, held: BitMap64) -> int | None:
+        """When the time of the oldest of these messages began: not later than this."""
+        return next((group.until_ms for group in self._groups if group.bits.intersect(held)), None)
+
     def put_back(self, bits: BitMap64, before_ms: int) -> None:
         """`expired` returns these again."""
         self._groups.appendleft(_Group(before_ms, before_ms, bits))
@@ -131,6 +135,11 @@ class Outstanding:
         self._timed -= bits
         self._delivered.discard(bits)
         self._received.discard(bits)
+
+    def held_since_ms(self, held: BitMap64) -> int | None:
+        """The running time since which the consumer has had the oldest of these messages, at the latest. None: it has
+        none of them, or this is not known any more, because dispatch was paused."""
+        return self._delivered.oldest_ms(held & self.bits)
 
     def expired(self, *, before_ms: int) -> BitMap64:
         """The messages that the application has since `before_ms`. They are returned once, and stay outstanding."""

@@ -405,6 +405,12 @@ class Subscription:
             else:
                 self._acks.write_memory()
 
+    def held_since_ms(self, consumer: ConnectedConsumer, held: BitMap64) -> int | None:
+        """Since when the consumer has had the oldest of these messages, by the clock, at the latest: exact to some
+        seconds, or to minutes for a message that stayed while it got many others. None: not known, or it has none."""
+        running_ms = consumer.out.held_since_ms(held)
+        return None if running_ms is None else self._context.clock_ms(running_ms)
+
     def blocked(self) -> Blocked | None:
         """Why new messages are withheld, and what would let them go on; None: they are not withheld."""
         since_ms = self._redeliveries.paused_since_ms

@@ -40,9 +40,13 @@ class OwnerCalls:
         request = pb.TruncateRequest(target=owner.incarnation, topic_id=topic_id)
         await self._channel(owner).call(TRUNCATE, request, timeout_ms=TRUNCATE_TIMEOUT_MS)
 
-    async def state(self, owner: LiveOwner, topic_id: TopicId, *, internal: bool) -> pb.TopicState | None:
+    async def state(
+        self, owner: LiveOwner, topic_id: TopicId, *, internal: bool, subscriptions: bool = True
+    ) -> pb.TopicState | None:
         """The state of one topic at the owner; None: the owner does not hold it. Raises a retriable error."""
-        request = pb.TopicStatesRequest(topic_ids=[topic_id], internal=internal)
+        request = pb.TopicStatesRequest(
+            topic_ids=[topic_id], internal=internal, without_subscriptions=not subscriptions
+        )
         answer = await self._channel(owner).call(TOPIC_STATES, request, timeout_ms=STATES_TIMEOUT_MS)
         return next((state for state in answer.states if state.topic_id == topic_id), None)
 

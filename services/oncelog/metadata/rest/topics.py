@@ -19,6 +19,9 @@ from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, T
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 UNOWNED = "unowned"
+SubscriptionsQuery = Annotated[
+    bool, Query(description="false: without the list of subscriptions, which `subscriptionStats` has in pages.")
+]
 _MAY_SEE = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
 _MAY_CREATE = requires(Right.ADMIN, Right.PRODUCE)
 _MAY_USE = requires(Right.PRODUCE, Right.CONSUME)
@@ -150,9 +153,9 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
     @router.get(
         f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_MAY_SEE]
     )
-    async def get_topic_stats(topic: TopicPath) -> TopicStats:
+    async def get_topic_stats(topic: TopicPath, subscriptions: SubscriptionsQuery = True) -> TopicStats:
         """Counters since the owner took the topic over. A topic without an owner is not placed: phase `unowned`."""
-        return await _stats(coordination, topic, internal=False)
+        return await _stats(coordination, topic, internal=False, subscriptions=subscriptions)
 
     @router.get(
         f"{_TOPIC}/internalStats",
@@ -165,11 +168,13 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
         return await _stats(coordination, topic, internal=True)
 
 
-async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool) -> TopicStats:
+async def _stats(
+    coordination: Coordination, topic: TopicName, *, internal: bool, subscriptions: bool = True
+) -> TopicStats:
     name, record = await coordination.lookup.record(topic)
     require_unpartitioned(topic, name.partitions)
     owner = record.owner if record else None
-    from_owner = await _from_owner(coordination, name.topic_id, owner, internal=internal)
+    from_owner = await _from_owner(coordination, name.topic_id, owner, internal=internal, subscriptions=subscriptions)
     live = coordination.owners.find(owner) if owner is not None else None
     own = {
         "topic": str(topic),
@@ -182,14 +187,14 @@ async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool
 
 
 async def _from_owner(
-    coordination: Coordination, topic_id: TopicId, owner: Incarnation | None, *, internal: bool
+    coordination: Coordination, topic_id: TopicId, owner: Incarnation | None, *, internal: bool, subscriptions: bool
 ) -> dict[str, Any]:
     """The owner's statistics, {} without an owner. Raises a retriable error if the owner does not answer."""
     if owner is None or coordination.owners.is_lost(owner):
         return {}
     live = coordination.owners.find(owner)
     assert live is not None, "an owner without a session is lost"
-    state = await coordination.calls.state(live, topic_id, internal=internal)
+    state = await coordination.calls.state(live, topic_id, internal=internal, subscriptions=subscriptions)
     if state is None:
         return {}
     stats: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")

@@ -93,6 +93,17 @@ def name_of(serving: Serving, number: SubscriptionNumber | None) -> str | None:
 
 
 def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[LedgerSpan]) -> Json:
+    return {
+        **summary_of(subscription, serving, spans),
+        "effects": _effects(subscription.state),
+        "role": subscription.state.role or None,
+        "properties": dict(subscription.state.properties),
+        "consumers": [_consumer(subscription, each) for each in list(subscription.consumers)[:CONSUMERS_SHOWN_MAX]],
+    }
+
+
+def summary_of(subscription: Subscription, serving: Serving, spans: Sequence[LedgerSpan]) -> Json:
+    """What has a fixed size. spans: the ledgers of the topic's log."""
     state = subscription.state
     delivered, redelivered = subscription.delivered_counts
     known = state.acks.mark_delete >= serving.space.ledgers.unknown_below
@@ -110,6 +121,7 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
         "msg_redeliver_counter": redelivered,
         "redelivered_messages": len(state.redeliveries),
         "pending_dead_letters": len(state.dead_letters),
+        "dead_letter_topic": subscription.dead_letters.topic or None,
         "dead_letters_wait_for": (subscription.dead_letters.waiting_for or None) if state.dead_letters else None,
         "ack_state_bytes": state.state_bytes,
         "ack_ranges": acks.range_count,
@@ -118,11 +130,7 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
         "holds_publishing_since_ms": held.since_ms if held is not None and held.number == state.number else None,
         "active_consumer": next((each.name for each in consumers if each.generation), None),
         "generation": state.generation,
-        "effects": _effects(state),
-        "role": state.role or None,
-        "properties": dict(state.properties),
         "consumer_count": len(consumers),
-        "consumers": [_consumer(each) for each in consumers[:CONSUMERS_SHOWN_MAX]],
     }
 
 
@@ -140,7 +148,8 @@ def _effects(state: SubscriptionState) -> Json | None:
     }
 
 
-def _consumer(consumer: ConnectedConsumer) -> Json:
+def _consumer(subscription: Subscription, consumer: ConnectedConsumer) -> Json:
+    held = consumer.out.bits
     return {
         "consumer_name": consumer.name,
         "priority": consumer.opening.priority,
@@ -150,4 +159,8 @@ def _consumer(consumer: ConnectedConsumer) -> Json:
         "msg_redeliver_counter": consumer.redelivered,
         "available_permits": consumer.credit.left,
         "role": consumer.opening.role or None,
+        "connected_from": consumer.opening.peer or None,
+        "since_ms": consumer.since_ms,
+        "lowest_held": held.min() if held else None,
+        "held_since_ms": subscription.held_since_ms(consumer, held),
     }

@@ -14,8 +14,9 @@ Json = Mapping[str, object]
 PRODUCERS_SHOWN_MAX = 1000
 
 
-def stats(runner: TopicRunner) -> Json:
-    """The statistics of one topic. Counters start at the takeover by this process."""
+def stats(runner: TopicRunner, *, subscriptions: bool = True) -> Json:
+    """The statistics of one topic. Counters start at the takeover by this process. subscriptions: with a list of
+    them."""
     serving = runner.core.serving
     waiting = runner.wait_reason()
     shown: dict[str, object] = {
@@ -57,8 +58,9 @@ def stats(runner: TopicRunner) -> Json:
             "connected_producer_count": len(serving.sessions.open_sessions),
             "entries_in_flight": len(serving.log.in_flight),
             "subscription_count": sum(1 for _ in serving.subscriptions),
-            "subscriptions": subscriptions_of(serving),
         }
+        if subscriptions:
+            shown["subscriptions"] = subscriptions_of(serving)
     return shown
 
 

@@ -148,7 +148,7 @@ def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState
         topic_id=runner.topic_id,
         owner_epoch=runner.owner_epoch,
         phase=runner.core.phase.value,
-        stats_json=json.dumps(topic_states.stats(runner)),
+        stats_json=json.dumps(topic_states.stats(runner, subscriptions=not request.without_subscriptions)),
         internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown)) if request.internal else "",
         ack_state_json="" if acks is None else json.dumps(acks),
     )

@@ -297,7 +297,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
             opening = replace(opening, dead_letter_topic=str(letters))
         runner.consumers.expect(call, self)
         self._openings[runner.consumers, call] = runner, client_call
-        runner.consumers.open(replace(opening, call=call, role=caller.role, outbox=self.outbox))
+        runner.consumers.open(replace(opening, call=call, role=caller.role, peer=caller.address, outbox=self.outbox))
 
     # --- from the topics (ConsumerSink) -------------------------------------------------------------------------------
 

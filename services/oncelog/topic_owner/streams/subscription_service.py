@@ -15,12 +15,10 @@ from oncelog.core.delivery.events import (
     StoredEntry,
 )
 from oncelog.core.delivery.store_binding.events import RebindRequested
-from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import (
     InvalidArgument,
     NotFound,
     ServiceUnavailable,
-    SubscriptionNotFound,
 )
 from oncelog.core.formats.entry import body_of
 from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId, SubscriptionNumber
@@ -28,13 +26,12 @@ from oncelog.core.names import check_part
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.codecs.effects_codec import check_store_id
-from oncelog.rpc.codecs.reader_codec import StartAt, StartIndex, StartTime, start_from_wire
+from oncelog.rpc.codecs.reader_codec import StartTime, start_from_wire
 from oncelog.topic_owner.observe.subscription_states import subscription_of
-from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.current_topic import SERVING_TIMEOUT_MS, current_topic
+from oncelog.topic_owner.streams.current_topic import current_topic, index_of, seek_index, subscription_named
 from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
@@ -53,7 +50,7 @@ class SubscriptionService:
         _, serving = await current_topic(self._topics, request.topic, request.topic_id)
         if not request.subscription:
             return pb.DescribeSubscriptionsAnswer(names=sorted(each.state.name for each in serving.subscriptions))
-        subscription = _subscription(serving, request.subscription)
+        subscription = subscription_named(serving, request.subscription)
         consumed_from = request.consumed_from if request.HasField("consumed_from") else None
         shown = subscription_of(subscription, serving, consumed_from=consumed_from)
         return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(shown))
@@ -70,7 +67,7 @@ class SubscriptionService:
         if not 1 <= request.number <= PEEK_MAX:
             message = f"message {request.number} of the backlog: give 1 to {PEEK_MAX}"
             raise InvalidArgument(message, field="number", limit=PEEK_MAX)
-        state = _subscription(serving, request.subscription).state
+        state = subscription_named(serving, request.subscription).state
         next_index = serving.log.table.state.next_index
         if request.number > next_index - state.acks.mark_delete - state.acks.acked_count:
             message = f"the backlog of subscription {request.subscription} has fewer than {request.number} messages"
@@ -86,44 +83,35 @@ class SubscriptionService:
         match request.WhichOneof("change"):
             case "create":
                 await until_acks_are_known(runner)
-                index = await _index_of(runner, start_from_wire(request.create.start).at)
+                index = await index_of(runner, start_from_wire(request.create.start).at)
                 create = request.create
                 return CreateRequested(0, name, index, create.role, _properties(create.properties))
             case "delete":
-                _subscription(serving, name)
+                subscription_named(serving, name)
                 return DeleteRequested(0, name, force=request.delete.force)
             case "seek" | "redo" as kind:
-                number = _subscription(serving, name).state.number
+                number = subscription_named(serving, name).state.number
                 if kind == "redo":
                     await until_effects_are_known(runner)
                 at = start_from_wire(request.redo if kind == "redo" else request.seek).at
-                # The core refuses an index that the topic does not have; a look-up would take the nearest one.
-                index = at.number if isinstance(at, StartIndex) else await _index_of(runner, at)
-                return SeekRequested(0, number, index, redo=kind == "redo")
+                return SeekRequested(0, number, await seek_index(runner, at), redo=kind == "redo")
             case "rebind":
                 check_store_id(request.rebind.store_id, empty=False)
-                return RebindRequested(0, _subscription(serving, name).state.number, request.rebind.store_id)
+                return RebindRequested(0, subscription_named(serving, name).state.number, request.rebind.store_id)
             case "skip":
-                return SkipRequested(0, _subscription(serving, name).state.number, count=request.skip)
+                return SkipRequested(0, subscription_named(serving, name).state.number, count=request.skip)
             case "skip_all":
                 below = serving.log.table.state.next_index
-                return SkipRequested(0, _subscription(serving, name).state.number, below=below)
+                return SkipRequested(0, subscription_named(serving, name).state.number, below=below)
             case "expire_after_ms":
-                subscription = _subscription(serving, name)
+                subscription = subscription_named(serving, name)
                 until_ms = await _trusted_now_ms(runner) - request.expire_after_ms
-                below = await _index_of(runner, StartTime(max(0, until_ms)))
+                below = await index_of(runner, StartTime(max(0, until_ms)))
                 return SkipRequested(0, subscription.state.number, below=below)
             case "properties":
-                number = _subscription(serving, name).state.number
+                number = subscription_named(serving, name).state.number
                 return PropertiesRequested(0, number, _properties(request.properties.properties))
         raise InvalidArgument("a change of a subscription is of an unknown kind", field="change")
-
-
-def _subscription(serving: Serving, name: str) -> Subscription:
-    found = next((each for each in serving.subscriptions if each.state.name == name), None)
-    if found is None:
-        raise SubscriptionNotFound(f"the topic has no subscription {name}")
-    return found
 
 
 def _properties(given: Iterable[SubscriptionProperty]) -> tuple[tuple[str, str], ...]:
@@ -144,11 +132,6 @@ async def _trusted_now_ms(runner: TopicRunner) -> int:
         )
         raise ServiceUnavailable(message)
     return now_ms
-
-
-async def _index_of(runner: TopicRunner, at: StartAt) -> int:
-    """Raises the errors of a read."""
-    return await runner.explained(LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS).index_of(at))
 
 
 async def _peeked(

@@ -78,6 +78,9 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptions
 DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}
 GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/store
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscriptionStats
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/ackState
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/place
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/position/{number}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip/{count}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip_all

@@ -5,7 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.observing import dependencies, me
+from oncelog.metadata.rest.observing import dependencies, me, subscription_looks
 
 
 class Part(Protocol):
@@ -14,7 +14,11 @@ class Part(Protocol):
     def routes(self, coordination: Coordination, /) -> APIRouter: ...
 
 
-PARTS: tuple[Part, ...] = (me, dependencies)
+PARTS: tuple[Part, ...] = (
+    me,
+    dependencies,
+    subscription_looks,
+)
 
 
 def routes(coordination: Coordination) -> APIRouter:
