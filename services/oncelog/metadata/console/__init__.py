@@ -13,6 +13,7 @@ To add a page
    `{% call block("id", "Title", [reads]) %}` is a section with its problem and its curl lines, and live by its id. A
    name that is not there fails: write `row.get("field")` for a field that an older process may not send.
 3. Attributes are quoted, and no template has `style=`, `<style>`, an inline script or `on…=`: the CSP forbids them.
-4. `view.may("admin", "tenant/namespace")` tells which actions to show; REST checks each of them again.
+4. `view.may("admin", "tenant/namespace")` tells which actions to show; REST checks each of them again. An action is a
+   link to a page that says what is lost and asks; `actions/__init__.py` says how to add one.
 5. `tests/contract/rest/console/test_NAME.py`: `async with serving() as console: await console.page("/console/…")`.
 """

@@ -3,10 +3,10 @@
 Rules
 - The request must come from a page of this console: `Origin` names the host that the request is for, or, without it,
   `Sec-Fetch-Site` is `same-origin`.
-- It carries a token that only a page rendered for this viewer and this form has: HMAC-SHA256 of method and path, under
+- It carries a token that only a page rendered for this viewer and this form has: HMAC-SHA256 of method and URL, under
   the hash of the viewer's token; without authentication, under random bytes of this process. So a token of another
   form, or of another role, is refused.
-- A form has at most 64 fields and 256 KiB. It is UTF-8.
+- A form has at most 8 fields and 8 KiB. It is UTF-8.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 
 from oncelog.core.errors import InvalidArgument, PermissionDenied
 
-FIELDS_MAX = 64
-BYTES_MAX = 256 << 10
+FIELDS_MAX = 8
+BYTES_MAX = 8 << 10
 FIELD = "csrf"
 TYPED = "typed"
 
@@ -28,9 +28,9 @@ _PROCESS_KEY = secrets.token_bytes(32)
 
 
 def csrf_of(authorization: str) -> Callable[[str], str]:
-    """The token of the form that is sent to a path, for the viewer with this header."""
+    """A function from the path and query that a form is sent to, to its token, for the viewer with this header."""
     key = hashlib.sha256(authorization.encode()).digest() if authorization else _PROCESS_KEY
-    return lambda path: hmac.new(key, f"POST {path}".encode(), hashlib.sha256).hexdigest()
+    return lambda url: hmac.new(key, f"POST {url}".encode(), hashlib.sha256).hexdigest()
 
 
 def check_origin(headers: Headers, *, scheme: str) -> None:
@@ -65,9 +65,9 @@ def fields_of(body: bytes) -> dict[str, str]:
     return fields
 
 
-def check_csrf(fields: dict[str, str], path: str, authorization: str) -> None:
+def check_csrf(fields: dict[str, str], expected: str) -> None:
     """Raises PermissionDenied."""
-    if not hmac.compare_digest(fields.get(FIELD, "").encode(), csrf_of(authorization)(path).encode()):
+    if not hmac.compare_digest(fields.get(FIELD, "").encode(), expected.encode()):
         raise PermissionDenied("the form is not one of yours, or is older than your login: open its page again")
 
 

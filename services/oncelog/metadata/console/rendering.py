@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,8 @@ def topic_link(name: str, *more: str) -> str:
 class Rendering:
     """The environment of all templates, and what they know of the console."""
 
-    def __init__(self, navigation: list[Page]) -> None:
+    def __init__(self, navigation: list[Page], done: Mapping[str, str]) -> None:
+        """done: {name of an action: what is told after it}."""
         self._environment = environment = Environment(
             loader=PackageLoader("oncelog.metadata.console", "templates"),
             autoescape=True,
@@ -62,6 +64,7 @@ class Rendering:
             "lines": charts.lines,
             "strip_of": charts.strip,
             "navigation": navigation,
+            "done": done,
         }
 
     def page(self, page: Page, view: View, context: dict[str, Any]) -> Rendered:

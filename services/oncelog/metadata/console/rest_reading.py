@@ -48,13 +48,15 @@ class Asker:
         sent = b"" if body is None else json.dumps(body).encode()
         return await answer(self.app, InnerRequest(method, target, headers, sent, self.peer), asyncio.Event())
 
-    def curl(self, target: str, method: str = "GET") -> str:
+    def curl(self, target: str, method: str = "GET", body: object = None) -> str:
         """The same request as a command line."""
         words = ["curl"]
         if method != "GET":
             words += ["-X", method]
         if self.authorization:
             words += ["-H", '"Authorization: Bearer $(cat token)"']
+        if body is not None:
+            words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body))]
         return " ".join([*words, shlex.quote(self.base + target)])
 
 

@@ -1,21 +1,24 @@
 """The console as part of the REST application: `Console(settings, security).install(app)`."""
 
+import json
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote
 
 from fastapi import APIRouter, FastAPI, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import compile_path
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.metadata.console.access import ConsoleAccess
-from oncelog.metadata.console.forms import csrf_of
+from oncelog.metadata.console.action import Action
+from oncelog.metadata.console.actions import ACTIONS
+from oncelog.metadata.console.forms import TYPED, check_csrf, check_origin, csrf_of, fields_of
 from oncelog.metadata.console.live import Hub
 from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
 from oncelog.metadata.console.pages import PAGES
 from oncelog.metadata.console.rendering import Rendered, Rendering
-from oncelog.metadata.console.rest_reading import Asker, Reading
+from oncelog.metadata.console.rest_reading import Asker, Problem, Reading, problem_of
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
 from oncelog.runtime.security import Security
 
@@ -29,7 +32,9 @@ class Console:
         self.reading = Reading()
         self._security = security
         self._payloads = payloads
-        self._rendering = Rendering([page for page in PAGES if page.key is not None])
+        self._rendering = Rendering(
+            [page for page in PAGES if page.key is not None], {action.name: action.done for action in ACTIONS}
+        )
         self.hub = Hub(security, self.rendered, streams_max=streams_max)
 
     def install(self, app: FastAPI) -> None:
@@ -37,6 +42,8 @@ class Console:
         router = APIRouter(include_in_schema=False, dependencies=[anybody])
         for page in PAGES:
             self._add(router, page)
+        for action in ACTIONS:
+            self._add_action(router, action)
         self._add_live(router)
         app.include_router(router)
         app.add_middleware(ConsoleAccess, security=self._security, rendering=self._rendering)
@@ -49,9 +56,55 @@ class Console:
     def _add(self, router: APIRouter, page: Page) -> None:
         @router.get(page.path)
         async def show(request: Request, caller: CallerOfRequest) -> Response:
-            path = request.scope["raw_path"].decode("ascii").partition("?")[0]
-            view = await self._view(request, caller, path, request.path_params, request.url.query)
-            return HTMLResponse((await self.rendered(page, view)).html)
+            return HTMLResponse((await self.rendered(page, await self._requested(request, caller))).html)
+
+    def _add_action(self, router: APIRouter, action: Action) -> None:
+        @router.get(action.path)
+        async def ask(request: Request, caller: CallerOfRequest) -> Response:
+            view = await self._requested(request, caller)
+            action.check(view)
+            return await self._confirmation(action, view)
+
+        @router.post(action.path)
+        async def act(request: Request, caller: CallerOfRequest) -> Response:
+            check_origin(request.headers, scheme=request.url.scheme)
+            view = await self._requested(request, caller)
+            fields = fields_of(await request.body())
+            check_csrf(fields, view.csrf(view.url()))
+            action.check(view)
+            if fields.get(TYPED, "").strip() != action.typed(view):
+                text = f"nothing was done: type {action.typed(view)} to confirm"
+                return await self._confirmation(action, view, Problem(422, "invalid_argument", text))
+            return await self._done(action, view)
+
+    async def _done(self, action: Action, view: View) -> Response:
+        """Make the request. Its problem is shown on the page that asked; its figures, if it answers some, on a page."""
+        change, back = action.change(view), action.back(view)
+        answer = await view.asker.ask(change.method, change.target, change.body)
+        refused = problem_of(answer)
+        if refused is not None:
+            return await self._confirmation(action, view, refused)
+        if answer.status == 204:
+            return RedirectResponse(f"{back}{'&' if '?' in back else '?'}done={action.name}", 303)
+        result = json.loads(answer.body)
+        html = self._rendering.text("result.html", view=view, title=action.title, back=back, result=result)
+        return HTMLResponse(html)
+
+    async def _confirmation(self, action: Action, view: View, refused: Problem | None = None) -> Response:
+        """The page that asks. refused: why the action was not done."""
+        change = action.change(view)
+        html = self._rendering.text(
+            action.template,
+            **await action.collect(view),
+            action=action,
+            back=action.back(view),
+            command=view.asker.curl(change.target, change.method, change.body),
+            refused=refused,
+            title=action.title,
+            typed=action.typed(view),
+            view=view,
+        )
+        return HTMLResponse(html, 200 if refused is None else refused.status)
 
     def _add_live(self, router: APIRouter) -> None:
         """page: the path and query of a page, as in its URL."""
@@ -69,6 +122,10 @@ class Console:
     async def rendered(self, page: Page, view: View) -> Rendered:
         """Raises what the page raises about its path and its query; a call that fails is shown in its block."""
         return self._rendering.page(page, view, await page.collect(view))
+
+    async def _requested(self, request: Request, caller: Caller) -> View:
+        path = request.scope["raw_path"].decode("ascii").partition("?")[0]
+        return await self._view(request, caller, path, request.path_params, request.url.query)
 
     async def _view(self, request: Request, caller: Caller, path: str, parts: Mapping[str, object], query: str) -> View:
         if len(query) > QUERY_CHARACTERS_MAX:

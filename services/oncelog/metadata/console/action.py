@@ -1,0 +1,52 @@
+"""What an action is: a page that says what would be lost and asks, and the request that is then made.
+
+The page has a URL with all that the action needs in path and query: GET shows it, POST to the same URL does it. So what
+is confirmed is what is done. The form carries only the CSRF token of this URL, and what the viewer typed.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from oncelog.core.access import Right
+from oncelog.core.errors import PermissionDenied
+from oncelog.metadata.console.page import View
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A REST request. body: sent as JSON; None: none."""
+
+    method: str
+    target: str
+    body: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """path: with {parts}, below a page. name: unique, one word. title: an order, "Unload the topic". done: what is told
+    afterwards, if the call answers without a body; otherwise its figures are shown. right: in the namespace of the
+    path; None: only superusers.
+
+    collect: the context of the template, from `view.read_fresh`: what the action would lose. typed: what the viewer
+    types to confirm, the name of what is changed. change: the request. back: the page to return to.
+    """
+
+    path: str
+    name: str
+    title: str
+    done: str
+    right: Right | None
+    template: str
+    collect: Callable[[View], Awaitable[dict[str, Any]]]
+    typed: Callable[[View], str]
+    change: Callable[[View], Change]
+    back: Callable[[View], str]
+
+    def check(self, view: View) -> None:
+        """Raises PermissionDenied early; the request itself is checked again."""
+        if self.right is None and not view.caller.superuser:
+            raise PermissionDenied(f"permission denied: role {view.caller.role} is not a superuser")
+        if self.right is not None and not view.may(self.right, view.namespace):
+            text = f"permission denied: role {view.caller.role} has no right to {self.right} in {view.namespace}"
+            raise PermissionDenied(text)
