@@ -48,10 +48,16 @@ class ClusterWatch:
         #: {ledger: its topic}, for ledgers whose record is gone
         self._topic_of: dict[LedgerId, TopicId] = {}
         self._lock = asyncio.Lock()
+        #: when the last look began
+        self._looked_ms: int | None = None
 
-    async def refresh(self) -> StorageSeen:
-        """Bring the queue up to date. Raises StoreUnavailable."""
+    async def refresh(self, *, within_ms: int = 0) -> StorageSeen:
+        """Bring the queue up to date. within_ms: a look that is not older than this is enough. Raises
+        StoreUnavailable."""
         async with self._lock:
+            if self._looked_ms is not None and self._now_ms() - self._looked_ms < within_ms:
+                return self.seen
+            began_ms = self._now_ms()
             seen = await self._view.look()
             await self._listing.refresh()
             changes = self._listing.take_changes()
@@ -61,6 +67,7 @@ class ClusterWatch:
             self.queue.handle(ClusterSeen(views, tuple(self._owners()), seen.lowest_version, self._now_ms()))
             for node, ledgers in sorted(seen.damaged.items()):
                 self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))
+            self._looked_ms = began_ms
             return seen
 
     async def _take(self, changes: Sequence[LedgerId]) -> None:
@@ -84,6 +91,11 @@ class ClusterWatch:
         if stored is None:
             raise NotFound(f"ledger {ledger_id} does not exist: list the ledgers", ledger_id=ledger_id)
         return stored.value
+
+    def seen_record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The record as of the last refresh; None: there was none, or it is corrupt."""
+        stored = self._listing.records.get(ledger_id)
+        return None if stored is None else stored.value
 
     def unlisted(self) -> list[LedgerMetadata]:
         """The records of ledgers that no list named when it was last read, by id."""

@@ -216,6 +216,24 @@ def routes(coordination: Coordination) -> APIRouter:
         _add(router, coordination, "namespaces/{tenant}/{namespace}", "namespace", policy, namespace_level, admins)
         if policy.topic_path:
             _add(router, coordination, "persistent/{tenant}/{namespace}/{topic}", "topic", policy, topic_level, admins)
+
+    @router.get(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/policies",
+        summary="Show the policies that apply to a topic",
+        operation_id="get_topic_policies",
+        dependencies=[admins],
+    )
+    async def get_topic_policies(at: _Level = Depends(topic_level)) -> dict[str, AppliedPolicy[Any]]:
+        """Each policy that a topic can set, by the last part of its path: the value that applies, and the level that it
+        comes from."""
+        effective = await at.effective()
+        applied = {policy.topic_path: (policy, getattr(effective, policy.name)) for policy in _POLICIES}
+        return {
+            path: AppliedPolicy[Any](value=policy.shown(found.value), source=found.source.value)
+            for path, (policy, found) in applied.items()
+            if path
+        }
+
     return router
 
 

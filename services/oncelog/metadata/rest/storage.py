@@ -19,11 +19,11 @@ from oncelog.metadata.repair.ledger_health import copy_state, health_of
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.storage_values import (
+    LEDGER_STATES,
     CopyView,
     EntryRangeView,
     LedgerPage,
     LedgerReport,
-    LedgerRow,
     MayReplaceAnswer,
     RepairReport,
     RunningRepairView,
@@ -31,6 +31,7 @@ from oncelog.metadata.rest.storage_values import (
     StuckRepairView,
     VerifiedCopy,
     VerifyReport,
+    ledger_row,
 )
 from oncelog.metadata.rest.values import EveryNode
 from oncelog.metadata_store.records.registry import Decommission
@@ -40,7 +41,6 @@ _PREFIX = "/admin/v2/storage"
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 #: Ledgers of one page.
 PAGE_MAX = 1_000
-_STATES = {LedgerState.OPEN: "open", LedgerState.IN_RECOVERY: "recovering", LedgerState.CLOSED: "closed"}
 
 
 class HealthFilter(StrEnum):
@@ -163,7 +163,7 @@ def _add_ledgers(router: APIRouter, coordination: Coordination) -> None:
         more = len(found) > limit
         page = found[:limit]
         return LedgerPage(
-            ledgers=[_summary(record, watch) for record in page], next_after=page[-1].ledger_id if more else None
+            ledgers=[ledger_row(record, watch) for record in page], next_after=page[-1].ledger_id if more else None
         )
 
     @router.get("/ledgers/{ledger_id}", summary="Show a ledger", operation_id="get_ledger")
@@ -337,19 +337,6 @@ def _matches(state: HealthFilter, record: LedgerMetadata, watch: ClusterWatch) -
     )
 
 
-def _summary(record: LedgerMetadata, watch: ClusterWatch) -> LedgerRow:
-    closed = record.state is LedgerState.CLOSED
-    return LedgerRow(
-        ledger_id=record.ledger_id,
-        topic=watch.name_of(record.topic_id),
-        state=_STATES[record.state],
-        health=health_of(record, watch.queue.assessment(record.ledger_id)).value,
-        copies=sum(copy_state(record, node, watch.seen) == "live" for node in record.members),
-        write_quorum=record.write_quorum,
-        entries=record.end + 1 if closed else None,
-    )
-
-
 def _ledger(record: LedgerMetadata, watch: ClusterWatch, verified: dict[Incarnation, int | None]) -> LedgerReport:
     closed = record.state is LedgerState.CLOSED
     assessment = watch.queue.assessment(record.ledger_id)
@@ -357,7 +344,7 @@ def _ledger(record: LedgerMetadata, watch: ClusterWatch, verified: dict[Incarnat
         ledger_id=record.ledger_id,
         topic=watch.name_of(record.topic_id),
         topic_id=record.topic_id,
-        state=_STATES[record.state],
+        state=LEDGER_STATES[record.state],
         health=health_of(record, assessment).value,
         whole=record.verified,
         frozen=record.frozen,

@@ -2,6 +2,12 @@
 
 from pydantic import BaseModel, Field
 
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.metadata.repair.cluster_watch import ClusterWatch
+from oncelog.metadata.repair.ledger_health import copy_state, health_of
+
+LEDGER_STATES = {LedgerState.OPEN: "open", LedgerState.IN_RECOVERY: "recovering", LedgerState.CLOSED: "closed"}
+
 
 class StorageNodeReport(BaseModel):
     """A storage node: what it holds, what it lacks, and whether its copies are being moved."""
@@ -167,3 +173,17 @@ class MayReplaceAnswer(BaseModel):
     may_replace: bool
     incarnation: str
     reasons: list[str] = Field(description="Why not; empty if it may")
+
+
+def ledger_row(record: LedgerMetadata, watch: ClusterWatch) -> LedgerRow:
+    """As of the last look of the watch."""
+    closed = record.state is LedgerState.CLOSED
+    return LedgerRow(
+        ledger_id=record.ledger_id,
+        topic=watch.name_of(record.topic_id),
+        state=LEDGER_STATES[record.state],
+        health=health_of(record, watch.queue.assessment(record.ledger_id)).value,
+        copies=sum(copy_state(record, node, watch.seen) == "live" for node in record.members),
+        write_quorum=record.write_quorum,
+        entries=record.end + 1 if closed else None,
+    )

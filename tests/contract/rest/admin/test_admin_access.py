@@ -43,6 +43,8 @@ RULES = {
     f"GET {FLIGHTS}": "apc",
     f"GET {FLIGHTS}/stats": "apc",
     f"GET {FLIGHTS}/internalStats": "a",
+    f"GET {FLIGHTS}/ledgers": "a",
+    f"GET {FLIGHTS}/policies": "a",
     f"GET {FLIGHTS}/producers": "a",
     f"GET {FLIGHTS}/producers/p": "a",
     f"DELETE {FLIGHTS}/producers/1": "a",

@@ -64,6 +64,8 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producerLeaseE
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxKnownProducersPerTopic
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/policies
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication

@@ -133,6 +133,21 @@ async def test_limits_are_set_read_and_unset_at_three_levels() -> None:
                 assert (await admin.get(topic, params=applied))["source"] == source
 
 
+async def test_all_policies_of_a_topic_are_shown_with_their_sources() -> None:
+    """The same as each of them by its own path, also where the levels differ."""
+    async with serving() as admin:
+        await with_topic(admin)
+        names = [last for last, *_ in VALUES]
+        for base, (last, value, *_) in zip((CLUSTER, DEFAULT, FLIGHTS), VALUES, strict=False):
+            await admin.change("POST", f"{base}/{last}", json=value)
+        shown = await admin.get(f"{FLIGHTS}/policies")
+        assert {shown[name]["source"] for name in names} == {"cluster", "namespace", "topic", "default"}
+        assert {*names, PAUSE, "deduplicationEnabled"} <= shown.keys()
+        for name, applied in shown.items():
+            assert await admin.get(f"{FLIGHTS}/{name}", params={"applied": "true"}) == applied
+        await admin.refused("GET", f"{FLIGHTS}x/policies", 404, "topic_not_found")
+
+
 async def test_no_limit_is_a_value_that_overrides_the_level_behind() -> None:
     """A topic may be kept for ever, or without quota, in a namespace that has limits; keeping nothing is valid, too."""
     for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}

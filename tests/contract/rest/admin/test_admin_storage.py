@@ -89,7 +89,7 @@ async def _fill(nodes: list[FakeStorageNode]) -> None:
         ).status is WriteStatus.OK
     stored = await topics.read(topic_id)
     assert stored is not None
-    links = tuple(LedgerLink(LedgerId(number), 0) for number in range(1, 6))
+    links = tuple(LedgerLink(LedgerId(number), (number - 1) * ENTRIES) for number in range(1, 6))
     await topics.write(replace(stored.value, ledgers=links), version=stored.version)
 
 
@@ -102,6 +102,32 @@ async def test_nodes_are_listed_with_their_copies(served: Served) -> None:
     assert [one["ledgers"] for one in (a, b, c)] == [5, 5, 5]
     assert [one["damaged_ledgers"] for one in (a, b, c)] == [0, 1, None]
     assert [one["verified_ms"] is None for one in (a, b, c)] == [False, False, True]
+
+
+async def test_ledgers_of_a_topic_are_listed_in_their_order_without_its_owner(served: Served) -> None:
+    """The newest ones with their copies, and what comes before them as one sum. No owner has served the topic."""
+    admin, path = served.admin, f"{FLIGHTS}/ledgers"
+    shown = await admin.get(f"{path}?limit=2")
+    assert shown["ledger_count"] == 5
+    assert shown["older"] == {"ledgers": 3, "first_index": 0, "next_index": 60, "bytes": 3}
+    assert [(one["ledger_id"], one["first_index"], one["next_index"]) for one in shown["ledgers"]] == [
+        (4, 60, 80), (5, 80, None),
+    ]  # fmt: skip
+    closed, is_open = shown["ledgers"]
+    assert {name: closed[name] for name in ("state", "health", "copies", "write_quorum", "entries", "bytes")} == {
+        "state": "closed", "health": "ok", "copies": 3, "write_quorum": 3, "entries": ENTRIES, "bytes": 1,
+    }  # fmt: skip
+    assert (is_open["state"], is_open["entries"], is_open["bytes"]) == ("open", None, None)
+    assert (await admin.get(path))["older"] is None
+    await served.nodes[2].leave()
+
+    async def noticed() -> bool:
+        newest: dict[str, Any] = (await admin.get(path))["ledgers"][3]
+        return (newest["copies"], newest["health"]) == (2, "under-replicated")
+
+    await until(noticed, DEADLINE_S)
+    assert (await admin.get(f"{FLIGHTS}/stats"))["phase"] == "unowned"
+    await admin.refused("GET", f"{path}?limit=0", 422, "invalid_argument")
 
 
 async def test_ledgers_are_listed_in_pages_and_by_state(served: Served) -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.observing import dependencies, me, subscription_looks
+from oncelog.metadata.rest.observing import dependencies, me, subscription_looks, topic_ledgers
 
 
 class Part(Protocol):
@@ -18,6 +18,7 @@ PARTS: tuple[Part, ...] = (
     me,
     dependencies,
     subscription_looks,
+    topic_ledgers,
 )
 
 
