@@ -40,6 +40,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStor
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.records.repair_store import RepairStore
 from oncelog.metadata_store.session.store_session import SessionAbsence, StoreSession
+from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -143,6 +144,7 @@ class StorageProcess:
                 address_is_chosen=self._address_is_chosen,
                 own_filesystem=mounted,
                 replace_delay_ms=settings.replace_delay_ms,
+                events=runner.events,
                 refuse_older=partial(
                     refuse_older_zookeeper, directory.path, runner.newest_ledger, lookup.ledger_counter
                 ),
@@ -250,6 +252,7 @@ class StorageProcess:
         stack.callback(service.close)
         server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
         service.add_to(server)
+        serve_events(server, runner.events)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
         return port

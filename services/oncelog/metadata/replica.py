@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.dependencies import Dependencies
+from oncelog.metadata.coordination.event_lists import EventLister
 from oncelog.metadata.coordination.grants import Grants
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
@@ -31,8 +32,10 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.codecs import metadata_codec
+from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.observing.events import EventRing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Coordination:
     lister: TopicLister
     deletions: TopicDeletions
     repair: Repair
+    events: EventRing
+    event_lists: EventLister
 
     @classmethod
     def over(
@@ -81,8 +86,8 @@ class Coordination:
             PolicyStore(session),
             LedgerStore(session),
         )
-        namespaces = NamespaceStore(session)
-        owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
+        namespaces, events = NamespaceStore(session), EventRing("metadata")
+        owners, calls = Owners(registry, start, probe=reach, events=events), OwnerCalls(peers)
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
@@ -112,8 +117,15 @@ class Coordination:
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=Repair.over(
-                session, placements, owners=lambda: [one.incarnation for one in owners.live], peers=peers, pace=pace
+                session,
+                placements,
+                owners=lambda: [one.incarnation for one in owners.live],
+                events=events,
+                peers=peers,
+                pace=pace,
             ),
+            events=events,
+            event_lists=EventLister(events, registry, owners, start, peers),
         )
 
     def serve(self, server: Server) -> None:
@@ -124,6 +136,7 @@ class Coordination:
         server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
         server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
         server.client_unary(metadata_codec.TOPICS, lookups.topics)
+        serve_events(server, self.events)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(self.cluster_id, self.owners).serve)
 
     async def create_topic(self, name: TopicName, *, partitions: int = 0) -> bool:
@@ -138,5 +151,6 @@ class Coordination:
     async def close(self) -> None:
         """Stop drawing conclusions from closed streams, end repairs, and close the channels to other processes."""
         self.owners.listener = None
+        await self.event_lists.close()
         await self.repair.close()
         await self.calls.close()

@@ -124,6 +124,7 @@ class MetadataService:
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
             me = LiveMetadata(host, {"grpc": int(advertised_port), "http": rest_port, "health": health_port})
+            coordination.events.name = settings.grpc_address(port)
             registration = coordination.registry.register_metadata(me)
             if not await until_answered(settings, shutdown, "this service's registration", registration.establish):
                 return

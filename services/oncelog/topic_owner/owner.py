@@ -36,6 +36,7 @@ from oncelog.rpc.codecs import (
     reader_codec,
     subscription_codec,
 )
+from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -112,7 +113,7 @@ class Owner:
         self.checksum: Checksum = crc32c
         self.security = OPEN
         self.topics = TopicRegistry(self._new_runner)
-        self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation))
+        self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation), self.incarnation)
         observe(self.metrics, self.topics)
         self._parts: OwnerParts | None = None
         self._cache_budget = CacheBudget(settings.entry_cache_bytes_max)
@@ -329,6 +330,7 @@ class Owner:
         server.unary(owner_codec.UNLOAD, admin.unload)
         server.unary(owner_codec.TRUNCATE, admin.truncate)
         server.unary(owner_codec.CACHED_ENTRIES, admin.cached_entries)
+        serve_events(server, self.metrics.events)
 
     def _report_serving(self, address: str, health: str) -> None:
         announce_serving(logger, {"address": address, "health": health, "incarnation": self.incarnation})

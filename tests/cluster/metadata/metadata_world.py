@@ -17,9 +17,11 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.metadata_codec import LOOKUP, OWNER_STREAM
 from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
+from oncelog.runtime.observing.events import EventRing
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire import owner_pb2
 from tests.cluster.until import until
@@ -77,6 +79,8 @@ class FakeOwner:
     #: topics that it lists, in order; None: it does not answer. And the requests for lists
     listed: list[owner_pb2.ListedTopic] | None = field(default_factory=list)
     lists_asked: list[owner_pb2.ListTopicsRequest] = field(default_factory=list)
+    #: what it answers for
+    events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
     #: whether it takes several assignments in one message; and how many each message had
     takes_lists: bool = True
     lists: list[int] = field(default_factory=list)
@@ -232,6 +236,8 @@ class World:
         server.unary(UNLOAD, owner.unload)
         server.unary(TOPIC_STATES, owner.topic_states)
         server.unary(LIST_TOPICS, owner.list_topics)
+        owner.events.name = owner.incarnation
+        serve_events(server, owner.events)
         owner.port = await server.start(port=port)
         self._stack.push_async_callback(owner.die)
         live = LiveOwner(owner.incarnation, "127.0.0.1", {"grpc": owner.port}, 0)

@@ -13,8 +13,10 @@ from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
+from oncelog.runtime.observing.events import EventKind
 from tests.cluster.metadata.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.stores.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
@@ -84,6 +86,7 @@ async def test_topics_follow_an_owner_that_joined() -> None:
         assert 0 < max(moves) <= 2, "a few in a round"
         after = await counts(world, [old, new])
         assert {topic_id for topic_id, _ in new.assigned} <= set(old.unloaded)
+        assert {one.node for one in noted(first.coordination.events, EventKind.BALANCE)} == {old.incarnation}
         assert second.coordination.placements.counts["topics_moved"] == 0
         assert first.coordination.placements.counts["topics_moved"] == after[1]
         for task in (following_one, following_other):

@@ -13,8 +13,10 @@ from oncelog.core.placement.topic_placement import BACKOFF_MS
 from oncelog.metadata.coordination.connected_owner import Assignment
 from oncelog.metadata.coordination.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
+from oncelog.runtime.observing.events import EventKind
 from tests.cluster.metadata.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
+from tests.contract.noted import noted
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,6 +74,8 @@ async def test_all_topics_of_a_killed_owner_move_and_no_other() -> None:
         for name in names:
             after = await world.moved_to(heir, name)
             assert after.owner_epoch == (2 if before[name].owner == dying.incarnation else 1)
+        messages = {one.message[:24] for one in noted(replica.coordination.events, EventKind.OWNER)}
+        assert "a topic owner is suspect" in messages
 
 
 async def test_owner_whose_stream_broke_keeps_its_topics() -> None:

@@ -11,9 +11,11 @@ from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import DAMAGE, FENCE, REVIEW_LEDGER, VERIFY
+from oncelog.runtime.observing.events import EventKind
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.node.directory.small_log import segment_files
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, read, serving
+from tests.contract.noted import noted
 from tests.contract.storage_client.ledger_world import Node, adds_of, whole, writer_of
 
 pytestmark = pytest.mark.asyncio
@@ -99,6 +101,8 @@ async def test_damaged_entry_is_listed_until_a_repair_stores_it_again(tmp_path: 
             assert [entry_id for frame in frames for entry_id in frame.unreadable_ids] == [1]
             assert await damage(channel, node) == pb.DamageAnswer(status=OK, ledger_ids=[LEDGER], damaged_count=1)
         assert await damage(channel, node, after=LEDGER) == pb.DamageAnswer(status=OK, damaged_count=1)
+        (lost,) = noted(node.runner.events, EventKind.COPY_LOST)
+        assert (lost.level, lost.count, lost.fields) == ("error", 1, {"ledger_id": LEDGER})
         assert (await verify(channel, node, 0, 3)).unreadable_ids == [1]
         assert await review(channel, node) == pb.ReviewLedgerAnswer(status=OK, state=pb.COPY_STATE_DAMAGED)
         again = adds_of(writer_of(metadata), 3)[1:2]

@@ -10,7 +10,9 @@ from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
 from oncelog.log_storage.serve.node_registration import NodeRegistration, refuse_decommissioned
 from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry
+from oncelog.runtime.observing.events import EventKind, EventRing
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.storage_client.ledger_world import DEADLINE_S, A, B
 from tests.contract.stores.store_backends import Backend, new_cluster
 
@@ -175,7 +177,8 @@ async def order(registry: Registry, incarnation: Incarnation, *, read_only: bool
 async def test_read_only_request_is_registered_and_outlives_the_node(backend: Backend) -> None:
     """The cookie keeps the request: the next run of the node registers it at once, and so does a run after a move."""
     registry = Registry(await new_cluster(backend))
-    registration = NodeRegistration(registry, live(A), address_is_chosen=True)
+    events = EventRing("log_storage", A)
+    registration = NodeRegistration(registry, live(A), address_is_chosen=True, events=events)
     await registration.join()
     following = asyncio.create_task(registration.follow_read_only_requests())
 
@@ -184,6 +187,7 @@ async def test_read_only_request_is_registered_and_outlives_the_node(backend: Ba
 
     await order(registry, A, read_only=True)
     await until(shown, DEADLINE_S)
+    assert [one.fields for one in noted(events, EventKind.NODE)] == [{"read_only": True}]
     following.cancel()
     await asyncio.wait([following])
     await registration.leave()

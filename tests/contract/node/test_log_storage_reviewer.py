@@ -19,8 +19,10 @@ from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.runtime.observing.events import EventKind
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.storage_client.ledger_world import B, C, nodes
 
@@ -93,6 +95,8 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
         for _ in range(3):
             await reviewing.review()
         await until(lambda: counts.orphaned == before, DEADLINE_S, waiting_for="the ledgers to be reported")
+        reported = noted(world.node.runner.events, EventKind.COPY_LOST)
+        assert {one.fields["ledger_id"] for one in reported} == before
         assert held(world) == before
         for record in records.values():
             assert record is not None

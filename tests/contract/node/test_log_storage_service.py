@@ -17,10 +17,12 @@ from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
 from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog.runtime.observing.events import EventKind
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.node.directory.held_journal import Disk
 from tests.contract.node.directory.small_log import segment_files
+from tests.contract.noted import noted
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,
     QUEUE_BYTES_MAX,
@@ -279,6 +281,9 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
             free[0] = free_bytes
             space.check()
             assert node.runner.read_only is read_only
+        changes = [one.message for one in noted(node.runner.events, EventKind.NODE)]
+        full, again = "node is read-only: disk nearly full", "node is writable again"
+        assert changes == [full, again, full]
 
 
 @pytest.mark.hazard("reserve-used-by-repair")

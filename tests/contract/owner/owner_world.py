@@ -44,6 +44,7 @@ from oncelog.rpc.codecs import (
     reader_codec,
     subscription_codec,
 )
+from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
@@ -133,7 +134,7 @@ class OwnerWorld:
         self.session = session
         self.node = node
         self.spans = InMemorySpanExporter()
-        self.metrics = OwnerMetrics(Telemetry("topic_owner", ME))
+        self.metrics = OwnerMetrics(Telemetry("topic_owner", ME), ME)
         self.topics = TopicRegistry(self._new_runner, topics_max=limits.topics_max)
         self.publish = PublishService(
             self.topics, crc32c, self.metrics, message_bytes_max=limits.message_bytes_max,
@@ -242,6 +243,7 @@ async def owner_world(
         server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
+        serve_events(server, world.metrics.events)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(world.topics, world.publish.calls).lease)

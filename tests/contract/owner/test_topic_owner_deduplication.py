@@ -12,9 +12,11 @@ from oncelog.core.ids import SequenceId
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT, VERIFY_FOLD
+from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import deduplication_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.owner.owner_world import (
     DEADLINE_S,
     ME,
@@ -150,6 +152,8 @@ async def test_planted_damage_in_the_fold_of_an_owner_is_found(tmp_path: Path) -
         expected = {"producer": "importer-1", "producer_id": pid, "field": "persisted", "expected": "9", "found": "8"}
         assert seen["differences"] == [expected]
         assert world.metrics.counts.events["fold_differs"] == 1
+        (ended,) = noted(world.metrics.events, EventKind.VERIFICATION)
+        assert (ended.level, ended.topic, ended.fields["result"]) == ("error", runner.name, "different")
         producers[pid].persisted = SequenceId(9)
 
 

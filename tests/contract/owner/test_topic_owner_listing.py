@@ -13,11 +13,13 @@ from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
 from oncelog.core.topic.listing import ListPosition
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
+from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
 from oncelog.wire import owner_pb2 as pb
 from oncelog.wire.subscriptions_pb2 import DeleteSubscription
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_series import series
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
@@ -79,6 +81,10 @@ async def test_topic_that_a_subscription_holds_is_listed_with_its_name(tmp_path:
         async def open_again() -> bool:
             return not await listed(channel, "held")
 
+        quotas = noted(world.metrics.events, EventKind.QUOTA)
+        assert [(one.message[-4:], one.topic, one.fields["subscription"]) for one in quotas] == [
+            ("held", "public/default/bills", "billing")
+        ]
         await until(open_again, DEADLINE_S, waiting_for="publishing to go on")
         assert topic_states.stats(runner)["held_by"] is None
 

@@ -273,12 +273,12 @@ async def test_readers_wait_while_a_topic_is_recovered_again() -> None:
 
 def test_takeover_is_timed_from_its_first_assignment() -> None:
     """The phases in order, and the replayed entries; a repeated assignment does not restart the clock."""
-    trace = TakeoverTrace(TOPIC_ID)
+    trace = TakeoverTrace()
     for phase, handled in zip(TakeoverPhase, (0, 3, 2, 7, 0), strict=True):
         trace.begin()
         if phase is not TakeoverPhase.ACQUIRE:
             trace.ended(phase, handled=handled)
-    record = trace.finish("t", OwnerEpoch(4))
+    record = trace.finish(OwnerEpoch(4))
     assert list(record.phases_ms) == ["acquire", "recover", "load_snapshot", "replay", "open"]
     assert list(record.phases_ms.values()) == sorted(record.phases_ms.values())
     assert (record.owner_epoch, record.replayed_entries, record.phases_ms["acquire"]) == (4, 7, 0)
@@ -287,8 +287,8 @@ def test_takeover_is_timed_from_its_first_assignment() -> None:
 
 def test_only_the_latest_takeovers_are_kept() -> None:
     """A topic may move for years."""
-    trace = TakeoverTrace(TOPIC_ID)
+    trace = TakeoverTrace()
     for epoch in range(KEPT + 5):
         trace.begin()
-        trace.finish("t", OwnerEpoch(epoch))
+        trace.finish(OwnerEpoch(epoch))
     assert [record.owner_epoch for record in trace.finished] == list(range(5, KEPT + 5))

@@ -16,6 +16,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.tasks import start
 from tests.cluster.until import until
 from tests.contract.repair.fake_storage_node import FakeStorageNode
@@ -52,6 +53,7 @@ class World:
     pace: RepairPace
     nodes: list[FakeStorageNode] = field(default_factory=list)
     placements: Placements = field(default_factory=Placements)
+    events: EventRing = field(default_factory=lambda: EventRing("metadata"))
 
     @classmethod
     @asynccontextmanager
@@ -79,7 +81,7 @@ class World:
 
     def replica(self, *, elected: bool = True) -> Repair:
         """Its repairer runs until the end of the test."""
-        repair = Repair.over(self.session, self.placements, owners=list, pace=self.pace)
+        repair = Repair.over(self.session, self.placements, owners=list, events=self.events, pace=self.pace)
         running = start(repair.repairer.run(lambda: "m-1" if elected else None), what="a repairer")
         self.stack.push_async_callback(repair.close)
         self.stack.callback(running.cancel)

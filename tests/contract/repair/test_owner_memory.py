@@ -14,11 +14,13 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import CACHED_ENTRIES
 from oncelog.rpc.server import Server
+from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.admin_service import CACHED_ENTRIES_BYTES, CACHED_ENTRIES_MAX, AdminService
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.repair.repairing import DEADLINE_S, World
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("lost-too-early")]
@@ -77,6 +79,7 @@ async def test_repair_stores_again_what_the_owner_has_in_memory() -> None:
         record = await world.whole(1, 0, 1, 2)
         assert record.lost == ()
         assert all(node.copies[LedgerId(1)][LOST] == data for node in world.nodes[:3])
+        assert noted(world.events, EventKind.COPY_FOUND)[0].node == OWNER
 
 
 async def test_nothing_is_lost_until_the_owner_has_answered() -> None:

@@ -12,8 +12,10 @@ from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Decommission
 from oncelog.metadata_store.session import paths
+from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.rate_limit import RateLimit
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, World
 
 
@@ -40,6 +42,8 @@ async def test_retired_member_is_replaced_with_every_entry() -> None:
 
         await until(idle, DEADLINE_S)
         assert (await world.progress()).replica == "m-1"
+        steps = [one.fields["step"] for one in noted(world.events, EventKind.REPAIR)]
+        assert {"JOIN", "SWAP"} <= set(steps), steps
         assert repair.copying.copied_entries == 2 * ENTRIES
         assert (await world.cookie(2)).debt == 0
 
@@ -325,6 +329,8 @@ async def test_decommissioned_node_is_drained_and_removed() -> None:
 
         await until(removed, DEADLINE_S)
         assert (await world.cookie(2)).retired
+        await until(lambda: bool(noted(world.events, EventKind.NODE)), DEADLINE_S)
+        assert noted(world.events, EventKind.NODE)[0].node == c
         await repair.watch.refresh()
         with pytest.raises(Conflict, match="2 other storage nodes are left, and a ledger needs 3"):
             await repair.decommissions.begin(d, repair.watch.queue.nodes, write_quorum=3)

@@ -166,7 +166,7 @@ def test_evicted_messages_are_counted_once_they_are_durable() -> None:
     world.fail()
     world.topic.evict(world.number, ranges(0, 1, 3), EvictionReason.BACKLOG_QUOTA)
     world.write()
-    assert world.other(MessagesEvicted) == [MessagesEvicted(EvictionReason.BACKLOG_QUOTA, 3)]
+    assert world.other(MessagesEvicted) == [MessagesEvicted(EvictionReason.BACKLOG_QUOTA, 3, "s")]
 
 
 def test_draining_answers_what_is_in_flight_and_then_ends_every_consumer() -> None:

@@ -36,9 +36,11 @@ from oncelog.core.topic_events.effects import (
     LastAddConfirmed,
     LogTrimmed,
     NotifyDedupToggled,
+    PublishingSwitched,
     ReadEntryIds,
     ReadLedgerEnds,
     Served,
+    SessionFenced,
     SnapshotTaken,
     StartTopicTimer,
     TakeoverPhaseEnded,
@@ -282,6 +284,8 @@ class TopicShell:
                 | TopicClosed()
                 | LogTrimmed()
                 | ChunksOrphaned()
+                | PublishingSwitched()
+                | SessionFenced()
             ):
                 world.count(type(effect).__name__)
                 if isinstance(effect, SnapshotTaken) and effect.evicted:

@@ -391,10 +391,11 @@ class AnswerAdmin:
 
 @dataclass(frozen=True, slots=True)
 class MessagesEvicted:
-    """Messages of a subscription were acknowledged durably without a consumer: for metrics."""
+    """Messages of a subscription were acknowledged durably without a consumer: for metrics and logs."""
 
     reason: EvictionReason
     count: int
+    subscription: str
 
 
 @dataclass(frozen=True, slots=True)

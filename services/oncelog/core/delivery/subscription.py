@@ -300,7 +300,7 @@ class Subscription:
                 if token.call is not None:
                     self._step.emit(AnswerAdmin(token.call))
                 if token.reason is not None:
-                    self._step.emit(MessagesEvicted(token.reason, count_of(token.ranges)))
+                    self._step.emit(MessagesEvicted(token.reason, count_of(token.ranges), self.state.name))
             case CountToken():
                 self._redeliveries.settled(token)
             case ActivationToken():

@@ -44,7 +44,7 @@ from oncelog.core.publishing.log import InFlight, TopicLog
 from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
-from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, Step
+from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, SessionFenced, Step
 from oncelog.core.topic_events.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
 
 #: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
@@ -406,6 +406,9 @@ class Openings:
     def _granted(self, grant: ProducerOpened, call: int | None, peer: str) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
         fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
+        former = self.sessions.session_of(grant.producer_id)
+        if former is not None and former.instance.generation < grant.generation:
+            self._step.emit(SessionFenced(grant.name, former.instance, former.peer, grant.generation, grant.role, peer))
         if call is None:
             self.sessions.fence(instance, fenced)
         elif grant.lifetime_ms:

@@ -54,6 +54,7 @@ from oncelog.core.topic_events.effects import (
     AnswerTruncate,
     CheckClock,
     LogTrimmed,
+    PublishingSwitched,
     ReadLedgerEnds,
     Step,
 )
@@ -320,6 +321,9 @@ class TopicRetention:
         if verdict != self.verdict:
             self.verdict = verdict
             self._on_verdict(verdict)
+        if action != (None if before is None else before.action):
+            name = None if holder is None else self._acks.state.subscriptions[holder].name
+            self._step.emit(PublishingSwitched(action, name))
 
     # --- retention ----------------------------------------------------------------------------------------------------
 

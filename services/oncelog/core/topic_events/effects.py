@@ -12,10 +12,10 @@ from oncelog.core.chain.ownership import OwnershipEffect
 from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.opening import Granted, Leased
+from oncelog.core.formats.opening import Granted, Leased, ProducerInstance
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.topic_record import CursorRecord
-from oncelog.core.ids import LedgerId, Position, SessionNumber
+from oncelog.core.ids import Generation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.recovery import FenceMember, LedgerRecordEffect, RecoveryAdd, RecoveryRead
 from oncelog.core.records.records import CursorKey, PageKey, ReadRecord, WriteRecord
 
@@ -154,6 +154,28 @@ class LogTrimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishingSwitched:
+    """A backlog quota holds or refuses publishing from here on, or no longer: for logs. action: "held" or "refused";
+    None: open again. subscription: whose backlog exceeds the quota."""
+
+    action: str | None
+    subscription: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFenced:
+    """A newer instance has taken the name of a connected producer, whose session ends: for logs. former: that producer.
+    role, peer: of the newer one."""
+
+    name: str
+    former: ProducerInstance
+    former_peer: str
+    generation: Generation
+    role: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartTopicTimer:
     """Post TopicTimerFired(key) after so many milliseconds."""
 
@@ -223,7 +245,7 @@ TopicEffect = (
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
     | ConsumerEffect | ReadLedgerEnds | CheckSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
-    | ChunksOrphaned
+    | ChunksOrphaned | PublishingSwitched | SessionFenced
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterRecord, ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +48,13 @@ class NodeRegistration:
         own_filesystem: bool = False,
         replace_delay_ms: int = 0,
         refuse_older: Callable[[], Awaitable[None]] | None = None,
+        events: EventRing | None = None,
     ) -> None:
         """address_is_chosen: host and port were configured, so the process that had them before is gone.
         own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard unmounted-volume.
         refuse_older: raises if ZooKeeper is older than the data of this node (hazard ledger-id-given-twice); awaited in
         each session."""
+        self._events = events or EventRing("log_storage", node.incarnation)
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
@@ -114,8 +117,10 @@ class NodeRegistration:
         """Never return: apply an operator's read-only request whenever the cookie changes."""
         async for cookie in self._registry.watch_cookie(self._node.incarnation):
             if cookie.read_only != self._requested:
-                fields = {"incarnation": self._node.incarnation, "read_only": cookie.read_only}
-                logger.warning("an operator changed the read-only request of this node", extra={"fields": fields})
+                self._events.note(
+                    EventKind.NODE, logger, "an operator changed the read-only request of this node", level="warning",
+                    read_only=cookie.read_only,
+                )  # fmt: skip
             self._requested = cookie.read_only
             await self._update(self._node.free_bytes)
 
@@ -186,8 +191,10 @@ class NodeRegistration:
             replaced = replace(former, retired=True, replaced_by=node.incarnation, debt=None)
             written = await self._registry.write_cookie(replaced, version=stored.version)
             if written.status is WriteStatus.OK:
-                fields = {"former": former.incarnation, "incarnation": node.incarnation}
-                logger.warning("this node replaces another node, whose directory is gone", extra={"fields": fields})
+                self._events.note(
+                    EventKind.NODE, logger, "this node replaces another node, whose directory is gone",
+                    level="warning", node=former.incarnation, incarnation=node.incarnation,
+                )  # fmt: skip
 
 
 async def find_cluster_of(path: Path, cluster_id: str, store: ClusterStore) -> ClusterRecord:

@@ -63,6 +63,7 @@ from oncelog.log_storage.serve.journal import Journal
 from oncelog.log_storage.serve.ledger_checks import LedgerChecks, LedgerRecords
 from oncelog.metadata_store.session.answers import until_answered
 from oncelog.rpc.codecs.storage_codec import ReceivedAppend
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,7 @@ class NodeRunner:
 
     def __init__(self, incarnation: Incarnation, records: LedgerRecords) -> None:
         self.incarnation = incarnation
+        self.events = EventRing("log_storage", incarnation)
         self.counts = NodeCounts()
         self.index = NodeIndex(LedgerIndex())
         self.read_only = False
@@ -168,7 +170,7 @@ class NodeRunner:
         """
         runner = cls(Incarnation(directory.identity.incarnation), records)
         replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
-        replayed = await _entered_limbo(directory, replayed, ledger_counter)
+        replayed = await _entered_limbo(directory, replayed, ledger_counter, runner.events)
         runner._restore(replayed)
         try:
             runner.index.journal = Journal(
@@ -271,6 +273,10 @@ class NodeRunner:
     def _damage_noted(self, ledger_id: int, entry_id: int) -> None:
         """A read, the scrubber or compaction has found another entry that is damaged."""
         self.counts.entries_unreadable += 1
+        self.events.note(
+            EventKind.COPY_LOST, logger, "damaged entries found; repair restores them from other nodes", level="error",
+            repeats=True, ledger_id=ledger_id,
+        )  # fmt: skip
         self.handle(DamageFound(LedgerId(ledger_id), (EntryId(entry_id),)))
 
     async def _call(self, kind: type[AnswerT], event_of: Callable[[int], StorageEvent]) -> AnswerT:
@@ -313,9 +319,11 @@ class NodeRunner:
                     self.counts.orphaned.discard(ledger_id)
                     logger.info("erased this node's copy of a ledger", extra={"fields": {"ledger_id": ledger_id}})
                 case LimboCleared(ledger_id):
-                    logger.info("a ledger is not in limbo any more", extra={"fields": {"ledger_id": ledger_id}})
+                    self.events.note(
+                        EventKind.COPY_FOUND, logger, "a ledger is not in limbo any more", ledger_id=ledger_id
+                    )
                 case LedgerOrphaned():
-                    _report_orphan(self.counts, effect.ledger_id)
+                    self._report_orphan(effect.ledger_id)
                 case _:
                     assert_never(effect)
 
@@ -331,6 +339,17 @@ class NodeRunner:
         if last != records[-1].lsn:
             raise InvariantViolated(f"the journal counts {last} records, the core {records[-1].lsn}")
 
+    def _report_orphan(self, ledger_id: LedgerId) -> None:
+        """Log each ledger once."""
+        if ledger_id not in self.counts.orphaned:
+            self.counts.orphaned.add(ledger_id)
+            self.events.note(
+                EventKind.COPY_LOST, logger,
+                "the record of a ledger is missing in ZooKeeper, but nothing proves that the ledger was deleted: its "
+                "entries are kept; restore the record",
+                level="error", ledger_id=ledger_id,
+            )  # fmt: skip
+
     def _synced(self, lsn: int) -> None:
         self.counts.groups_synced += 1
         self.handle(Synced(lsn))
@@ -340,27 +359,18 @@ class NodeRunner:
             self.on_rolled()
 
 
-def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
-    """Log each ledger once."""
-    if ledger_id not in counts.orphaned:
-        counts.orphaned.add(ledger_id)
-        logger.error(
-            "the record of a ledger is missing in ZooKeeper, but nothing proves that the ledger was deleted: its "
-            "entries are kept; restore the record",
-            extra={"fields": {"ledger_id": ledger_id}},
-        )
-
-
-async def _entered_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter) -> Replayed:
+async def _entered_limbo(
+    directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter, events: EventRing
+) -> Replayed:
     """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard
     damaged-fence)."""
     holes = directory.new_holes
     if not holes:
         return replayed
-    logger.error(
-        "the directory is damaged: the node starts in limbo, and repair restores what it lacks",
-        extra={"fields": {"path": str(directory.path), "holes": [hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
-                          "hole_count": len(holes)}},
+    events.note(
+        EventKind.COPY_LOST, logger,
+        "the directory is damaged: the node starts in limbo, and repair restores what it lacks", level="error",
+        path=str(directory.path), holes=[hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]], hole_count=len(holes),
     )  # fmt: skip
     counter = await until_answered("the ledger counter", ledger_counter)
     return enter_limbo(directory, replayed, max(counter, LedgerId(max(replayed.index.ledgers(), default=-1) + 1)))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from oncelog.core.node.disk_space import refuses_adds, refuses_repairs
 from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.runtime.observing.events import EventKind
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +46,11 @@ class FreeSpace:
         repairs_refused = refuses_repairs(left, free_bytes_min=self._free_bytes_min)
         read_only = refuses_adds(left, free_bytes_min=self._free_bytes_min, refused=was)
         if read_only != was:
-            fields = {
-                "free_bytes": self.free_bytes,
-                "free_bytes_after_next_segment": left,
-                "free_bytes_min": self._free_bytes_min,
-            }
-            logger.warning(
-                "node is read-only: disk nearly full" if read_only else "node is writable again",
-                extra={"fields": fields},
-            )
+            self._runner.events.note(
+                EventKind.NODE, logger,
+                "node is read-only: disk nearly full" if read_only else "node is writable again", level="warning",
+                free_bytes=self.free_bytes, free_bytes_after_next_segment=left, free_bytes_min=self._free_bytes_min,
+            )  # fmt: skip
         if (read_only, repairs_refused) != (was, repairs_were_refused):
             self._runner.set_read_only(read_only, repairs_refused=repairs_refused)
 

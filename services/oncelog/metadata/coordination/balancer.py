@@ -17,6 +17,7 @@ from oncelog.metadata.coordination.placements import Placements
 from oncelog.metadata.coordination.topic_placer import now_ms
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.runtime.observing.events import EventKind
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +107,8 @@ class Balancer:
         return found
 
     async def _move(self, order: MoveTopic) -> None:
-        logger.info(
-            "moving a topic to balance owners", extra={"fields": {"topic_id": order.topic_id, "owner": order.owner}}
+        self._owners.events.note(
+            EventKind.BALANCE, logger, "moving a topic to balance owners", node=order.owner, topic_id=order.topic_id
         )
         try:
             await self._placements.move(order.topic_id, order.owner)

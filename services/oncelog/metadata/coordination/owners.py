@@ -35,6 +35,7 @@ from oncelog.core.placement.topic_placement import OwnersView
 from oncelog.metadata.coordination.connected_owner import ConnectedOwner
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.rpc.reachability import Reachability, reach
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,10 @@ async def probe(address: str) -> Reachability:
 class Owners:
     """`follow` runs as long as the process. Streams and look-ups call the other methods."""
 
-    def __init__(self, registry: Registry, start: Start, *, probe: Probe = probe) -> None:
+    def __init__(
+        self, registry: Registry, start: Start, *, probe: Probe = probe, events: EventRing | None = None
+    ) -> None:
+        self.events = events or EventRing("metadata")
         self._registry = registry
         self._start = start
         self._probe = probe
@@ -138,7 +142,7 @@ class Owners:
         before, self._live = self._live, {record.incarnation: record for record in records.values()}
         self._take(SessionsUpdated(tuple(sorted(self._live))))
         for owner in sorted(before.keys() - self._live.keys()):
-            logger.info("the session of a topic owner has ended", extra={"fields": {"owner": owner}})
+            self.events.note(EventKind.OWNER, logger, "the session of a topic owner has ended", node=owner)
             if self.listener is not None:
                 self.listener.owner_lost(owner)
         if before != self._live:
@@ -163,7 +167,7 @@ class Owners:
         link.topic_count = topic_count
         if draining and not link.draining:
             link.draining = True
-            logger.info("a topic owner is draining", extra={"fields": {"owner": link.owner}})
+            self.events.note(EventKind.OWNER, logger, "a topic owner is draining", node=link.owner)
             if self.listener is not None:
                 self.listener.owner_drains(link.owner)
             self._notify_change()
@@ -183,11 +187,11 @@ class Owners:
             if isinstance(effect, ProbeOwner):
                 self._start(self._probe_until_clear(effect, address))
                 continue
-            fields = {"owner": effect.owner, "event": type(event).__name__}
-            logger.warning(
+            self.events.note(
+                EventKind.OWNER, logger,
                 "a topic owner is suspected dead: its stream closed, and nothing listens at its address",
-                extra={"fields": fields},
-            )
+                level="warning", node=effect.owner, because=type(event).__name__,
+            )  # fmt: skip
             if self.listener is not None:
                 self.listener.owner_lost(effect.owner)
             self._notify_change()

@@ -26,6 +26,7 @@ from oncelog.metadata.coordination.topic_placer import PlacementParts, TopicPlac
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.answers import until_answered
 from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.runtime.observing.events import EventKind
 
 logger = logging.getLogger(__name__)
 
@@ -170,8 +171,10 @@ class Placements:
         await asyncio.gather(*(self._move(topic_id, owner) for topic_id in known))
         elsewhere = [topic_id for topic_id in await self._scan(owner) if topic_id not in known]
         await asyncio.gather(*(self._move(topic_id, owner) for topic_id in elsewhere))
-        fields = {"owner": owner, "topics": len(known) + len(elsewhere), "ms": now_ms() - began_ms}
-        logger.info("placed the topics of a lost owner", extra={"fields": fields})
+        self._owners.events.note(
+            EventKind.OWNER, logger, "placed the topics of a lost owner", node=owner,
+            topics=len(known) + len(elsewhere), ms=now_ms() - began_ms,
+        )  # fmt: skip
 
     async def _move(self, topic_id: TopicId, owner: Incarnation) -> None:
         """Place the topic, retrying while its placement is in back-off."""

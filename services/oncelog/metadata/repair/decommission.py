@@ -24,6 +24,7 @@ from oncelog.core.repair.node_removal import decommission_refusal
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.registry import Decommission, Registry, StorageCookie
 from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ logger = logging.getLogger(__name__)
 class Decommissions:
     """Changes of cookies. Each is one compare-and-set on the version that was read; a conflict is read again."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, events: EventRing) -> None:
+        self._events = events
         self._registry = registry
 
     async def begin(self, node: Incarnation, nodes: StorageNodes, *, write_quorum: int) -> None:
@@ -80,7 +82,13 @@ class Decommissions:
                 return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
 
             await self._change(node, removed)
-            logger.warning("a storage node is decommissioned: no ledger names it", extra={"fields": {"node": node}})
+            self._events.note(
+                EventKind.NODE,
+                logger,
+                "a storage node is decommissioned: no ledger names it",
+                level="warning",
+                node=node,
+            )
 
     async def write_debts(self, seen: StorageSeen, debts: Mapping[Incarnation, int]) -> None:
         """Write the debt of each node that has changed. debts: of the retired and draining ones; others have None.

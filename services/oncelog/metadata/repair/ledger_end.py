@@ -20,6 +20,7 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,11 @@ class LedgerEnd:
         registry: Registry,
         *,
         is_served: Callable[[TopicRecord], Awaitable[bool]],
+        events: EventRing,
     ) -> None:
         """is_served: whether the topic's owner acknowledges messages now. Raises a retriable error if it is unknown."""
         self._is_served = is_served
+        self._events = events
         self._ledgers = ledgers
         self._topics = topics
         self._registry = registry
@@ -68,15 +71,12 @@ class LedgerEnd:
             given_up = give_up(absent, by=by or NO_ROLE)
             written = await self._ledgers.write(given_up, version=stored.version)
             if written.status is WriteStatus.OK:
-                logger.warning(
-                    "role %s %s ledger %d of topic %s without storage nodes %s: %s that only they hold are given up",
-                    by or NO_ROLE,
-                    "gives up entries of" if closed else "ends",
-                    ledger_id,
-                    topic.name,
-                    ", ".join(absent or record.members),
-                    "acknowledgements" if ledger_id in topic.acks else "messages",
-                )
+                lost = "acknowledgements" if ledger_id in topic.acks else "messages"
+                self._events.note(
+                    EventKind.COPY_LOST, logger, f"a ledger is ended: {lost} that only lost nodes hold are given up",
+                    level="warning", topic=topic.name, ledger_id=ledger_id, closed=closed, by=by or NO_ROLE,
+                    nodes=", ".join(absent or record.members),
+                )  # fmt: skip
                 return given_up
             # After a conflict or a lost response the next iteration finds out.
 

@@ -15,6 +15,7 @@ from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordWritten, WriteRecord
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import (
     CopyEntries,
     RepairEffect,
@@ -35,6 +36,7 @@ from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.metadata_store.session.shared_reads import SharedReads
+from oncelog.runtime.observing.events import EventKind, EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class RepairParts:
     lists: SharedReads[TopicId, frozenset[LedgerId]]
     copying: Copying
     owners: OwnersMemory
+    events: EventRing
 
 
 class LedgerRepairer:
@@ -126,14 +129,11 @@ class LedgerRepairer:
         record = effect.value
         self.step = "SWAP" if record.joining is None else "JOIN"
         written = await sent_once(self._parts.ledgers.write(record, version=effect.version))
-        fields = {
-            "ledger_id": record.ledger_id,
-            "members": ",".join(record.members),
-            "joining": record.joining,
-            "whole": record.verified,
-            "lost": len(record.lost),
-            "frozen": record.frozen,
-            "status": written.status.value,
-        }
-        logger.info("repair changed a ledger's record", extra={"fields": fields})
+        if written.status is WriteStatus.OK:
+            self._parts.events.note(
+                EventKind.REPAIR, logger, "repair changed a ledger's record",
+                level="error" if record.lost else "info", ledger_id=record.ledger_id, step=self.step,
+                members=",".join(record.members), joining=record.joining, whole=record.verified,
+                lost=len(record.lost), frozen=record.frozen,
+            )  # fmt: skip
         return effect.answered(*written)

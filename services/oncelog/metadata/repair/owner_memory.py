@@ -18,6 +18,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import CACHED_ENTRIES
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.observing.events import EventKind, EventRing
 from oncelog.wire import owner_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,14 @@ class OwnersMemory:
     """Performs RestoreEntries."""
 
     def __init__(
-        self, topics: TopicStore, registry: Registry, copying: Copying, credentials: Credentials = PLAIN
+        self,
+        topics: TopicStore,
+        registry: Registry,
+        copying: Copying,
+        events: EventRing,
+        credentials: Credentials = PLAIN,
     ) -> None:
+        self._events = events
         self._topics = topics
         self._registry = registry
         self._copying = copying
@@ -60,8 +67,10 @@ class OwnersMemory:
             logger.info("could not ask for entries in the owner's memory; will retry", extra={"fields": fields})
             return EntriesRestored(OwnerMemory.SILENT, owner)
         if outcome is OwnerMemory.RESTORED:
-            fields = {"ledger_id": effect.ledger_id, "owner": owner, "target": effect.target}
-            logger.warning("entries without a copy were stored again from the owner's memory", extra={"fields": fields})
+            self._events.note(
+                EventKind.COPY_FOUND, logger, "entries without a copy were stored again from the owner's memory",
+                level="warning", node=owner, ledger_id=effect.ledger_id, target=effect.target,
+            )  # fmt: skip
         return EntriesRestored(outcome, owner)
 
     async def _restore_from(self, channel: Channel, owner: Incarnation, effect: RestoreEntries) -> OwnerMemory:

@@ -25,6 +25,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.shared_reads import SharedReads
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.observing.events import EventRing
 from oncelog.storage_client.node_calls import NodeCalls
 
 #: Ledgers that are repaired at once, if they are small (`RepairSettings`): their reads, calls and writes wait together.
@@ -59,11 +60,12 @@ class Repair:
         placements: PlacesTopics,
         *,
         owners: Callable[[], Sequence[Incarnation]],
+        events: EventRing | None = None,
         peers: Credentials = PLAIN,
         pace: RepairPace | None = None,
     ) -> "Repair":
         """Build all parts inside the event loop. owners: the live topic owners."""
-        pace = pace or RepairPace()
+        pace, events = pace or RepairPace(), events or EventRing("metadata")
         loop = asyncio.get_running_loop()
 
         def now_ms() -> int:
@@ -85,9 +87,9 @@ class Repair:
             owners=owners,
             now_ms=now_ms,
         )
-        decommissions, store = Decommissions(registry), RepairStore(session)
-        memory = OwnersMemory(topics, registry, copying, peers)
-        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory)
+        decommissions, store = Decommissions(registry, events), RepairStore(session)
+        memory = OwnersMemory(topics, registry, copying, events, peers)
+        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory, events)
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
         parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)

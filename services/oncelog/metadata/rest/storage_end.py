@@ -52,7 +52,10 @@ def routes(coordination: Coordination) -> APIRouter:
             state = await coordination.calls.state(owner, topic.topic_id, internal=False)
             return state is not None and state.phase == "serving"
 
-        command = LedgerEnd(coordination.ledgers, coordination.topics, coordination.registry, is_served=is_served)
+        command = LedgerEnd(
+            coordination.ledgers, coordination.topics, coordination.registry, is_served=is_served,
+            events=coordination.events,
+        )  # fmt: skip
         record = await command.end(LedgerId(ledger_id), by=caller.role)
         return EndedLedger(ledger_id=ledger_id, gone=list(record.given_up), survivors=list(record.survivors))
 

@@ -24,7 +24,6 @@ from oncelog.core.delivery.events import (
     ConsumerOpeningAbandoned,
     DeliverMessages,
     EndConsumer,
-    MessagesEvicted,
     MessagesRead,
     PublishDeadLetter,
     ReadMessages,
@@ -99,7 +98,6 @@ class DeliveryShell:
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, AnswerEffects, RecallMessages), self._report),
             **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
-            MessagesEvicted: self._count_evicted,
             ResolveDeadLetterTopic: dead_letters.resolve,
             PublishDeadLetter: dead_letters.publish,
         }
@@ -208,9 +206,6 @@ class DeliveryShell:
         delivered, again = self._counts.delivered, len(effect.delivery_counts)
         delivered["first"] += sum(count_of(each.ranges) for each in effect.entries) - again
         delivered["again"] += again
-
-    def _count_evicted(self, effect: MessagesEvicted) -> None:
-        self._counts.evicted[effect.reason.name.lower()] += effect.count
 
     def _answer_seek(self, effect: AnswerSeek) -> None:
         sink = self._calls.pop(effect.call, None)

@@ -1,12 +1,16 @@
-"""The counters of an owner, in plain integers, and the latencies and spans that it records."""
+"""The counters of an owner, in plain integers, the latencies and spans that it records, and its last events."""
 
+import logging
 from dataclasses import dataclass, field
 
 from oncelog.core.acks.changes import EvictionReason
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
+from oncelog.runtime.observing.events import EventKind, EventRing
 from oncelog.runtime.telemetry import SpanName, Telemetry
 from oncelog.topic_owner.shell.takeover_trace import TakeoverRecord
+
+logger = logging.getLogger(__name__)
 
 _SPANS = {
     "acquire": SpanName.ACQUIRE,
@@ -48,10 +52,12 @@ class OwnerCounts:
 
 
 class OwnerMetrics:
-    """The counters, the latencies, and the spans of takeovers."""
+    """The counters, the latencies, the spans of takeovers, and the events."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: Telemetry, owner: str = "") -> None:
+        """owner: its incarnation."""
         self.counts = OwnerCounts()
+        self.events = EventRing("topic_owner", owner)
         self.telemetry = telemetry
         self._takeover_seconds = telemetry.latency("takeover", "From the assignment of the topic to serving it")
         #: one measurement at a time for each session: measuring every frame would cost more than the frame
@@ -60,7 +66,12 @@ class OwnerMetrics:
         )
 
     def taken_over(self, record: TakeoverRecord, topic: str) -> None:
-        """Record the duration of a finished takeover, and a span for each phase."""
+        """Record a finished takeover and its duration, and a span for each phase."""
+        self.events.note(
+            EventKind.TAKEOVER, logger, "topic taken over", topic=topic, owner_epoch=record.owner_epoch,
+            ms=round(record.total_ms, 1), replayed_entries=record.replayed_entries,
+            phases_ms={name: round(ms, 1) for name, ms in record.phases_ms.items()},
+        )  # fmt: skip
         self.counts.event("takeover")
         self.counts.event("entry_replayed", record.replayed_entries)
         self._takeover_seconds.record(record.total_ms / 1000)

@@ -19,6 +19,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported
 from oncelog.rpc.codecs.storage_codec import FENCE_STATES_MAX
+from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.shell.ownership_proofs import states_of
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
@@ -94,7 +95,10 @@ class OwnershipWatch:
             case WaitVerdict.UNANSWERED:
                 self._unanswered(runner)
             case WaitVerdict.FENCED if is_open:
-                logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
+                runner.parts.metrics.events.note(
+                    EventKind.LEDGER_FAILED, logger, "a newer owner has fenced the open ledger", level="warning",
+                    topic=runner.name, ledger_id=one.ledger.ledger_id,
+                )  # fmt: skip
                 runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
                 runner.post(HigherEpochReported())
             case WaitVerdict.FENCED:

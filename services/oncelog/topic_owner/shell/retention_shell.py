@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
+from oncelog.core.delivery.events import MessagesEvicted
 from oncelog.core.errors import EntriesLost, LedgerUnavailable, LogHole, StoreUnavailable, UnreadableEntry
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import LedgerId
@@ -16,12 +17,14 @@ from oncelog.core.topic_events.effects import (
     CheckClock,
     ChunksOrphaned,
     LogTrimmed,
+    PublishingSwitched,
     ReadLedgerEnds,
 )
 from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TopicEvent, TruncateRequested
+from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.reader import read_entry
 from oncelog.topic_owner.shell.log_view import ReadableLog
-from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
+from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
 
 logger = logging.getLogger(__name__)
@@ -39,14 +42,15 @@ class RetentionShell:
         log: ReadableLog,
         *,
         clock: StoreClock,
-        counts: OwnerCounts,
+        metrics: OwnerMetrics,
         post: Callable[[TopicEvent], None],
         start: Callable[[Coroutine[None, None, None]], None],
     ) -> None:
         """start: begins work that ends with the topic."""
         self._log = log
         self._clock = clock
-        self._counts = counts
+        self._counts = metrics.counts
+        self._events = metrics.events
         self._post = post
         self._start = start
         self._numbers = count(1)
@@ -59,6 +63,8 @@ class RetentionShell:
             AnswerTruncate: self._answer_truncate,
             LogTrimmed: self._count_trimmed,
             ChunksOrphaned: self._count_orphaned,
+            MessagesEvicted: self._evicted,
+            PublishingSwitched: self._publishing_switched,
         }
 
     async def truncate(self) -> int:
@@ -89,6 +95,26 @@ class RetentionShell:
     def _count_orphaned(self, effect: ChunksOrphaned) -> None:
         self._counts.orphaned_chunks += effect.chunks
         self._counts.orphaned_chunk_bytes += effect.value_bytes
+
+    def _evicted(self, effect: MessagesEvicted) -> None:
+        reason = effect.reason.name.lower()
+        self._counts.evicted[reason] += effect.count
+        self._events.note(
+            EventKind.EVICTION, logger, "messages left a backlog without a consumer", level="warning", repeats=True,
+            topic=self._topic, subscription=effect.subscription, reason=reason, count=effect.count,
+        )  # fmt: skip
+
+    def _publishing_switched(self, effect: PublishingSwitched) -> None:
+        held = f"a backlog quota has publishing {effect.action}"
+        message = "publishing is open again" if effect.action is None else held
+        self._events.note(
+            EventKind.QUOTA, logger, message, level="warning", repeats=True, topic=self._topic,
+            subscription=effect.subscription,
+        )  # fmt: skip
+
+    @property
+    def _topic(self) -> str:
+        return self._log.core.ownership.record.name
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 

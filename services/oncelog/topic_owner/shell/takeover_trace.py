@@ -3,16 +3,13 @@
 Times count from the moment at which this process learned of its ownership (acquire).
 """
 
-import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.ids import OwnerEpoch
 from oncelog.core.topic_events.effects import TakeoverPhase
-
-logger = logging.getLogger(__name__)
 
 #: Takeovers kept for the statistics.
 KEPT = 20
@@ -39,7 +36,6 @@ class TakeoverRecord:
 
 @dataclass(slots=True)
 class TakeoverTrace:
-    topic_id: TopicId
     finished: deque[TakeoverRecord] = field(default_factory=lambda: deque(maxlen=KEPT))
     _ended: list[PhaseEnd] = field(default_factory=list)
 
@@ -51,25 +47,12 @@ class TakeoverTrace:
     def ended(self, phase: TakeoverPhase, *, handled: int) -> None:
         self._ended.append(PhaseEnd(phase.value, time.time_ns(), handled))
 
-    def finish(self, topic: str, owner_epoch: OwnerEpoch) -> TakeoverRecord:
-        """The topic is served: keep the record and log it."""
+    def finish(self, owner_epoch: OwnerEpoch) -> TakeoverRecord:
+        """The topic is served: keep the record."""
         began = self._ended[0].at_ns
         phases_ms = {end.phase: (end.at_ns - began) / 1e6 for end in self._ended}
         replayed = next((end.handled for end in reversed(self._ended) if end.phase == "replay"), 0)
         record = TakeoverRecord(owner_epoch, began // 1_000_000, max(phases_ms.values()), replayed, phases_ms)
         self.finished.append(record)
         self._ended = []
-        logger.info(
-            "topic %s taken over",
-            topic,
-            extra={
-                "fields": {
-                    "topic_id": self.topic_id,
-                    "owner_epoch": owner_epoch,
-                    "ms": round(record.total_ms, 1),
-                    "replayed_entries": replayed,
-                    "phases_ms": {name: round(ms, 1) for name, ms in phases_ms.items()},
-                }
-            },
-        )
         return record

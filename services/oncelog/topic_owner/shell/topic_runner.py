@@ -45,6 +45,7 @@ from oncelog.core.topic_events.effects import (
     NotifyDedupToggled,
     ReadEntryIds,
     Served,
+    SessionFenced,
     SnapshotTaken,
     StartTopicTimer,
     TakeoverPhase,
@@ -62,6 +63,7 @@ from oncelog.core.topic_events.events import (
     TopicEvent,
     TopicTimerFired,
 )
+from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.reader import read_entry
 from oncelog.topic_owner.shell.delivery_shell import DeliveryShell
 from oncelog.topic_owner.shell.effect_executor import EffectExecutor, OwnerParts
@@ -115,7 +117,7 @@ class TopicRunner:
         #: the newest one of this owner
         self.verification: VerificationJob | None = None
         self.cache = EntryCache(cache_budget)
-        self.trace = TakeoverTrace(topic_id)
+        self.trace = TakeoverTrace()
         #: {session: where its answers go}; {call: where the answer to this opening goes}
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self._calls: dict[int, SessionSink] = {}
@@ -135,7 +137,7 @@ class TopicRunner:
             self.log, self.ownership_proofs, metadata=parts.metadata, counts=counts, why=self.why, post=self.post,
             start=start,
         )  # fmt: skip
-        self.retention = RetentionShell(self.log, clock=parts.clock, counts=counts, post=self.post, start=start)
+        self.retention = RetentionShell(self.log, clock=parts.clock, metrics=parts.metrics, post=self.post, start=start)
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,
@@ -144,6 +146,7 @@ class TopicRunner:
             LastAddConfirmed: self._last_add_confirmed,
             AnswerOpen: self._answer_open,
             EndSession: self._end_session,
+            SessionFenced: self._session_fenced,
             ExplainDelay: self._explain_delay,
             NotifyDedupToggled: self._notify_dedup_toggled,
             StartTopicTimer: self._start_timer,
@@ -282,6 +285,13 @@ class TopicRunner:
         if (sink := self.sinks.pop(effect.session, None)) is not None:
             sink.ended(effect.session, effect.error, self.owner_epoch)
 
+    def _session_fenced(self, effect: SessionFenced) -> None:
+        self._note(
+            EventKind.FENCING, "a newer instance fenced a connected producer", producer=effect.name,
+            producer_id=effect.former.producer_id, generation=effect.generation, role=effect.role, peer=effect.peer,
+            former_generation=effect.former.generation, former_peer=effect.former_peer,
+        )  # fmt: skip
+
     def _explain_delay(self, _effect: ExplainDelay) -> None:
         reason = self.wait_reason()
         if reason is not None:
@@ -316,7 +326,7 @@ class TopicRunner:
         name = self.name or self.topic_id
         self.progress.wait_reasons.failure = None
         self.trace.ended(TakeoverPhase.OPEN, handled=0)
-        self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
+        self.parts.metrics.taken_over(self.trace.finish(self.owner_epoch), name)
         self.progress.moved(effect.log_end)
         self.takeover_ended()
 
@@ -331,26 +341,36 @@ class TopicRunner:
 
     def _ack_quorum_lost(self, effect: AckQuorumLost) -> None:
         self.parts.metrics.counts.event("ledger_failed")
-        logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", self.name, effect.ledger_id)
+        self._note(
+            EventKind.LEDGER_FAILED, "a ledger has lost its ack quorum and is closed", level="warning",
+            ledger_id=effect.ledger_id,
+        )  # fmt: skip
 
     def _failed(self, effect: TopicFailed) -> None:
         # The answers of members are not needed any more; each new attempt sends its own requests.
         self._executor.cancel_member_requests()
         self.parts.metrics.counts.event("takeover_failed")
         self.progress.wait_reasons.failure = effect.failure
-        name = self.name or self.topic_id
-        logger.error("topic %s cannot be taken over, will retry: %s", name, effect.failure.reason)
+        self._note(
+            EventKind.TAKEOVER_FAILED, "topic cannot be taken over; will retry", level="error",
+            reason=effect.failure.reason,
+        )  # fmt: skip
         self.takeover_ended()
 
     def _deposed(self, effect: TopicDeposed) -> None:
         self.parts.metrics.counts.event("deposed")
-        logger.info("topic %s is no longer owned here: %s", self.name or self.topic_id, effect.reason)
+        self._note(EventKind.TOPIC_LEFT, "topic is no longer owned here", reason=effect.reason)
         self._finish(closed=False)
 
     def _closed(self, _effect: TopicClosed) -> None:
         self.parts.metrics.counts.event("closed")
-        logger.info("topic %s is closed", self.name or self.topic_id)
+        self._note(EventKind.TOPIC_LEFT, "topic is closed")
         self._finish(closed=True)
+
+    def _note(self, kind: EventKind, message: str, *, level: str = "info", **fields: Any) -> None:
+        self.parts.metrics.events.note(
+            kind, logger, message, level=level, topic=self.name or self.topic_id, owner_epoch=self.owner_epoch, **fields
+        )
 
     # --- time, and the end --------------------------------------------------------------------------------------------
 

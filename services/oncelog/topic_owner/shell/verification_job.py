@@ -27,6 +27,7 @@ from oncelog.core.topic.fold_verification import (
 )
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic.wait_reasons import WaitReasons
+from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.rate_limit import RateLimit
 from oncelog.topic_owner.shell.effect_executor import EffectExecutor, OwnerParts
 
@@ -185,11 +186,16 @@ class VerificationJob:
 
     def _fail(self, error: OncelogError) -> None:
         self.error = error
-        logger.warning("the fold of topic %s could not be verified: %s", self._name, error.message)
         self._end(JobState.FAILED)
 
     def _end(self, state: JobState) -> None:
         self.state, self.ended_ms = state, _now_ms()
+        if state is not JobState.CANCELLED:
+            level, error = "info" if state is JobState.EQUAL else "error", self.error
+            self._parts.metrics.events.note(
+                EventKind.VERIFICATION, logger, "the verification of a fold has ended", level=level, topic=self._name,
+                result=state.value, reason=None if error is None else error.message,
+            )  # fmt: skip
 
 
 def _now_ms() -> int:

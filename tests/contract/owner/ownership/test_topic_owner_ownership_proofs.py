@@ -17,11 +17,13 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
 from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
 from oncelog.rpc.codecs.storage_codec import FENCE_STATES
+from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from oncelog.wire.storage_pb2 import FenceState, FenceStatesRequest
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.owner.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.owner.ownership.fencing import fence
 
@@ -154,6 +156,7 @@ async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path)
         world.session.faults.suspend()
         await watch.check()
         assert isinstance((await anext(frames)).error, NotOwner)
+        assert noted(world.metrics.events, EventKind.LEDGER_FAILED)[0].topic == runner.name
         world.session.faults.resume()
         await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
 

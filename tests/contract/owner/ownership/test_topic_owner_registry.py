@@ -15,7 +15,9 @@ from oncelog.core.topic.takeover_admission import TakeoverAdmission
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import TopicEffect
 from oncelog.core.topic_events.events import HigherEpochReported
+from oncelog.runtime.observing.events import EventKind
 from tests.cluster.until import until
+from tests.contract.noted import noted
 from tests.contract.owner.owner_world import (
     ANOTHER,
     DEADLINE_S,
@@ -96,6 +98,8 @@ async def test_failed_takeovers_wait_for_their_turn_again(tmp_path: Path) -> Non
         world.topics._admission = TakeoverAdmission(at_once=0, slot_ms=60_000)
         await until(lambda: len(world.topics._admission) == 2, DEADLINE_S, waiting_for="both to be due again")
         assert events.get("takeover_failed") == 2, "none was retried without a turn"
+        failed = noted(world.metrics.events, EventKind.TAKEOVER_FAILED)
+        assert [(one.level, one.topic[:-1]) for one in failed] == [("error", "public/default/flights-")] * 2
         for topic_id in failing:
             stored = await world.parts.topics.read(topic_id)
             assert stored is not None
@@ -186,6 +190,9 @@ async def test_unload_closes_a_topic_cleanly(tmp_path: Path) -> None:
         assert runner.core.phase is Phase.CLOSED
         with pytest.raises(NotOwner):
             await world.topics.unload(runner.topic_id)
+        (taken,), (left,) = (noted(world.metrics.events, kind) for kind in (EventKind.TAKEOVER, EventKind.TOPIC_LEFT))
+        assert (taken.topic, taken.fields["owner_epoch"]) == (runner.name, 1)
+        assert (left.topic, left.message) == (runner.name, "topic is closed")
 
 
 @pytest.mark.asyncio

@@ -74,6 +74,8 @@ RULES = {
     "GET /admin/v2/topics/public/default": "apc",
     "GET /admin/v2/brokers": "",
     "GET /admin/v2/dependencies": "",
+    "GET /admin/v2/events": "",
+    "GET /admin/v2/events/public/default": "a",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",
     "GET /admin/v2/storage/ledgers": "",

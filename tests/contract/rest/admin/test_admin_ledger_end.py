@@ -1,6 +1,5 @@
 """An operator ends a ledger: only one that holds up its topic, only with a confirmation, and with a line in the log."""
 
-import logging
 from dataclasses import replace
 
 import pytest
@@ -12,12 +11,15 @@ from oncelog.core.names import parse_topic
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.runtime.observing.events import EventKind
 from oncelog.wire import owner_pb2
+from tests.contract.noted import noted
 from tests.contract.rest.admin.admin_world import Admin, serving
 
 pytestmark = pytest.mark.asyncio
 A, B, C = (Incarnation(letter * 32) for letter in "abc")
 LEDGER = LedgerId(7)
+GIVEN_UP = "a ledger is ended: {} that only lost nodes hold are given up"
 PATH = f"/admin/v2/storage/ledgers/{LEDGER}/end"
 
 
@@ -38,19 +40,20 @@ async def stuck_topic(admin: Admin, *registered: Incarnation) -> LedgerMetadata:
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")
-async def test_ledger_with_one_live_member_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ledger_with_one_live_member_is_ended() -> None:
     """The record names who is gone; the topic's owner does the rest. The command is repeatable."""
     async with serving() as admin:
         record = await stuck_topic(admin, A)
         for _ in range(2):
-            with caplog.at_level(logging.WARNING):
-                response = await admin.http.post(PATH, params={"confirm": "true"})
+            response = await admin.http.post(PATH, params={"confirm": "true"})
             assert response.status_code == 200, response.text
             assert response.json() == {"ledger_id": LEDGER, "gone": [B, C], "survivors": [A]}
         stored = await admin.replica.coordination.ledgers.read(LEDGER)
         assert stored is not None
         assert stored.value == record.give_up((B, C), by="unauthenticated")
-        assert f"role unauthenticated ends ledger {LEDGER} of topic public/default/flights" in caplog.text
+        ended = noted(admin.replica.coordination.events, EventKind.COPY_LOST)[0]
+        assert (ended.topic, ended.message) == ("public/default/flights", GIVEN_UP.format("messages"))
+        assert ended.fields == {"ledger_id": LEDGER, "closed": False, "by": "unauthenticated", "nodes": f"{B}, {C}"}
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")
@@ -88,7 +91,7 @@ async def test_other_ledgers_are_refused() -> None:
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")
-async def test_ledger_of_an_ack_log_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ledger_of_an_ack_log_is_ended() -> None:
     """The line in the log says that acknowledgements are given up, not messages."""
     async with serving() as admin:
         record = await stuck_topic(admin, A)
@@ -96,14 +99,14 @@ async def test_ledger_of_an_ack_log_is_ended(caplog: pytest.LogCaptureFixture) -
         stored = await topics.read(record.topic_id)
         assert stored is not None
         await topics.write(replace(stored.value, ledgers=(), acks=(LEDGER,), format=2), version=stored.version)
-        with caplog.at_level(logging.WARNING):
-            response = await admin.http.post(PATH, params={"confirm": "true"})
+        response = await admin.http.post(PATH, params={"confirm": "true"})
         assert response.json() == {"ledger_id": LEDGER, "gone": [B, C], "survivors": [A]}
-        assert "acknowledgements that only they hold are given up" in caplog.text
+        (ended,) = noted(admin.replica.coordination.events, EventKind.COPY_LOST)
+        assert ended.message == GIVEN_UP.format("acknowledgements")
 
 
 @pytest.mark.hazard("lost-too-early")
-async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lost_entries_of_a_closed_ledger_are_given_up() -> None:
     """It need not be the last one of the log. A closed ledger of which nothing can be lost is refused."""
     async with serving() as admin:
         record = await stuck_topic(admin, A, B, C)
@@ -119,13 +122,13 @@ async def test_lost_entries_of_a_closed_ledger_are_given_up(caplog: pytest.LogCa
         assert "wait for the repair" in problem["detail"]
         lost = closed.mark_lost([EntryRange(EntryId(1), EntryId(1))])
         await ledgers.write(lost, version=stored.version + 1)
-        with caplog.at_level(logging.WARNING):
-            response = await admin.http.post(PATH, params={"confirm": "true"})
+        response = await admin.http.post(PATH, params={"confirm": "true"})
         assert response.json() == {"ledger_id": LEDGER, "gone": [], "survivors": [A, B, C]}
         stored = await ledgers.read(LEDGER)
         assert stored is not None
         assert stored.value == lost.give_up_entries((), by="unauthenticated")
-        assert f"role unauthenticated gives up entries of ledger {LEDGER}" in caplog.text
+        (ended,) = noted(admin.replica.coordination.events, EventKind.COPY_LOST)
+        assert (ended.fields["closed"], ended.fields["nodes"]) == (True, f"{A}, {B}, {C}")
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")

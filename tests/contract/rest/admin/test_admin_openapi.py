@@ -30,6 +30,8 @@ DELETE GET POST /admin/v2/clusters/{cluster}/producerLeaseExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerTopic
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerNamespace
 GET /admin/v2/dependencies
+GET /admin/v2/events
+GET /admin/v2/events/{tenant}/{namespace}
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}

@@ -5,7 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.observing import dependencies, me, subscription_looks, topic_ledgers
+from oncelog.metadata.rest.observing import dependencies, events, me, subscription_looks, topic_ledgers
 
 
 class Part(Protocol):
@@ -19,6 +19,7 @@ PARTS: tuple[Part, ...] = (
     dependencies,
     subscription_looks,
     topic_ledgers,
+    events,
 )
 
 

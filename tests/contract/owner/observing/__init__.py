@@ -1,0 +1,1 @@
+"""What an owner shows to operators."""
