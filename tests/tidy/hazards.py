@@ -414,6 +414,12 @@ HAZARDS = {
         "empty. A running process compares ZooKeeper with what it has seen in it, and ends. No message advises to "
         "delete data.",
     ),
+    "redrive-killed-before-acknowledgement": Hazard(
+        "A redrive of dead letters is killed, or loses its consumer, between publishing letters and having them "
+        "acknowledged. The next one publishes them again.",
+        "The index of a letter is its sequence id, under a producer name that every redrive of these letters uses. A "
+        "batch is acknowledged before the next one is published, so the origin's log remembers what is not.",
+    ),
     "oversized-dead-letters": Hazard(
         "Dead letters are requested together, above the limit of the receiver. The request is repeated for ever, and "
         "everything behind it waits.",

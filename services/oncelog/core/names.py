@@ -103,11 +103,13 @@ def check_part(text: str, *, field: str) -> str:
 
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
+#: Of the producers that publish dead letters again: the id of the dead-letter topic and the subscription follow.
+REDRIVE = "redrive/"
 #: Of the producers that store the outputs of effects, the rows of an outbox, the copies of another cluster's topics.
 EFFECTS, RELAY, MIRROR = "effects/", "relay/", "mirror/"
 #: How the names of producers begin that the services open for themselves, now or in a later version (hazard
 #: foreign-producer-name).
-SERVICE_PREFIXES = (DEAD_LETTERS, "kafka/")
+SERVICE_PREFIXES = (DEAD_LETTERS, REDRIVE, "kafka/")
 #: Of the producers that Oncelog's own programs open with the rights of the role that runs them.
 PROGRAM_PREFIXES = (EFFECTS, RELAY, MIRROR)
 

@@ -11,6 +11,7 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_publish import routes as publish_routes
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.publish_body import values_of
+from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import (
     cluster,
@@ -67,6 +68,7 @@ def new_app(
     security: Security = OPEN,
     publisher: HttpPublishService | None = None,
     consumer: HttpConsumeService | None = None,
+    redrive: Redrive | None = None,
     console: Console | None = None,
     *,
     bodies_bytes_max: int = ALL_BYTES_MAX,
@@ -95,13 +97,13 @@ def new_app(
         producers,
         producer_leases,
         deduplication,
-        subscriptions,
         policies,
         cluster,
         observing,
     )
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))
+    app.include_router(subscriptions.routes(coordination, redrive))
     app.include_router(publish_routes.routes(publisher))
     app.include_router(consume_routes.routes(consumer))
     add_docs(app)

@@ -20,7 +20,7 @@ from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.values.messages import Message, MessageBatch, open_entry
 from oncelog.client.values.results import BatchResult, TopicPartition
 from oncelog.core.errors import InvalidArgument, InvariantViolated, PermissionDenied, ServiceUnavailable
-from oncelog.core.formats.message_id import NO_PARTITION
+from oncelog.core.formats.message_id import NO_PARTITION, MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.sdk.producer.opening import BATCH_OVERHEAD_BYTES
@@ -103,8 +103,7 @@ class DeadLetterService:
         for letter, message_id in zip(repeated, result.message_ids, strict=True):
             found: Mapping[str, str] = {}
             if message_id is not None:
-                async with await self._client.create_reader(topic, start=message_id, inclusive=True) as reader:
-                    found = (await reader.read_next(timeout=READ_TIMEOUT_S)).properties
+                found = (await read_message(self._client, topic, message_id)).properties
             if any(found.get(key) != letter.properties[key] for key in _IDENTITY):
                 raise PermissionDenied(
                     f"message {letter.sequence} of producer {producer.producer_name} in {topic} is not the dead letter "
@@ -114,14 +113,27 @@ class DeadLetterService:
                 )
 
 
-async def _send(producer: AsyncProducer, letters: Sequence[_Letter]) -> BatchResult:
+async def read_message(client: AsyncClient, topic: str, message_id: MessageId) -> Message:
+    """The message there; the next one that is kept, if it was trimmed. Raises DeadlineExceeded if there is none."""
+    async with await client.create_reader(topic, start=message_id, inclusive=True) as reader:
+        return await reader.read_next(timeout=READ_TIMEOUT_S)
+
+
+async def send_letters(
+    producer: AsyncProducer, letters: Sequence[_Letter] | Sequence[Message], sequence_ids: Sequence[int]
+) -> BatchResult:
+    """Publish the content of letters. Raises the errors of `send_many`."""
     return await producer.send_many(
         [letter.value for letter in letters],
-        sequence_ids=[letter.sequence for letter in letters],
+        sequence_ids=sequence_ids,
         keys=[letter.key for letter in letters],
         event_times_ms=[letter.event_time_ms for letter in letters],
         properties=[letter.properties for letter in letters],
     )
+
+
+async def _send(producer: AsyncProducer, letters: Sequence[_Letter]) -> BatchResult:
+    return await send_letters(producer, letters, [letter.sequence for letter in letters])
 
 
 def _letter_of(request: pb.PublishDeadLettersRequest, letter: pb.DeadLetter, *, bytes_max: int) -> _Letter:

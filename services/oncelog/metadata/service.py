@@ -21,6 +21,7 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching, own_client
 from oncelog.metadata.new_cluster import finder
+from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.connections import ConnectionLimits
@@ -114,8 +115,11 @@ class MetadataService:
             consumer = self._consumer(client, coordination, replicas, start)
             stack.push_async_callback(consumer.close)
             console = self._console(security)
-            bodies_bytes_max = settings.rest_bodies_bytes_max
-            app = new_app(coordination, security, publisher, consumer, console, bodies_bytes_max=bodies_bytes_max)
+            redrive = Redrive(client, coordination.lookup, coordination.subscriptions)
+            app = new_app(
+                coordination, security, publisher, consumer, redrive, console,
+                bodies_bytes_max=settings.rest_bodies_bytes_max,
+            )  # fmt: skip
             RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server
             limits = ConnectionLimits(
                 connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max

@@ -1,5 +1,6 @@
 """Commands that lose something say what is lost, and want a typed name or --yes."""
 
+import json
 import os
 import pty
 import subprocess
@@ -100,6 +101,25 @@ def test_losing_command_without_a_terminal_wants_yes(
     rest.asked.clear()
     assert admin(rest, *words.split(), "--yes", "-o", "json")[:2] == (0, "")
     assert [f"{method} {path}" for method, path, _ in rest.asked] == [request_]
+
+
+def test_redrive_says_what_it_does_and_goes_on_until_nothing_is_left(rest: RecordingServer) -> None:
+    """A request ends after some time. Letters that stay make the exit code 1: a script notices them."""
+    path, done = (
+        f"{BILLING}/redrive",
+        {"dead_letter_topic": "shop/orders/dead", "already": 0, "kept_count": 0, "kept": []},
+    )
+    rest.answers[path] = (200, done | {"waiting": 7})
+    code, shown, errors = admin(rest, "subscriptions", "redrive", "orders", "billing", "--max", "5")
+    assert (code, shown, changes(rest)) == (1, "", [])
+    assert "publish at most 5 of the dead letters of billing to orders again (7 messages of shop/orders/dead)" in errors
+    kept = {"kept_count": 1, "kept": [{"index": 2, "reason": "it is too large"}]}
+    rest.answers[path] = (200, done | {"redriven": 3, "left": 4})
+    rest.later[path] = [(200, done | kept | {"redriven": 2, "already": 1, "left": 0})]
+    rest.asked.clear()
+    code, shown, _ = admin(rest, "subscriptions", "redrive", "orders", "billing", "--max", "6", "--yes", "-o", "json")
+    assert (code, json.loads(shown)) == (1, done | kept | {"redriven": 5, "already": 1, "left": 0})
+    assert rest.asked == [("POST", path, {"max": 6}), ("POST", path, {"max": 3})]
 
 
 def test_losing_command_at_a_terminal_wants_the_name(rest: RecordingServer) -> None:

@@ -155,6 +155,43 @@ async def test_message_of_another_program_does_not_count_as_a_dead_letter(
     assert [letter.value for letter in await read_all(client, "bills-dead")] == [b"unpaid"]
 
 
+@pytest.mark.hazard("redrive-killed-before-acknowledgement")
+async def test_redrive_that_is_killed_and_repeated_publishes_each_letter_once(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """The metadata service is killed as soon as the first letter is in its topic again, and that topic's owner."""
+    producer = await client.create_producer("claims", producer_name="importer")
+    values = [b"%03d" % number + bytes(40_000) for number in range(80)]
+    await producer.send_many(values)
+    async with await client.subscribe(
+        "claims", subscription="billing", type="shared", start=oncelog.EARLIEST, max_deliveries=1
+    ) as consumer:
+        for _ in values:
+            await consumer.nack(await consumer.receive(timeout=DEADLINE_S), delay=0)
+
+        async def buried() -> bool:
+            return await backlog(cluster, "claims") == 0
+
+        await until(buried, DEADLINE_S, every_s=0.2, waiting_for="every dead letter")
+    path = "/admin/v2/persistent/public/default/claims/subscription/billing/redrive"
+    owner = await cluster.owner_of("claims")
+    redriving = asyncio.ensure_future(cluster.request("POST", path))
+    async with await client.create_reader("claims", start=oncelog.LATEST) as reader:
+        await reader.read_next(timeout=DEADLINE_S)
+    await asyncio.gather(cluster.kill("metadata-1"), cluster.kill(owner))
+    await asyncio.gather(redriving, return_exceptions=True)
+    await cluster.healed()
+
+    async def redriven() -> bool:
+        answer = await cluster.request("POST", path)
+        return answer.status_code == 200 and answer.json()["left"] == answer.json()["kept_count"] == 0
+
+    await until(redriven, DEADLINE_S, every_s=0.2, waiting_for="a redrive of all letters")
+    stored = await read_all(client, "claims")
+    assert [message.value for message in stored] == [*values, *values]
+    assert (await cluster.request("POST", path)).json()["redriven"] == 0
+
+
 async def test_topic_is_not_its_own_dead_letter_topic(client: oncelog.AsyncClient) -> None:
     """Its dead letters would be delivered again and again."""
     with pytest.raises(InvalidArgument) as caught:

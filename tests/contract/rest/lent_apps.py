@@ -13,6 +13,7 @@ from oncelog.metadata.app import new_app
 from oncelog.metadata.console.routes import Console
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
+from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.runtime.security import OPEN, Security
 
@@ -32,13 +33,13 @@ class _LentApp:
     def __init__(self, publisher: HttpPublishService | None, console: Mapping[str, Any] | None) -> None:
         self.limits = publisher and publisher.limits
         self.options = console
-        self._given = given = [_Given() for _ in range(4)]
+        self._given = given = [_Given() for _ in range(5)]
         given[2].of = publisher
-        coordination, security, publishes, consumes = cast(
-            "tuple[Coordination, Security, HttpPublishService, HttpConsumeService]", given
+        coordination, security, publishes, consumes, redrives = cast(
+            "tuple[Coordination, Security, HttpPublishService, HttpConsumeService, Redrive]", given
         )
         self.console = None if console is None else Console(security, **console)
-        self.app = new_app(coordination, security, publishes if publisher else None, consumes, self.console)
+        self.app = new_app(coordination, security, publishes if publisher else None, consumes, redrives, self.console)
 
     def give(self, *borrowed: object) -> None:
         """In the order of `new_app`."""
@@ -55,6 +56,7 @@ def lent_app(
     security: Security = OPEN,
     publisher: HttpPublishService | None = None,
     consumer: HttpConsumeService | None = None,
+    redrive: Redrive | None = None,
     console: Mapping[str, Any] | None = None,
 ) -> Iterator[FastAPI]:
     """What `new_app` returns, inside the block. No two borrowers have the same one at a time. console: the options of
@@ -66,11 +68,11 @@ def lent_app(
         lent = _LentApp(publisher, console)
     else:
         _free.remove(lent)
-    lent.give(coordination, security, publisher, consumer)
+    lent.give(coordination, security, publisher, consumer, redrive)
     try:
         yield lent.app
     finally:
         if lent.console is not None:
             lent.console.close()
-        lent.give(None, None, None, None)
+        lent.give(None, None, None, None, None)
         _free.append(lent)

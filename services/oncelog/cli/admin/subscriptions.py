@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin import losses
-from oncelog.cli.admin.commands import Report, admin_command
+from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
-from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
+from oncelog.cli.admin.waiting import progress
 from oncelog.cli.admin.watching import add_lag
 from oncelog.cli.read.start import parse_start
+from oncelog.core.counted import counted
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 
@@ -34,6 +36,8 @@ PLACE_HELP = (
 )
 PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
 
+#: Letters of one request of a redrive.
+REDRIVEN_AT_ONCE = 1_000
 #: What happens to a message that is acknowledged for a subscription.
 _NEVER = "they are not delivered any more"
 
@@ -157,6 +161,52 @@ def clear_backlog(api: AdminApi, topic: TopicArgument, subscription: NameArgumen
     confirm(yes, loss, typed=subscription)
     api.post(f"{subscription_path(topic, subscription)}/skip_all")
     return f"cleared the backlog of subscription {subscription}"
+
+
+@admin_command(subscriptions, "redrive")
+def redrive_letters(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    count_max: Annotated[int | None, typer.Option("--max", min=1, help="Letters at most. Default: all.")] = None,
+    dead_letter_topic: Annotated[
+        str | None, typer.Option(help="The one that the consumers name. Default: TOPIC-SUBSCRIPTION-DLQ.")
+    ] = None,
+    yes: YesOption = False,
+) -> Answer:
+    """Publish dead letters to their topic again, each once. Says what will happen, and asks first.
+
+    A repeat publishes no letter twice. Letters that cannot be published stay, are listed with the reason, and make the
+    exit code 1. Also needs the right `produce`.
+    """
+    path = f"{subscription_path(topic, subscription)}/redrive"
+    named: dict[str, object] = {} if dead_letter_topic is None else {"dead_letter_topic": dead_letter_topic}
+
+    def loss() -> str:
+        found = api.get(path, dead_letter_topic=dead_letter_topic)
+        assert isinstance(found, dict), "an object by the description of the call"
+        letters = counted(number(found["waiting"]), "message")
+        up_to = "" if count_max is None else f"at most {count_max:,} of "
+        return (
+            f"publish {up_to}the dead letters of {subscription} to {topic} again ({letters} of "
+            f"{found['dead_letter_topic']}): all subscriptions of {topic} get them"
+        )
+
+    confirm(yes, loss, typed=subscription)
+    redriven = already = 0
+    while True:
+        room = REDRIVEN_AT_ONCE if count_max is None else min(REDRIVEN_AT_ONCE, count_max - redriven)
+        answer = api.post(path, named | {"max": room})
+        assert isinstance(answer, dict), "an object by the description of the call"
+        done = number(answer["redriven"])
+        redriven, already = redriven + done, already + number(answer["already"])
+        if not answer["left"] or not done or redriven == count_max:
+            break
+        progress(f"{redriven:,} letters are published, {number(answer['left']):,} are left")
+    answer |= {"redriven": redriven, "already": already}
+    if answer["kept_count"]:
+        raise NegativeAnswer(answer)
+    return answer
 
 
 @admin_command(subscriptions, "expire")

@@ -95,6 +95,42 @@ class NewSubscription(BaseModel):
     properties: Properties = Field(default_factory=dict)
 
 
+class RedriveRequest(BaseModel):
+    """Which dead letters are published to their origin again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max: StrictInt = Field(1_000, ge=1, le=100_000, description="Letters that are published at most")
+    dead_letter_topic: StrictStr | None = Field(
+        None, description="The one that the consumers name; default: TOPIC-SUBSCRIPTION-DLQ"
+    )
+
+
+class KeptLetter(BaseModel):
+    """A dead letter that could not be published. It stays where it is."""
+
+    index: int = Field(description="Number of the letter in the dead-letter topic")
+    reason: str
+
+
+class WaitingLetters(BaseModel):
+    """What a redrive would look at."""
+
+    dead_letter_topic: str
+    waiting: int = Field(description="Its messages that no redrive has published yet; also those of other topics")
+
+
+class RedriveAnswer(BaseModel):
+    """What one redrive did."""
+
+    dead_letter_topic: str
+    redriven: int = Field(description="Letters that are in their origin again, once")
+    already: int = Field(description="Of these: how many an earlier request had published")
+    kept_count: int = Field(description="Letters that could not be published")
+    kept: list[KeptLetter] = Field(description="The first 100 of these")
+    left: int = Field(description="Letters that were not looked at: repeat the request")
+
+
 class StoredMessage(BaseModel):
     """One message as it is stored. The fields that HTTP publish has, too, have the same meaning there."""
 

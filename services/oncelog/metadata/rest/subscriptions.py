@@ -5,18 +5,21 @@ The rights `admin` and `consume` allow all of them, as in Pulsar: who consumes m
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Path, Query
 
-from oncelog.core.access import Right
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import (
     Conflict,
     InvalidArgument,
+    ServiceUnavailable,
     SubscriptionGone,
     SubscriptionNotFound,
 )
 from oncelog.core.names import TopicName
+from oncelog.metadata.redrive import Letters, Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
@@ -24,9 +27,12 @@ from oncelog.metadata.rest.subscription_values import (
     EffectsStore,
     NewSubscription,
     Properties,
+    RedriveAnswer,
+    RedriveRequest,
     SeekPlace,
     StoredMessage,
     SubscriptionPath,
+    WaitingLetters,
     peeked_message,
     wire_properties,
 )
@@ -102,11 +108,12 @@ class _Partitions:
             raise InvalidArgument(message, field="topic")
 
 
-def routes(coordination: Coordination) -> APIRouter:
+def routes(coordination: Coordination, redrive: Redrive | None) -> APIRouter:
     """All routes for subscriptions."""
     router = APIRouter(tags=["subscriptions"], dependencies=_ALLOWED)
     _add_life(router, coordination)
     _add_position(router, coordination)
+    _add_redrive(router, coordination, redrive)
     return router
 
 
@@ -273,3 +280,51 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
                     await calls.change(partition, change)
 
         await _Partitions(coordination, topic).each(expire)
+
+
+def _add_redrive(router: APIRouter, coordination: Coordination, redrive: Redrive | None) -> None:
+    async def letters_of(topic: TopicName, subscription: str, named: str | None, caller: Caller) -> Letters:
+        letters = Letters.of(topic, subscription, named or "")
+        await coordination.policies.require(caller, letters.where.namespace_name, Right.CONSUME)
+        return letters
+
+    def redriving() -> Redrive:
+        if redrive is None:
+            raise ServiceUnavailable("this service does not publish: send the request to another one")
+        return redrive
+
+    @router.get(
+        f"{_ONE}/redrive", summary="Count the dead letters that wait", operation_id="count_dead_letters",
+        dependencies=_ALLOWED,
+    )  # fmt: skip
+    async def count_dead_letters(
+        topic: TopicPath,
+        subscription: SubscriptionPath,
+        caller: CallerOfRequest,
+        dead_letter_topic: Annotated[str | None, Query(description="The one that the consumers name.")] = None,
+    ) -> WaitingLetters:
+        """How many letters a redrive would look at. Also needs `consume` in the namespace of the dead-letter topic."""
+        letters = await letters_of(topic, subscription, dead_letter_topic, caller)
+        waiting = await redriving().waiting(letters)
+        return WaitingLetters(dead_letter_topic=str(letters.where), waiting=waiting)
+
+    @router.post(
+        f"{_ONE}/redrive", summary="Redrive dead letters", operation_id="redrive_dead_letters",
+        dependencies=[*_ALLOWED, requires(Right.PRODUCE)],
+    )  # fmt: skip
+    async def redrive_dead_letters(
+        topic: TopicPath,
+        subscription: SubscriptionPath,
+        caller: CallerOfRequest,
+        request: Annotated[RedriveRequest | None, Body(description="Default: up to 1,000 letters.")] = None,
+    ) -> RedriveAnswer:
+        """Publish the dead letters of the subscription to their origin again: every subscription of the topic gets
+        them. Repeating the request publishes none twice. A letter that cannot be published stays, and is named.
+
+        Also needs the right `produce`, and `consume` in the namespace of the dead-letter topic. It ends after 20
+        seconds: `left` says how many letters are for the next request. `conflict` while another one is running.
+        """
+        request = request or RedriveRequest.model_validate({})
+        letters = await letters_of(topic, subscription, request.dead_letter_topic, caller)
+        done = await redriving().run(letters, letters_max=request.max)
+        return RedriveAnswer.model_validate({"dead_letter_topic": str(letters.where)} | asdict(done))

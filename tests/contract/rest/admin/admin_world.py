@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
+from oncelog.client.client import AsyncClient
+from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.service import running_tasks
@@ -58,7 +60,10 @@ async def serving(security: Security = OPEN, *, console: Mapping[str, Any] | Non
     """console: the options of a console; None: without it."""
     async with World.running() as world, running_tasks() as start:
         replica = await world.replica()
-        with lent_app(replica.coordination, security, console=console) as app:
+        coordination = replica.coordination
+        # No topic of this world has dead letters.
+        redrive = Redrive(cast("AsyncClient", None), coordination.lookup, coordination.subscriptions)
+        with lent_app(coordination, security, redrive=redrive, console=console) as app:
             server = RestServer(app, stop_timeout_s=1)
             port = server.start(host="127.0.0.1", port=0)
             running = start(server.run())

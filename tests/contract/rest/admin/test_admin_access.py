@@ -64,6 +64,8 @@ RULES = {
     f"DELETE {FLIGHTS}/subscription/s": "ac",
     f"POST {FLIGHTS}/subscription/s/skip/0": "ac",
     f"POST {FLIGHTS}/subscription/s/resetcursor": "ac",
+    f"GET {FLIGHTS}/subscription/s/redrive": "c",
+    f"POST {FLIGHTS}/subscription/s/redrive": "",  # two rights
     "PUT /admin/v2/persistent/public/default/new": "ap",
     "GET /lookup/v2/topic/persistent/public/default/flights": "pc",
     "POST /topics/persistent/public/default/flights": "p",
@@ -169,6 +171,17 @@ async def test_every_route_has_a_known_rule(admin: Admin) -> None:
         "GET /admin/v2/me",
         "POST /admin/v2/producers/lease",
     }
+
+
+async def test_redrive_needs_the_rights_of_both_topics(admin: Admin) -> None:
+    """It reads the dead letters, and publishes them."""
+    path = f"{FLIGHTS}/subscription/s/redrive"
+    policies = admin.replica.coordination.policies
+    both = (Right.PRODUCE.value, Right.CONSUME.value)
+    await policies.change(parse_namespace("public/default"), lambda _: Policies(permissions={"clerk": both}))
+    await admin.refused("POST", path, 404, "topic_not_found", headers=bearer("clerk"))
+    elsewhere = {"dead_letter_topic": "public/secret/letters"}
+    await admin.refused("POST", path, 403, "permission_denied", json=elsewhere, headers=bearer("clerk"))
 
 
 async def test_lease_without_the_right_to_produce_creates_no_topic(admin: Admin) -> None:

@@ -91,6 +91,7 @@ POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscriptio
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages/{seconds}
+GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/redrive
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}
 POST /admin/v2/producers/lease
 GET /admin/v2/storage/ledgers
@@ -154,7 +155,7 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot")
+            ("/verify", "/end", "/lease", "/snapshot", "/redrive")
         )
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call

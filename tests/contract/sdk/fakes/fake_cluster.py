@@ -192,7 +192,7 @@ class FakeOwner:
         producer = topic.table.state.producers[producer_id]
         return OpenGranted(
             request.open_id, session, name, producer_id, generation, producer.persisted, instance is None, self.epoch,
-            topic.topic_id, MESSAGE_BYTES_MAX, growths=producer.growths,
+            topic.topic_id, self._cluster.knobs.message_bytes_max, growths=producer.growths,
         )  # fmt: skip
 
     def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:
@@ -336,6 +336,7 @@ class Knobs:
     #: the owner does nothing while this is closed
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     lose_answers: int = 0
+    message_bytes_max: int = MESSAGE_BYTES_MAX
     refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
     refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
     may_create: bool = True
