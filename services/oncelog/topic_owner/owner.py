@@ -48,6 +48,7 @@ from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -115,6 +116,7 @@ class Owner:
         self.topics = TopicRegistry(self._new_runner)
         self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation), self.incarnation)
         observe(self.metrics, self.topics)
+        self.rates = OwnerRates(self.topics, self.metrics)
         self._parts: OwnerParts | None = None
         self._cache_budget = CacheBudget(settings.entry_cache_bytes_max)
         self._rooms = StreamRooms(bytes_max=settings.stream_bytes_max, caller_streams_max=settings.caller_streams_max)
@@ -170,6 +172,7 @@ class Owner:
             running = [tasks.create_task(view.follow())]
             watch = OwnershipWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
             running.append(tasks.create_task(watch.run()))
+            running.append(tasks.create_task(self.rates.run()))
 
             server = Server(
                 self.security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
@@ -326,6 +329,7 @@ class Owner:
         server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
+        server.unary(owner_codec.RATES, self.rates.answer)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
         server.unary(owner_codec.TRUNCATE, admin.truncate)

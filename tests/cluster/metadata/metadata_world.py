@@ -19,11 +19,11 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.metadata_codec import LOOKUP, OWNER_STREAM
-from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_TOPICS, TOPIC_STATES, UNLOAD
+from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_TOPICS, RATES, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.runtime.observing.events import EventRing
 from oncelog.wire import metadata_pb2 as pb
-from oncelog.wire import owner_pb2
+from oncelog.wire import observation_pb2, owner_pb2
 from tests.cluster.until import until
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
@@ -77,10 +77,12 @@ class FakeOwner:
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
     #: topics that it lists, in order; None: it does not answer. And the requests for lists
-    listed: list[owner_pb2.ListedTopic] | None = field(default_factory=list)
-    lists_asked: list[owner_pb2.ListTopicsRequest] = field(default_factory=list)
+    listed: list[observation_pb2.ListedTopic] | None = field(default_factory=list)
+    lists_asked: list[observation_pb2.ListTopicsRequest] = field(default_factory=list)
     #: what it answers for
     events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
+    #: what it says of its rates, the oldest first
+    sampled: list[observation_pb2.RatesSample] = field(default_factory=list)
     #: whether it takes several assignments in one message; and how many each message had
     takes_lists: bool = True
     lists: list[int] = field(default_factory=list)
@@ -167,13 +169,16 @@ class FakeOwner:
         wanted = [state for state in self.states if state.topic_id in request.topic_ids]
         return owner_pb2.TopicStatesAnswer(states=wanted)
 
-    async def list_topics(self, request: owner_pb2.ListTopicsRequest) -> owner_pb2.ListTopicsAnswer:
+    async def list_topics(self, request: observation_pb2.ListTopicsRequest) -> observation_pb2.ListTopicsAnswer:
         self.lists_asked.append(request)
         if self.listed is None:
             raise DeadlineExceeded("the owner does not answer in time")
         after = (request.after_rank, request.after_topic)
         behind = [each for each in self.listed if not request.after_topic or (each.rank, each.topic) > after]
-        return owner_pb2.ListTopicsAnswer(topics=behind[: request.limit], total=len(self.listed))
+        return observation_pb2.ListTopicsAnswer(topics=behind[: request.limit], total=len(self.listed))
+
+    async def rates(self, request: observation_pb2.RatesRequest) -> observation_pb2.RatesAnswer:
+        return observation_pb2.RatesAnswer(samples=self.sampled[-request.seconds // 10 :])
 
     async def stop_listening(self) -> None:
         await self.server.stop(grace_ms=0)
@@ -238,6 +243,7 @@ class World:
         server.unary(LIST_TOPICS, owner.list_topics)
         owner.events.name = owner.incarnation
         serve_events(server, owner.events)
+        server.unary(RATES, owner.rates)
         owner.port = await server.start(port=port)
         self._stack.push_async_callback(owner.die)
         live = LiveOwner(owner.incarnation, "127.0.0.1", {"grpc": owner.port}, 0)

@@ -51,6 +51,7 @@ from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metrics_export import observe, observe_offers
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -154,6 +155,7 @@ class OwnerWorld:
         )  # fmt: skip
         observe(self.metrics, self.topics)
         observe_offers(self.metrics.telemetry, self.reads.offers)
+        self.rates = OwnerRates(self.topics, self.metrics)
         self.rooms.observe(self.metrics.telemetry)
 
     def _new_runner(
@@ -244,6 +246,7 @@ async def owner_world(
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         serve_events(server, world.metrics.events)
+        server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(world.topics, world.publish.calls).lease)

@@ -16,7 +16,7 @@ from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
 from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
-from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import observation_pb2 as pb
 from oncelog.wire.subscriptions_pb2 import DeleteSubscription
 from tests.cluster.until import until
 from tests.contract.noted import noted

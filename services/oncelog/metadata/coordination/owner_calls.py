@@ -1,6 +1,10 @@
 """Unary calls to topic owners: assignments for owners without a stream here, unloads, truncations, topic
 states."""
 
+import asyncio
+from collections.abc import Sequence
+
+from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owners import address_of
 from oncelog.metadata_store.records.registry import LiveOwner
@@ -60,6 +64,26 @@ class OwnerCalls:
     ) -> ReceivedAnswerT:
         """One call. Raises the owner's error, or a retriable error if there is no answer."""
         return await self._channel(owner).call(method, request, timeout_ms=timeout_ms)
+
+    async def ask_each(
+        self,
+        owners: Sequence[LiveOwner],
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+    ) -> list[tuple[LiveOwner, ReceivedAnswerT | OncelogError]]:
+        """The same call to several owners at once: (owner, its answer, or why there is none)."""
+
+        async def one(owner: LiveOwner) -> ReceivedAnswerT | OncelogError:
+            try:
+                return await self.ask(owner, method, request, timeout_ms=timeout_ms)
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
+                return error
+
+        return list(zip(owners, await asyncio.gather(*map(one, owners)), strict=True))
 
     def _channel(self, owner: LiveOwner) -> Channel:
         return self._channels.shared(address_of(owner), key=owner.incarnation)

@@ -1,17 +1,16 @@
 """Topics by their state, from all topic owners: each is asked once for each page."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import OncelogError
 from oncelog.core.topic.listing import ListedState, ListPosition, page_of
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
-from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import observation_pb2 as pb
 
 
 class OwnedTopic(NamedTuple):
@@ -55,8 +54,7 @@ class TopicLister:
         found: list[OwnedTopic] = []
         silent: list[tuple[LiveOwner, str]] = []
         total = 0
-        answers = await asyncio.gather(*(self._ask(owner, request) for owner in owners))
-        for owner, answer in zip(owners, answers, strict=True):
+        for owner, answer in await self._calls.ask_each(owners, LIST_TOPICS, request, timeout_ms=STATES_TIMEOUT_MS):
             if isinstance(answer, OncelogError):
                 silent.append((owner, answer.message))
                 continue
@@ -73,11 +71,3 @@ class TopicLister:
             ]
         topics, next_place = page_of(found, limit)
         return TopicList(topics, total, next_place, silent)
-
-    async def _ask(self, owner: LiveOwner, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer | OncelogError:
-        try:
-            return await self._calls.ask(owner, LIST_TOPICS, request, timeout_ms=STATES_TIMEOUT_MS)
-        except InvariantViolated:
-            raise
-        except OncelogError as error:
-            return error

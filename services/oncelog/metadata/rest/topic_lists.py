@@ -12,7 +12,7 @@ from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.coordination.topic_listing import OwnedTopic
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
-from oncelog.metadata.rest.values import NamespacePath
+from oncelog.metadata.rest.values import NamespacePath, SilentOwner, silent_owners
 
 #: Topics of one page.
 PAGE_MAX = 1_000
@@ -59,14 +59,6 @@ class TopicRow(BaseModel):
         description="When the oldest message that a subscription has not acknowledged was stored, at the latest: exact "
         "to 10 s for new messages, to the age of a ledger for old ones",
     )
-
-
-class SilentOwner(BaseModel):
-    """A topic owner that did not answer: its topics are not in the list."""
-
-    incarnation: str
-    address: str
-    reason: str
 
 
 class TopicPage(BaseModel):
@@ -123,10 +115,7 @@ async def _page(
         topics=[_row(one) for one in found.topics],
         total=found.total,
         next_after=None if found.next_place is None else str(found.next_place),
-        silent_owners=[
-            SilentOwner(incarnation=owner.incarnation, address=advertised_address_of(owner), reason=reason)
-            for owner, reason in found.silent
-        ],
+        silent_owners=silent_owners(found.silent),
     )
 
 

@@ -1,11 +1,14 @@
 """Path parameters, request bodies and response bodies of the REST interface."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
+from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata_store.records.registry import LiveOwner
 
 _Tenant = Annotated[str, Path(description="Tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
 _Namespace = Annotated[str, Path(description="Namespace; same characters as a tenant.")]
@@ -143,3 +146,19 @@ class StorageNodeView(BaseModel):
     free_bytes: int | None = Field(description="null: not live")
     read_only: bool = Field(description="Gets no new ledgers: its disk is full, or it was set read-only")
     read_only_set: bool = Field(description="Set read-only by an operator")
+
+
+class SilentOwner(BaseModel):
+    """A topic owner that did not answer: what it has is missing here."""
+
+    incarnation: str
+    address: str
+    reason: str
+
+
+def silent_owners(silent: Iterable[tuple[LiveOwner, str]]) -> list[SilentOwner]:
+    """silent: (topic owner, why it did not answer)."""
+    return [
+        SilentOwner(incarnation=owner.incarnation, address=advertised_address_of(owner), reason=reason)
+        for owner, reason in silent
+    ]

@@ -34,6 +34,7 @@ from oncelog.core.names import check_part
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
+from oncelog.wire import observation_pb2
 from oncelog.wire import owner_pb2 as pb
 
 #: Limits of openings and closings in one frame, checked before Python objects are made of them.
@@ -406,7 +407,8 @@ LEASE_PRODUCER_ID = unary_of(f"{_SERVICE}/LeaseProducerId", pb.LeaseProducerIdRe
 READ_CHUNK = unary_of(f"{_SERVICE}/ReadChunk", pb.ReadChunkRequest, pb.ReadChunkAnswer)
 PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
-LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", pb.ListTopicsRequest, pb.ListTopicsAnswer)
+LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", observation_pb2.ListTopicsRequest, observation_pb2.ListTopicsAnswer)
+RATES = unary_of(f"{_SERVICE}/Rates", observation_pb2.RatesRequest, observation_pb2.RatesAnswer)
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
 TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)

@@ -20,7 +20,7 @@ from oncelog.topic_owner.observe.subscription_states import (
 )
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import observation_pb2 as pb
 
 Json = Mapping[str, object]
 #: Topics of one answer: a page and the next topic.

@@ -1,13 +1,14 @@
 """The counters of an owner, in plain integers, the latencies and spans that it records, and its last events."""
 
 import logging
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from oncelog.core.acks.changes import EvictionReason
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
 from oncelog.runtime.observing.events import EventKind, EventRing
-from oncelog.runtime.telemetry import SpanName, Telemetry
+from oncelog.runtime.telemetry import LATENCY_BUCKETS_S, SpanName, Telemetry
 from oncelog.topic_owner.shell.takeover_trace import TakeoverRecord
 
 logger = logging.getLogger(__name__)
@@ -60,10 +61,16 @@ class OwnerMetrics:
         self.events = EventRing("topic_owner", owner)
         self.telemetry = telemetry
         self._takeover_seconds = telemetry.latency("takeover", "From the assignment of the topic to serving it")
-        #: one measurement at a time for each session: measuring every frame would cost more than the frame
-        self.publish_seconds = telemetry.latency(
+        self._publish_seconds = telemetry.latency(
             "publish", "From the arrival of a frame to the answer to its first batch"
         )
+        #: the same measurements, because an instrument cannot be read: by bucket, one more for what is longer
+        self.publish_buckets = [0] * (len(LATENCY_BUCKETS_S) + 1)
+
+    def published(self, seconds: float) -> None:
+        """One measurement at a time for each session: measuring every frame would cost more than the frame."""
+        self._publish_seconds.record(seconds)
+        self.publish_buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
     def taken_over(self, record: TakeoverRecord, topic: str) -> None:
         """Record a finished takeover and its duration, and a span for each phase."""

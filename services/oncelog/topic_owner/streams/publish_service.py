@@ -405,7 +405,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         if self._service.metrics.telemetry.exports_spans:
             self._service.trace.answered(session.runner, answer.session, answer.request)
         if session.timed is not None and session.timed[0] == answer.request:
-            self._service.metrics.publish_seconds.record((time.time_ns() - session.timed[1]) / 1e9)
+            self._service.metrics.published((time.time_ns() - session.timed[1]) / 1e9)
             session.timed = None
         self._unanswered_bytes -= session.unanswered.pop(answer.request, 0)
         self.give_room()

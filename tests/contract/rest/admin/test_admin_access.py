@@ -78,6 +78,7 @@ RULES = {
     "GET /admin/v2/dependencies": "",
     "GET /admin/v2/events": "",
     "GET /admin/v2/events/public/default": "a",
+    "GET /admin/v2/rates": "",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",
     "GET /admin/v2/storage/ledgers": "",

@@ -94,6 +94,7 @@ POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscriptio
 GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/redrive
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}
 POST /admin/v2/producers/lease
+GET /admin/v2/rates
 GET /admin/v2/storage/ledgers
 GET /admin/v2/storage/ledgers/{ledger_id}
 POST /admin/v2/storage/ledgers/{ledger_id}/end

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.wire.owner_pb2 import ListedTopic
+from oncelog.wire.observation_pb2 import ListedTopic
 from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.contract.rest.admin.admin_world import Admin, serving
 

@@ -5,7 +5,14 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.observing import dependencies, events, me, subscription_looks, topic_ledgers
+from oncelog.metadata.rest.observing import (
+    dependencies,
+    events,
+    me,
+    rates,
+    subscription_looks,
+    topic_ledgers,
+)
 
 
 class Part(Protocol):
@@ -17,6 +24,7 @@ class Part(Protocol):
 PARTS: tuple[Part, ...] = (
     me,
     dependencies,
+    rates,
     subscription_looks,
     topic_ledgers,
     events,
