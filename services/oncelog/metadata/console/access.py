@@ -36,7 +36,8 @@ _CSP = (
 _HEADERS = {
     "content-security-policy": _CSP,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    # With no-referrer, browsers would send forms with `Origin: null`, which `forms` refuses.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
