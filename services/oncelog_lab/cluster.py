@@ -52,6 +52,11 @@ class LabCluster:
     def admin_url(self) -> str:
         return self.access.admin_url
 
+    @property
+    def console_url(self) -> str:
+        """The address of the console; empty if it is off. Raises LabFailed as `processes`."""
+        return str(self._status()["console_url"])
+
     async def connect(self, *, storage_reads: bool = True) -> AsyncClient:
         """A client with a short timeout: the lab does not wait for a cluster that is not there."""
         return await connect(self.url, operation_timeout=_CONNECT_TIMEOUT_S, storage_reads=storage_reads)
@@ -72,9 +77,6 @@ class LabCluster:
 
     def processes(self) -> list[ClusterProcess]:
         """All processes. Raises LabFailed for a cluster that the lab has not started."""
-        if self._data is None:
-            raise LabFailed("this command kills processes and needs a cluster of its own: leave out --url")
-        status: dict[str, Any] = read_status(self._data / "standalone.json")
         return [
             ClusterProcess(
                 each["name"],
@@ -83,8 +85,13 @@ class LabCluster:
                 each["state"] == "serving" and each["pid"] is not None,
                 str(each["serving"].get("address", "")),
             )
-            for each in status["processes"]
+            for each in self._status()["processes"]
         ]
+
+    def _status(self) -> dict[str, Any]:
+        if self._data is None:
+            raise LabFailed("this command kills processes and needs a cluster of its own: leave out --url")
+        return read_status(self._data / "standalone.json")
 
     def serving(self, role: str) -> list[ClusterProcess]:
         """The processes of a role that serve now."""

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from oncelog.runtime.settings import TopicOwnerSettings, load
-from tests.kubernetes.chart import LOADER, Manifest, environment, of_kind, template
+from tests.kubernetes.chart import LOADER, Manifest, containers, environment, of_kind, template
 
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 
@@ -90,7 +90,7 @@ def test_invalid_external_addresses_are_refused(external: str, words: str) -> No
 
 def test_ingress_routes_to_the_gateway() -> None:
     """One host and one port: producers, readers and administration."""
-    (ingress,) = of_kind("external", "Ingress")
+    ingress = named(of_kind("external", "Ingress"), "Ingress", "oncelog")
     assert ingress["spec"]["ingressClassName"] == "nginx"
     (rule,) = ingress["spec"]["rules"]
     assert rule["host"] == "logs.example"
@@ -98,6 +98,25 @@ def test_ingress_routes_to_the_gateway() -> None:
     services = {each["metadata"]["name"]: each for each in of_kind("external", "Service")}
     ports = {port["name"]: port["port"] for port in services[backend["name"]]["spec"]["ports"]}
     assert ports[backend["port"]["name"]] == 6650
+
+
+def test_ingress_of_the_console_routes_to_rest_and_to_nothing_else_of_it() -> None:
+    """Browsers reach /console alone. The other Ingress is for gRPC, which a browser does not speak."""
+    ingress = named(of_kind("external", "Ingress"), "Ingress", "oncelog-console")
+    assert ingress["metadata"]["annotations"] == {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}
+    assert ingress["spec"]["tls"] == [{"hosts": ["console.example"], "secretName": "console-tls"}]
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("console.example", "/console", "Prefix")
+    assert path["backend"]["service"] == {"name": "oncelog-metadata", "port": {"name": "rest"}}
+
+
+def test_console_is_off_unless_it_is_enabled() -> None:
+    """In the settings of the metadata services, and only there."""
+    for name, expected in (("default", "false"), ("external", "true")):
+        seen = {part: environment(each).get("ONCELOG_CONSOLE") for part, each in containers(name)}
+        assert seen.pop("metadata") == expected
+        assert set(seen.values()) == {None}
 
 
 def test_gateway_api_routes_to_grpc_and_rest() -> None:
@@ -115,10 +134,17 @@ def test_gateway_api_routes_to_grpc_and_rest() -> None:
     assert rest["rules"] == [{"backendRefs": [{"name": "oncelog-metadata", "port": 8080}]}]
 
 
-@pytest.mark.parametrize("given", ["ingress.enabled=true", "gatewayApi.enabled=true"])
-def test_ingress_and_gateway_without_a_host_are_refused(given: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ("ingress.enabled=true", ""),
+        ("gatewayApi.enabled=true", ""),
+        ("console.ingress.enabled=true", "console.enabled=true,auth.enabled=true"),
+    ],
+)
+def test_ingress_and_gateway_without_a_host_are_refused(given: str, more: str) -> None:
     """Clients could not reach it."""
-    done = template(*QUICK, "--set", given)
+    done = template(*QUICK, "--set", given, "--set", more)
     assert done.returncode != 0
     assert f"{given.partition('=')[0]} is true, but" in done.stderr
 

@@ -36,6 +36,7 @@ SETTINGS_OF: dict[str, type[ProcessSettings]] = {
 REFUSED_BY_CHECKS = [
     ("relay.enabled=true", "relay.image.repository is empty"),
     ("relay.enabled=true,relay.image.repository=ours", "relay.existingSecret is empty"),
+    ("console.enabled=true", "console.enabled is true, but auth.enabled is false"),
     ("owner.ackQuorum=4", "owner.ackQuorum is 4 and owner.writeQuorum is 3"),
     ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
     ("storage.replicaCount=2", "Raise storage.replicaCount or lower writeQuorum"),
@@ -112,6 +113,7 @@ GIVEN_FOR_NOTHING = [
     ("networkPolicy.clients[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
     ("networkPolicy.scrapers[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
     ("serviceAccount.annotations.note=ours", "serviceAccount.create"),
+    ("console.ingress.enabled=true", "console.enabled"),
 ]
 #: (the place, the value, the field that the error must name)
 REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [

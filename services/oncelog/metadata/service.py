@@ -11,6 +11,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.core.http_consume.delivery_id import home_of
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
+from oncelog.metadata.console.login import HOME
 from oncelog.metadata.console.routes import Console
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.coordination.owners import Start
@@ -199,6 +200,8 @@ class MetadataService:
             "health": address(health_port),
             "cluster_id": cluster_id,
         }
+        if self.settings.console:
+            serving["console"] = address(rest_port) + HOME
         announce_serving(logger, serving)
 
 

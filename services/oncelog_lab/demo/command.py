@@ -3,15 +3,20 @@
 import asyncio
 import json
 import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.running import run_command
+from oncelog.cli.running import Interrupt, run_command
 from oncelog_lab.running import quiet_grpc
+
+if TYPE_CHECKING:
+    from oncelog_lab.cluster import LabCluster
 
 _HELP = f"""Publish a file while processes are killed with kill -9, and compare the topic with the file line by line.
 
@@ -22,9 +27,13 @@ lost its position and sends its last lines again. It kills the topic's owner thr
 consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves once
 more, and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
 
-The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, delivered,
-redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries, client_gap_ms). The
-exit code is 1 if a line was lost, duplicated or out of order, never delivered, or seen again after its acknowledgement.
+At the beginning the demo prints the address of the console: open it in a browser, and watch the kills there. With
+--keep the cluster runs on after the result, until Ctrl-C.
+
+The last line of standard output is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused,
+delivered, redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries,
+client_gap_ms). The exit code is 1 if a line was lost, duplicated or out of order, never delivered, or seen again after
+its acknowledgement.
 
 {EXIT_CODES}"""
 
@@ -34,16 +43,40 @@ def demo(
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Publish this file instead of the flights.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster running after the result, until Ctrl-C.")
+    ] = False,
 ) -> None:
     quiet_grpc()
-    console = Console(highlight=False)
-    raise typer.Exit(run_command(lambda _interrupt: _demo(seconds, file, console), Console(stderr=True)))
+    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+
+    async def main(interrupt: Interrupt) -> Exit:
+        return await _demo(seconds, file, console, errors, partial(_kept, interrupt, errors) if keep else None)
+
+    raise typer.Exit(run_command(main, errors))
 
 
 demo.__doc__ = _HELP
 
 
-async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
+async def _kept(interrupt: Interrupt, errors: Console, cluster: "LabCluster") -> None:
+    """Return at the first signal: the result stands, so it is the command's exit code, too."""
+    ended = asyncio.Event()
+    interrupt.first = ended.set
+    errors.print(f"The cluster runs on. The console: {cluster.console_url}", markup=False, soft_wrap=True)
+    errors.print(f"Clients: --url {cluster.url} --admin-url {cluster.admin_url}", markup=False, soft_wrap=True)
+    errors.print("Press Ctrl-C to stop the cluster and delete its data.")
+    await ended.wait()
+
+
+async def _demo(
+    seconds: float,
+    path: Path | None,
+    console: Console,
+    errors: Console,
+    keep: Callable[["LabCluster"], Awaitable[None]] | None,
+) -> Exit:
+    """keep: called with the cluster after the result has been printed; the cluster ends when it returns."""
     from oncelog.cli.produce.line_file import LineFile
     from oncelog_lab.cluster import standalone_cluster
     from oncelog_lab.consumption import Consumption
@@ -61,10 +94,12 @@ async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
         blocks = list(opened.blocks(0))
     lines = [line for block in blocks for line in block.values]
     file = DemoFile(path, lines, [offset for block in blocks for offset in block.offsets or ()])
-    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder, DemoView(len(lines), console) as view:
+    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder:
+        view = DemoView(len(lines), console, errors)
         view.tell("starting 3 storage nodes and 2 topic owners")
         data = Path(folder)
         async with standalone_cluster(data, on_line=lambda line: view.tell(line.decode().rstrip())) as cluster:
+            view.tell(f"the console: {cluster.console_url}")
             rate = f"{len(lines) / seconds:.3f}"
             arguments = (TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate)
             producer = ProducerProcess((*arguments, "--url", cluster.url), data / "producer.log")
@@ -74,11 +109,14 @@ async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
                 ConsumerProcess(cluster.url, TOPIC, SUBSCRIPTION, name, account, data / f"{name}.log") for name in names
             ]
             try:
-                report = await DemoScenario(file, seconds, cluster, producer, consumers, account, view).run()
+                with view:
+                    report = await DemoScenario(file, seconds, cluster, producer, consumers, account, view).run()
             finally:
                 await producer.kill()
                 for consumer in consumers:
                     await consumer.kill()
-    show_demo(report, console)
-    print(json.dumps(report.to_json()), flush=True)
+            show_demo(report, console)
+            print(json.dumps(report.to_json()), flush=True)
+            if keep is not None:
+                await keep(cluster)
     return Exit.OK if report.perfect else Exit.FAILED

@@ -12,10 +12,14 @@ _STEP = 0.1
 
 
 class DemoView:
-    """Prints events, and the progress of acknowledged lines."""
+    """Prints events, and the progress of acknowledged lines.
 
-    def __init__(self, line_count: int, console: Console) -> None:
+    After its block, events go to `errors`: the last line of standard output is the result.
+    """
+
+    def __init__(self, line_count: int, console: Console, errors: Console) -> None:
         self._console = console
+        self._errors = errors
         self._line_count = line_count
         self._began_s = time.monotonic()
         self._shown = 0.0
@@ -44,3 +48,4 @@ class DemoView:
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
+        self._console = self._errors

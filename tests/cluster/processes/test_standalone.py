@@ -1,6 +1,7 @@
 """The standalone cluster as users run it: real processes, real ZooKeeper, real signals."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
         said = process.stdout.read()
         assert "oncelog://127.0.0.1:" in said
         assert "ONE of each message" in said
+        assert re.search(r"console +http://127\.0\.0\.1:\d+/console/\n", said)
     assert list(tmp_path.iterdir()) == []
 
 

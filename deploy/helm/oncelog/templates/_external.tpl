@@ -31,7 +31,7 @@
 {{- join "," $addresses -}}
 {{- end }}
 
-{{/* Checks of owner.external, ingress and gatewayApi that the schema cannot express. */}}
+{{/* Checks of owner.external, ingress, console and gatewayApi that the schema cannot express. */}}
 {{- define "oncelog.checkExternal" -}}
 {{- $external := .Values.owner.external -}}
 {{- $count := int .Values.owner.replicaCount -}}
@@ -59,6 +59,13 @@
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) -}}
 {{- fail "ingress.enabled is true, but ingress.host is empty: set it to the host name that clients use." -}}
+{{- end -}}
+{{- if and .Values.console.enabled (not .Values.auth.enabled) -}}
+{{- fail "console.enabled is true, but auth.enabled is false: everybody who reaches the console would have all permissions, so the services refuse other machines. Set auth.enabled." -}}
+{{- end -}}
+{{- include "oncelog.requireSwitch" (dict "on" .Values.console.enabled "switch" "console.enabled" "given" .Values.console.ingress.enabled "value" "console.ingress.enabled") -}}
+{{- if and .Values.console.ingress.enabled (not .Values.console.ingress.host) -}}
+{{- fail "console.ingress.enabled is true, but console.ingress.host is empty: set it to the host name of the console." -}}
 {{- end -}}
 {{- if and .Values.gatewayApi.enabled (not .Values.gatewayApi.parentRefs) -}}
 {{- fail "gatewayApi.enabled is true, but gatewayApi.parentRefs is empty: set it to the Gateway of the routes." -}}

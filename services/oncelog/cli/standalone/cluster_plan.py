@@ -153,6 +153,8 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "", light: b
         "ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS),
         # All processes are on one machine, so clients reach the storage nodes.
         "ONCELOG_STORAGE_READS": "true",
+        # Without authentication it answers this machine only.
+        "ONCELOG_CONSOLE": "true",
     }
     return bounds | (LIGHT_SETTINGS if light else {}) | dict(own) | given
 

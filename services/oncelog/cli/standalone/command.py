@@ -30,6 +30,7 @@ STORAGE_NODES, OWNERS = 3, 2
 _WELCOME = """\
 oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s), {metadata} metadata service(s)
   clients      {url}
+  console      {console}
   REST         {admin_url}/admin/v2/
   ZooKeeper    {zookeeper}
   data, logs   {data}{note}
@@ -80,7 +81,8 @@ def standalone(
 
     All processes listen on 127.0.0.1. A process that exits is restarted, and the restart is reported. With --data, the
     next start resumes the same cluster. DIR/standalone.json has the current addresses and process ids, DIR/logs the
-    logs. With -o json the addresses and process ids are printed as one object when all processes are ready.
+    logs. With -o json the addresses and process ids are printed as one object when all processes are ready. Open the
+    console's address in a browser to see topics, producers and storage nodes.
 
         oncelog standalone
 
@@ -149,6 +151,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         metadata=plan.metadata_count,
         url=status.url,
         admin_url=status.admin_url,
+        console=status.console_url or "off: ONCELOG_CONSOLE is false",
         zookeeper=status.zookeeper,
         data=plan.data,
         copies=_copies(plan),

@@ -1,7 +1,8 @@
 """The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
-{"pid", "data", "light", "ready", "url", "admin_url", "zookeeper", "processes": [{"name", "role", "pid", "state",
-"restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that the process reported.
+{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "zookeeper", "processes": [{"name", "role", "pid",
+"state", "restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that the process
+reported; console_url is empty if the console is off.
 """
 
 import json
@@ -45,18 +46,31 @@ class ClusterStatus:
     @property
     def admin_url(self) -> str:
         """The REST address of the first metadata service."""
-        scheme = "https" if self.tls else "http"
-        return next((f"{scheme}://{address}" for address in self._addresses(Role.METADATA, "http")), "")
+        return self._http("http")
+
+    @property
+    def console_url(self) -> str:
+        """The address of the console, at the first metadata service; empty if it is off."""
+        return self._http("console")
 
     @property
     def zookeeper(self) -> str:
         return ",".join(self._addresses(Role.ZOOKEEPER, "address"))
 
     def to_json(self) -> dict[str, object]:
-        addresses = {"url": self.url, "admin_url": self.admin_url, "zookeeper": self.zookeeper}
+        addresses = {
+            "url": self.url,
+            "admin_url": self.admin_url,
+            "console_url": self.console_url,
+            "zookeeper": self.zookeeper,
+        }
         return {"pid": self.pid, "data": self.data, "light": self.light, "ready": self.ready, **addresses} | {
             "processes": [asdict(process) | {"serving": dict(process.serving)} for process in self.processes]
         }
+
+    def _http(self, name: str) -> str:
+        scheme = "https" if self.tls else "http"
+        return next((f"{scheme}://{address}" for address in self._addresses(Role.METADATA, name)), "")
 
     def _addresses(self, role: Role, name: str) -> list[str]:
         return [
