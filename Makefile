@@ -4,7 +4,6 @@ SEEDS ?= 20000
 # The first seed of a sweep of the simulation: new ones each day. Those from each further million on are other runs.
 FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
 SWEEP = $(BIN)/python -m tests.simulation --seeds
-OUT ?= services
 SEED ?= 1
 STEPS ?= 10000000
 RETENTION_SECONDS ?= 1800
@@ -24,14 +23,14 @@ STORES := tests/contract/sdk tests/contract/storage_client tests/contract/stores
 CONTRACT := $(addprefix tests/contract/, effects node owner process repair rest rpc)
 CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/processes
 RECIPES := tests/cluster/effects_proof tests/cluster/recipes
-SERVICES := tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py tests/lab
+SERVICES := tests/cluster/console tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof retention-proof ledgers-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof retention-proof ledgers-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -46,8 +45,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 proto: $(STAMP) ## generate services/oncelog/wire from proto/ (OUT=dir: elsewhere)
-	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --mypy_out=quiet:$(OUT) $(PROTOS)
+	@mkdir -p $(or $(OUT),services)/oncelog/wire && rm -f $(or $(OUT),services)/oncelog/wire/*_pb2*
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(or $(OUT),services) --mypy_out=quiet:$(or $(OUT),services) $(PROTOS)
 
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees
@@ -158,6 +157,9 @@ retention-proof: $(STAMP) ## a topic under constant load with retention by size:
 
 ledgers-proof: $(STAMP) ## a topic with LEDGERS ledgers, a million unless given: takeover, reads, trim, as a table
 	$(BIN)/python -m tests.ledgers_proof --ledgers $(LEDGERS)
+
+console-proof: tools $(STAMP) ## the console with 5,000 topics and 100,000 producers, 50 viewers and killed processes; pictures in OUT, or build/console (PROOF=more options)
+	$(BIN)/python -m tests.console_proof proof $(or $(OUT),build/console) $(PROOF)
 
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke

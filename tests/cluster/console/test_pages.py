@@ -1,0 +1,69 @@
+"""Every page of the console in Chromium, over TLS, with a login: what a person sees, with and without a script."""
+
+import re
+
+import pytest
+from playwright.async_api import Browser, ViewportSize, expect
+
+import oncelog
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.console.addresses import pages
+from tests.cluster.console.browser import overflow, violations
+from tests.cluster.console.conftest import Visitor, in_browser, log_in
+from tests.console_proof.busy_cluster import ORDERS, SUBSCRIPTION
+
+pytestmark = in_browser
+ADDRESSES = pages(ORDERS, SUBSCRIPTION)
+NARROW: ViewportSize = {"width": 360, "height": 800}
+ASKED = "/console/?shown=this"
+each_page = pytest.mark.parametrize("name", sorted(ADDRESSES))
+
+
+@each_page
+async def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, client: oncelog.AsyncClient, name: str) -> None:
+    """Light and dark, axe finds nothing; at 360 pixels nothing is cut off. Nothing that is stored runs as a script, and
+    nothing breaks the content security policy (the fixture checks complaints)."""
+    page = await log_in(visitor, "root", ADDRESSES[name])
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)
+        assert await violations(page) == [], scheme
+    await page.set_viewport_size(NARROW)
+    assert await overflow(page) <= 0
+
+
+async def test_every_page_can_be_read_without_a_script(
+    browser: Browser, cluster: Cluster, client: oncelog.AsyncClient, visitor: Visitor
+) -> None:
+    """The same blocks, and what only a script can do is hidden."""
+    await log_in(visitor, "root", "/console/")
+    plain = await browser.new_context(
+        base_url=cluster.admin_url, ignore_https_errors=True, java_script_enabled=False,
+        storage_state=await visitor.context.storage_state(),
+    )  # fmt: skip
+    async with plain:
+        page = await plain.new_page()
+        for path in ADDRESSES.values():
+            await visitor.page.goto(path)
+            await page.goto(path)
+            headings = visitor.page.locator("main h1, main h2")
+            assert await headings.count() > 0, path
+            await expect(page.locator("main h1, main h2")).to_have_text(await headings.all_inner_texts())
+            await expect(page.locator(".needs-js").locator("visible=true")).to_have_count(0)
+
+
+async def test_login_leads_to_the_page_that_was_asked_for_and_logout_ends_it(
+    visitor: Visitor, client: oncelog.AsyncClient
+) -> None:
+    """A token that is not one is refused with a reason."""
+    page = visitor.page
+    await page.goto(ASKED)
+    assert await violations(page) == []
+    await page.get_by_label("Token").fill("not-a-token")
+    visitor.complaints.expected("401")
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await log_in(visitor, "reader", ASKED)
+    await expect(page).to_have_url(re.compile(r"/console/\?shown=this$"))
+    await page.get_by_role("button", name="Log out").click()
+    await page.goto(ASKED)
+    await expect(page).to_have_url(re.compile("/console/login"))
