@@ -52,6 +52,12 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
 
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """The inverse of `str`. Raises ValueError."""
+        ledger_id, _, entry_id = text.partition(":")
+        return cls(LedgerId(int(ledger_id)), EntryId(int(entry_id)))
+
 
 #: Before every entry of every topic.
 BEFORE_ALL = Position(LedgerId(-1), NO_ENTRY)

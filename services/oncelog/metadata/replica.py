@@ -21,6 +21,9 @@ from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.proof.owner_folds import OwnerFolds
+from oncelog.metadata.proof.proofs import Proofs
+from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -28,6 +31,7 @@ from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.store_session import StoreSession
@@ -65,6 +69,8 @@ class Coordination:
     repair: Repair
     events: EventRing
     event_lists: EventLister
+    folds: OwnerFolds
+    proofs: Proofs
 
     @classmethod
     def over(
@@ -94,7 +100,18 @@ class Coordination:
         lookup = TopicLookup(topics, policies, owners, placements)
         topic_calls = TopicCalls(lookup, owners)
         subscriptions = SubscriptionCalls(lookup, topic_calls, calls)
-        deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
+        deletion_parts = DeletionParts(
+            topics, DeletionStore(session), ledgers, ProofStore(session), owners, calls, fences
+        )
+        repair = Repair.over(
+            session,
+            placements,
+            owners=lambda: [one.incarnation for one in owners.live],
+            events=events,
+            peers=peers,
+            pace=pace,
+        )
+        ranges, folds = TopicRanges(topics, ledgers, topic_calls, calls), OwnerFolds(topic_calls, calls)
         return cls(
             cluster_id=cluster_id,
             namespaces=namespaces,
@@ -116,14 +133,9 @@ class Coordination:
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
-            repair=Repair.over(
-                session,
-                placements,
-                owners=lambda: [one.incarnation for one in owners.live],
-                events=events,
-                peers=peers,
-                pace=pace,
-            ),
+            repair=repair,
+            folds=folds,
+            proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh),
             events=events,
             event_lists=EventLister(events, registry, owners, start, peers),
         )

@@ -176,7 +176,7 @@ class MetadataService:
         observe_damaged(self.telemetry)
 
     def _elect(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:
-        """Begin what only one replica does: balancing of topics, if it is on, and repair of ledgers."""
+        """Begin what only one replica does: balancing of topics, if it is on, repair of ledgers, and proofs."""
         balancer = Balancer(
             coordination.registry,
             coordination.topics,
@@ -190,7 +190,12 @@ class MetadataService:
         start(balancer.follow())
         if self.settings.balance:
             start(balancer.run())
-        start(coordination.repair.repairer.run(lambda: registration.name if balancer.elected else None))
+
+        def elected() -> str | None:
+            return registration.name if balancer.elected else None
+
+        start(coordination.repair.repairer.run(elected))
+        start(coordination.proofs.run(elected))
 
     def _announce(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address

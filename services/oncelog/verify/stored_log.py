@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import (
     BatchHeader,
+    Buffer,
     Checksum,
     PayloadFormat,
     decode_batch,
     decode_ids,
     deltas_of,
     payload_of,
+    peek_batch,
 )
 from oncelog.core.formats.chunks import ChunkNames, decode_chunk_names
 from oncelog.core.formats.columns import decode_columns
@@ -26,6 +28,7 @@ from oncelog.core.formats.entry import (
     decode_entry,
     decode_given_up,
     decode_opened,
+    peek_header,
 )
 from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import EntryId, Incarnation, Position
@@ -42,7 +45,7 @@ class LoggedEntry:
     """
 
     header: EntryHeader
-    data: bytes
+    data: Buffer
     grant: ProducerOpened | None = None
     batch: BatchHeader | None = None
     ids: Sequence[int] = ()
@@ -73,16 +76,11 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
     try:
         header = decode_entry(data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=checksum)
         body = body_of(data)
-        if header.kind == EntryKind.PRODUCER_OPENED:
-            return LoggedEntry(header, data, grant=decode_opened(body))
-        if header.kind == EntryKind.PRODUCERS_AGED:
-            return LoggedEntry(header, data, aged=decode_aged(body))
-        if header.kind == EntryKind.GIVEN_UP:
-            return LoggedEntry(header, data, given_up=decode_given_up(body))
+        control = _control(header, data)
+        if control is not None:
+            return control
         if header.kind == EntryKind.CHUNK:
             return LoggedEntry(header, data, chunk=decode_batch(body, checksum))
-        if header.kind != EntryKind.MESSAGES:
-            raise Violation("entry kind", f"entry {position} of a log is of kind {header.kind}")
         batch = decode_batch(body, checksum)
         payload = expand_columns(batch, payload_of(batch, body))
         columns = decode_columns(payload, batch.count)
@@ -92,6 +90,38 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
         return LoggedEntry(header, data, batch=batch, ids=ids, values=values, chunks=chunks)
     except OncelogError as error:
         raise Violation("entry bytes", f"entry {position}: {error.message}") from error
+
+
+def parse_head(data: Buffer, position: Position) -> LoggedEntry:
+    """An entry that is cut after its id deltas: its batch and ids, without values. The storage node that has sent it
+    has verified the whole one. Raises Violation."""
+    try:
+        header = peek_header(data)
+        control = _control(header, data)
+        if control is not None:
+            return control
+        body = body_of(data)
+        batch = peek_batch(body)
+        if header.kind == EntryKind.CHUNK:
+            return LoggedEntry(header, data, chunk=batch)
+        return LoggedEntry(header, data, batch=batch, ids=decode_ids(batch, deltas_of(batch, body)))
+    except OncelogError as error:
+        raise Violation("entry bytes", f"entry {position}: {error.message}") from error
+
+
+def _control(header: EntryHeader, data: Buffer) -> LoggedEntry | None:
+    """None: an entry of messages, or of a chunk. Raises CorruptEntry, and Violation for what no log has."""
+    body = body_of(data)
+    match header.kind:
+        case EntryKind.PRODUCER_OPENED:
+            return LoggedEntry(header, data, grant=decode_opened(body))
+        case EntryKind.PRODUCERS_AGED:
+            return LoggedEntry(header, data, aged=decode_aged(body))
+        case EntryKind.GIVEN_UP:
+            return LoggedEntry(header, data, given_up=decode_given_up(body))
+        case EntryKind.MESSAGES | EntryKind.CHUNK:
+            return None
+    raise Violation("entry kind", f"entry {header.position} of a log is of kind {header.kind}")
 
 
 def check_copies(metadata: LedgerMetadata, copies: Mapping[Incarnation, Mapping[EntryId, bytes]]) -> list[bytes]:

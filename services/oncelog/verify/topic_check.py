@@ -1,7 +1,7 @@
 """The check of one topic: the summaries of its ranges, the cluster's record of its ledgers, the live map of its owner
 and its last snapshot. Pure except for `look`, which is called only if an id is stored twice or out of order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,6 +91,20 @@ def check_topic(
         join_range(joined, summary)
         if snapshot is not None and number == snapshot.after:
             compared = _compare_report(joined, "snapshot", snapshot.position, snapshot.next_index, snapshot.producers)
+    places = look(looked_for(joined.low)) if joined.low else {}
+    return conclude(joined, summaries, facts, live=live, snapshot=compared, places=places)
+
+
+def conclude(
+    joined: JoinedLog,
+    summaries: Iterable[RangeSummary],
+    facts: Sequence[LedgerFact],
+    *,
+    live: LiveMap,
+    snapshot: MarksComparison | None,
+    places: IdPlaces,
+) -> TopicCheck:
+    """The check of a log that is joined. summaries: only their `ledgers` count. places: of `looked_for(joined.low)`."""
     for producer_id, reported in live.producers.items():
         known = joined.producers.get(producer_id)
         if known is not None and not known.name:
@@ -99,13 +113,12 @@ def check_topic(
         joined, "live map", live.position, live.next_index, live.producers, lists_all=live.lists_all
     )
     found = [*joined.findings, *check_chain(summaries, facts), *live_comparison.findings]
-    found += compared.findings if compared else []
-    if joined.low:
-        found += check_low_ids(joined, look(looked_for(joined.low)))
+    found += snapshot.findings if snapshot else []
+    found += check_low_ids(joined, places)
     hidden = joined.findings_count - len(joined.findings) + joined.low_unlisted
     end = Position(live.position.ledger_id, live.position.entry_id)
     return TopicCheck(
-        joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, live_comparison, compared
+        joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, live_comparison, snapshot
     )
 
 

@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.http_publish.key_dataset import DatasetRecord
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.records.registry import Registry, StorageCookie
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
+from oncelog.verify.proof import TopicProof
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("dropped-field")]
@@ -91,3 +93,15 @@ async def test_record_of_the_keys() -> None:
     assert stored is not None
     await datasets.write(replace(stored.value, replicated=True), version=stored.version)
     assert await later_fields(session, paths.KEY_DATASET) == LATER
+
+
+async def test_proof_of_a_topic() -> None:
+    """An older replica cancels it."""
+    session = await new_session()
+    proofs, topic_id = ProofStore(session), TopicId("0f" * 16)
+    await proofs.ask(TopicProof(topic_id, "public/default/t", "ann", 1, 1, 1))
+    await written_by_a_newer_version(session, paths.proof(topic_id))
+    stored = await proofs.proof(topic_id)
+    assert stored is not None
+    await proofs.write(replace(stored.value, cancel=True), version=stored.version)
+    assert await later_fields(session, paths.proof(topic_id)) == LATER

@@ -24,11 +24,12 @@ from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_chunks,
 from oncelog.pipeline.audit.chart import chart_of
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
-from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
+from oncelog.pipeline.audit.range_task import fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
 from oncelog.pipeline.cluster import ClusterConnection, process_loop
 from oncelog.pipeline.source.options import source_options
+from oncelog.storage_client.losses import LOST_MAX
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_check import LiveMap
 from oncelog.wire import metadata_pb2 as pb

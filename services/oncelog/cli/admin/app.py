@@ -9,11 +9,11 @@ from oncelog.cli.admin.apply import add_apply
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
-from oncelog.cli.admin.deduplication import add_deduplication
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
 from oncelog.cli.admin.policies import add_policies
 from oncelog.cli.admin.producers import producers
+from oncelog.cli.admin.proving import add_proving
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import (
     ROOT,
@@ -296,7 +296,7 @@ def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
 
 
 add_apply(admin)
-add_deduplication(topics)
+add_proving(topics)
 add_partitions(topics)
 
 

@@ -42,11 +42,12 @@ Command = Callable[..., Answer | Report | Iterator[Report]]
 
 
 class NegativeAnswer(Exception):
-    """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1."""
+    """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1, or `code`."""
 
-    def __init__(self, answer: Answer | Report) -> None:
+    def __init__(self, answer: Answer | Report, code: int = Exit.FAILED) -> None:
         super().__init__()
         self.answer = answer
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def admin_command(
                         return
             except NegativeAnswer as negative:
                 _print(negative.answer, call.output)
-                raise typer.Exit(Exit.FAILED) from negative
+                raise typer.Exit(negative.code) from negative
             except KeyboardInterrupt:
                 raise typer.Exit(Exit.INTERRUPTED) from None
             except OncelogError as error:

@@ -1,7 +1,7 @@
 """Deletion of topics. The name is removed at once; any replica then finishes the deletion in the background.
 
     name and record removed (stores.deletion_store) -> the owner releases the topic, the last ledgers are fenced
-                                                    -> the ledgers' records and pages are removed -> end
+                                                    -> the ledgers' records, pages and proofs are removed -> end
     partitioned topic: its name becomes a tombstone -> each partition in the same way   -> end
 
 Rules
@@ -36,6 +36,7 @@ from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.owners import Owners, Start
 from oncelog.metadata_store.records.deletion_store import Deletion, DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.metadata_store.records.topic_store import TopicStore
 
@@ -62,6 +63,7 @@ class DeletionParts:
     topics: TopicStore
     deletions: DeletionStore
     ledgers: LedgerStore
+    proofs: ProofStore
     owners: Owners
     calls: OwnerCalls
     fences: LedgerFences
@@ -202,6 +204,7 @@ class TopicDeletions:
         await asyncio.gather(self._until_released(deletion), self._end_adds(deletion))
         await self._parts.ledgers.delete_all(deletion.ledgers)
         await self._delete_pages(topic_id)
+        await self._parts.proofs.delete(topic_id)
         for start in range(0, deletion.partitions, REMOVALS_MAX):
             beyond = min(start + REMOVALS_MAX, deletion.partitions)
             partitions = [replace(name, partition=number) for number in range(start, beyond)]

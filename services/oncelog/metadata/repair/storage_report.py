@@ -2,24 +2,21 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
-from oncelog.core.repair.copies import RangeCopies
-from oncelog.core.repair.events import ReviewLedger, VerifyCopy
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.repair.events import ReviewLedger
 from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.reading_back import read_back
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one verification request, and the time after which it returns what it has.
 VERIFY_ENTRIES = 20_000
 VERIFY_SECONDS = 10.0
-#: Entries that are compared at a time.
-_STEP = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +78,17 @@ class StorageReport:
         counts = {node: VerifiedCounts() for node in named}
         ends_s = time.monotonic() + VERIFY_SECONDS
         following, differing = first, None
-        stop = min(record.end + 1, first + VERIFY_ENTRIES)
-        while following < stop:
-            span = EntryRange(following, EntryId(min(following + _STEP, stop) - 1))
-            asked: deque[VerifyCopy] = deque()
-            copies = RangeCopies(record, span, asked.append)
-            for node in named:
-                copies.ask(node)
-            while asked:
-                orders = list(asked)
-                asked.clear()
-                for answer in await asyncio.gather(*map(self._copying.verify, orders)):
-                    counts[answer.node].missing += len(answer.missing)
-                    counts[answer.node].unreadable += len(answer.unreadable)
-                    copies.note(answer)
+        last = EntryId(min(record.end, first + VERIFY_ENTRIES - 1))
+        async for found in read_back(self._copying.verify, record, named, first, last):
+            copies = found.copies
             differing = copies.differing() if differing is None else differing
             for node, count in counts.items():
+                count.missing += len(found.missing.get(node, ()))
+                count.unreadable += len(found.unreadable.get(node, ()))
                 count.sound += len(copies.sound.get(node, {}))
                 count.erased = count.erased or node in copies.erased
                 count.answered = count.answered and (node in copies.answered or node in copies.erased)
-            following = EntryId(span.last + 1)
+            following = EntryId(copies.span.last + 1)
             if time.monotonic() > ends_s:
                 break
         if record.verified and not record.lost:

@@ -14,7 +14,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT, VERIFY_FOLD
+from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.wire import deduplication_pb2 as pb
 
@@ -131,11 +131,7 @@ def _add_verification(router: APIRouter, coordination: Coordination) -> None:
     path = f"{_PATH}/verify"
 
     async def asked(topic: TopicName, **action: Any) -> VerificationView | None:
-        async def ask(owner: LiveOwner, topic_id: TopicId) -> pb.DeduplicationAnswer:
-            request = pb.VerifyFoldRequest(topic=str(topic), topic_id=topic_id, **action)
-            return await coordination.calls.ask(owner, VERIFY_FOLD, request, timeout_ms=DESCRIBE_TIMEOUT_MS)
-
-        shown = json.loads((await coordination.topic_calls.of_owner(topic, ask)).state_json)
+        shown = await coordination.folds.asked(topic, **action)
         return None if shown is None else VerificationView.model_validate(shown)
 
     @router.get(path, summary="Show the verification of a topic", operation_id="get_verification")

@@ -58,8 +58,8 @@ class ClusterStore:
 
     async def complete(self) -> None:
         """Create the folders that a cluster of an older version lacks. Raises StoreUnavailable."""
-        await self._session.ensure_path(paths.DELETIONS)
-        await self._session.ensure_path(paths.TOMBSTONES)
+        for folder in (paths.DELETIONS, paths.TOMBSTONES, paths.PROOFS, paths.VERDICTS):
+            await self._session.ensure_path(folder)
 
     async def read(self) -> ClusterRecord | None:
         """None if there is no cluster at this root. Raises WrongCluster for one of another format."""

@@ -31,6 +31,7 @@ KINDS = (
     "page of ledgers",
     "policies record",
     "progress of repair",
+    "proof of a topic",
     "record of a deletion",
     "record of a topic name",
     "record of the keys' data",

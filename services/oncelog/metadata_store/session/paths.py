@@ -18,6 +18,8 @@
     /ledgers/<id>                            ledger metadata
     /idempotency                             the valid data set in Redis, once a key was used
     /repair                                  progress of the repairer, for reports; nothing depends on it
+    /proofs/<topic_id>                       a proof of the topic that is asked for or goes on, with its progress
+    /verdicts/<topic_id>                     the newest proof of the topic that has ended
     /deletions/<topic_id>                    the remaining work of a topic's deletion
     /tombstones/<topic_id>                   lasting: the topic was deleted, and its ledgers may be deleted
 
@@ -47,6 +49,8 @@ PAGES = "/pages"
 LEDGERS = "/ledgers"
 KEY_DATASET = "/idempotency"
 REPAIR = "/repair"
+PROOFS = "/proofs"
+VERDICTS = "/verdicts"
 DELETIONS = "/deletions"
 TOMBSTONES = "/tombstones"
 
@@ -65,6 +69,8 @@ FOLDERS = (
     TOPICS,
     PAGES,
     LEDGERS,
+    PROOFS,
+    VERDICTS,
     DELETIONS,
     TOMBSTONES,
 )
@@ -116,6 +122,14 @@ def page(topic_id: TopicId, name: LedgerId) -> str:
 
 def ledger(ledger_id: LedgerId) -> str:
     return f"{LEDGERS}/{ledger_id}"
+
+
+def proof(topic_id: TopicId) -> str:
+    return f"{PROOFS}/{topic_id}"
+
+
+def verdict(topic_id: TopicId) -> str:
+    return f"{VERDICTS}/{topic_id}"
 
 
 def deletion(topic_id: TopicId) -> str:

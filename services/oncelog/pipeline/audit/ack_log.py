@@ -23,7 +23,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import body_of, decode_entry
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
-from oncelog.pipeline.audit.owner_state import ask_owner, position_of
+from oncelog.pipeline.audit.owner_state import ask_owner
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, PresentLedgers, addresses_of, closed_ledger, storage_of
 from oncelog.rpc.codecs.metadata_codec import LEDGERS
@@ -65,7 +65,7 @@ async def _ask_owner(
     if not state.ack_state_json:
         return None, {}
     found = json.loads(state.ack_state_json)
-    return position_of(found["position"]), found["subscriptions"]
+    return Position.parse(found["position"]), found["subscriptions"]
 
 
 def _missing(answer: pb.LedgersAnswer, position: Position, end: Position) -> str:

@@ -2,7 +2,7 @@
 
 from oncelog.client.network.backoff import persist
 from oncelog.core.errors import NotOwner, TopicLoading
-from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
+from oncelog.core.ids import TopicId
 from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.wire.owner_pb2 import TopicState, TopicStatesRequest
@@ -39,9 +39,3 @@ async def ask_owner(
         return asked, state
 
     return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
-
-
-def position_of(text: str) -> Position:
-    """Parse `ledger:entry`."""
-    ledger_id, _, entry_id = text.partition(":")
-    return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id)))

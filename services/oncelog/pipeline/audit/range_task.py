@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from crc32c import crc32c
 
-from oncelog.core.errors import EntriesLost, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Position, TopicId
 from oncelog.pipeline.audit.copy_reading import CopyReading
@@ -18,7 +17,7 @@ from oncelog.pipeline.cluster import (
     process_loop,
     storage_of,
 )
-from oncelog.storage_client.reader import read_entries
+from oncelog.storage_client.losses import LostEntry, read_with_losses
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary
@@ -27,8 +26,6 @@ from oncelog.verify.violation import Violation
 
 #: How long to wait for storage nodes that do not answer, since the last entry.
 PATIENCE_MS = 60_000
-#: Consecutive unreadable entries of a ledger after which the rest of the ledger is not read.
-LOST_MAX = 64
 
 Place = tuple[int, int, Position, int]
 
@@ -103,24 +100,12 @@ async def _read_slice(
     lose: Callable[[Position, str, str], None],
 ) -> None:
     metadata = closed_ledger(piece.ledger_id, topic_id, (member for member, _ in piece.members), piece.last)
-    following, lost = piece.first, 0
-    while following <= piece.last:
-        try:
-            pages = read_entries(
-                present.storage, metadata, following, piece.last, timeout_ms=PATIENCE_MS,
-                record=present.record_of(metadata),
-            )  # fmt: skip
-            async for page in pages:
-                for entry_id, data in page:
-                    take(Position(piece.ledger_id, entry_id), data)
-                    following, lost = EntryId(entry_id + 1), 0
-        except (EntriesLost, UnreadableEntry) as error:
-            lose(Position(piece.ledger_id, following), "unreadable", error.message)
-            following, lost = EntryId(following + 1), lost + 1
-            if lost == LOST_MAX and following <= piece.last:
-                lose(
-                    Position(piece.ledger_id, piece.last),
-                    "unreadable",
-                    f"entries from {following} on were not read either",
-                )
-                return
+    found = read_with_losses(
+        present.storage, metadata, piece.first, piece.last, timeout_ms=PATIENCE_MS, record=present.record_of(metadata)
+    )
+    async for each in found:
+        if isinstance(each, LostEntry):
+            lose(Position(piece.ledger_id, each.entry_id), "unreadable", each.reason)
+        else:
+            for entry_id, data in each:
+                take(Position(piece.ledger_id, entry_id), data)

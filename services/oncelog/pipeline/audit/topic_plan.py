@@ -37,7 +37,7 @@ from oncelog.pipeline.audit.ledger_ranges import (
     range_behind,
     remembered_in,
 )
-from oncelog.pipeline.audit.owner_state import ask_owner, position_of
+from oncelog.pipeline.audit.owner_state import ask_owner
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import (
     ClusterConnection,
@@ -171,7 +171,7 @@ def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
         for one in internal["producers"]
     }
     live = LiveMap(
-        position_of(stats["last_position"]),
+        Position.parse(stats["last_position"]),
         stats["message_count"],
         producers,
         len(producers) == stats["producer_count"],

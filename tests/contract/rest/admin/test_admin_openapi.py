@@ -32,6 +32,7 @@ DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerNamespace
 GET /admin/v2/dependencies
 GET /admin/v2/events
 GET /admin/v2/events/{tenant}/{namespace}
+GET /admin/v2/proofs
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
@@ -73,6 +74,7 @@ POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/snapshot
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/verify
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/proof
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
@@ -156,7 +158,7 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot", "/redrive")
+            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof")
         )
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call

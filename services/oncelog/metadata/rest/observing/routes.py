@@ -9,6 +9,7 @@ from oncelog.metadata.rest.observing import (
     dependencies,
     events,
     me,
+    proofs,
     rates,
     subscription_looks,
     topic_ledgers,
@@ -28,6 +29,7 @@ PARTS: tuple[Part, ...] = (
     subscription_looks,
     topic_ledgers,
     events,
+    proofs,
 )
 
 

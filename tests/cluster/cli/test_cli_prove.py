@@ -1,0 +1,108 @@
+"""`oncelog admin topics prove`: its verdict is its exit code, and each finding is shown."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+from oncelog.core.ids import TopicId
+from oncelog.metadata.rest.observing.proofs import ProofView
+from oncelog.verify.proof import Part, TopicProof
+from oncelog.verify.range_summary import Finding
+from tests.cluster.cli.recorded_rest import RecordingServer, served
+
+PATH = "/admin/v2/persistent/public/default/orders/proof"
+ASKED = TopicProof(TopicId("0f" * 16), "public/default/orders", "ann", 5, 1 << 20, 20).ranged(
+    from_index=3, until_index=24, end=None, entries=10
+)
+
+
+@pytest.fixture
+def rest() -> Iterator[RecordingServer]:
+    with served() as server:
+        yield server
+
+
+def view(proof: TopicProof) -> dict[str, object]:
+    return ProofView.of(proof).model_dump(mode="json")
+
+
+def now(going: TopicProof | None, verdict: TopicProof | None) -> tuple[int, object]:
+    shown = {"going": going and view(going), "verdict": verdict and view(verdict)}
+    return 200, {"topic": ASKED.topic, "topic_id": ASKED.topic_id, **shown, "next_index": 41, "behind": 17}
+
+
+def all_done() -> TopicProof:
+    proof = ASKED
+    for part in Part:
+        proof = proof.done(part)
+    return proof
+
+
+def prove(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)."""
+    result = CliRunner().invoke(app, ["admin", "topics", "prove", "orders", *words, "--admin-url", rest.url])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_proved_topic_is_a_success(rest: RecordingServer) -> None:
+    """With its range, and how many messages are behind it. An older verdict is not taken for this one."""
+    rest.answers[PATH] = 200, view(ASKED)
+    older = TopicProof(ASKED.topic_id, ASKED.topic, "ann", 1, 1 << 20, 20)
+    for part in Part:
+        older = older.done(part)
+    rest.later[PATH] = [
+        now(ASKED.taken("m", 6).begun(Part.ONCE).progressed(Part.ONCE, 7), older.concluded(4)),
+        now(None, all_done().concluded(9)),
+    ]
+    code, out, errors = prove(rest, "--cpu-percent", "50")
+    assert code == 0
+    assert [word in out for word in ("proved", "index 3 to 23", "17")] == [True] * 3
+    assert "running: once 7 of 10" in errors
+    assert rest.asked[0] == ("POST", PATH, {"cpu_percent": 50})
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_failed_proof_names_position_and_copies(rest: RecordingServer, output: str) -> None:
+    """Exit code 1."""
+    text = "its copies differ, by their digests: aaaaaaaa 01, bbbbbbbb 02"
+    rest.answers[PATH] = 200, view(ASKED)
+    failed = all_done().found(Part.COPIES, [Finding("copies", None, text)]).concluded(9)
+    rest.later[PATH] = [now(None, failed)]
+    code, out, _ = prove(rest, "-o", output)
+    assert (code, "failed" in out, "bbbbbbbb 02" in out) == (1, True, True)
+    if output == "json":
+        assert json.loads(out)["verdict"]["findings_count"] == 1
+
+
+def test_incomplete_proof_is_neither_a_success_nor_a_failure(rest: RecordingServer) -> None:
+    """Exit code 2, and what was not read is shown."""
+    rest.answers[PATH] = 200, view(ASKED)
+    rest.later[PATH] = [now(None, all_done().left_out(Part.COPIES, ["storage node x did not answer"]).concluded(9))]
+    code, out, _ = prove(rest)
+    assert (code, "incomplete" in out, "not checked: storage node x" in out) == (2, True, True)
+
+
+def test_proof_that_goes_on_when_the_wait_is_over_is_no_success(rest: RecordingServer) -> None:
+    """Nor is one that was cancelled."""
+    rest.answers[PATH] = 200, view(ASKED)
+    rest.later[PATH] = [now(ASKED, None)]
+    assert prove(rest, "--wait-seconds", "0")[0] == 1
+    rest.answers[PATH] = 200, view(ASKED)
+    rest.later[PATH] = [now(None, ASKED.cancelled(9))]
+    assert prove(rest)[0] == 1
+
+
+def test_proof_is_cancelled(rest: RecordingServer) -> None:
+    """By whoever may begin it."""
+    for answer, told in (
+        (now(ASKED, None), "ends as cancelled"),
+        (now(None, all_done().concluded(9)), "has ended, as proved"),
+        (now(None, None), "no proof of topic orders goes on"),
+    ):
+        rest.answers[PATH] = answer
+        code, out, _ = prove(rest, "--cancel")
+        assert (code, told in " ".join(out.split())) == (0, True)
+    assert {asked[0] for asked in rest.asked} == {"DELETE"}
