@@ -9,6 +9,9 @@ from playwright.async_api import Browser
 Scheme = Literal["light", "dark"]
 WIDTHS = (360, 1280, 2560)
 _HEIGHT = 900
+#: The page says whether it is live, and why not.
+_SHOWS = "!document.getElementById('live').textContent.includes('one moment')"
+_LIVE_MS = 10_000
 
 
 async def take_pictures(
@@ -35,6 +38,8 @@ async def take_pictures(
                 for name, path in paths.items():
                     page = await context.new_page()
                     answer = await page.goto(path)
+                    if await page.locator("body[data-live]").count():
+                        await page.wait_for_function(_SHOWS, timeout=_LIVE_MS)
                     await page.screenshot(path=directory / f"{state}-{name}-{width}-{scheme}.png", full_page=True)
                     print(f"{answer and answer.status} {path} -> {state}-{name}-{width}-{scheme}.png", flush=True)
                     await page.close()

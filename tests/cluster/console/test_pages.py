@@ -67,3 +67,13 @@ async def test_login_leads_to_the_page_that_was_asked_for_and_logout_ends_it(
     await page.get_by_role("button", name="Log out").click()
     await page.goto(ASKED)
     await expect(page).to_have_url(re.compile("/console/login"))
+
+
+async def test_id_is_copied_whole(visitor: Visitor, client: oncelog.AsyncClient) -> None:
+    """It is shown without its middle."""
+    page = await log_in(visitor, "root", "/console/")
+    await visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = page.locator("button[data-copy]").locator("visible=true").first
+    await button.click()
+    await expect(button).to_have_text("copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == await button.get_attribute("data-copy")

@@ -1,6 +1,8 @@
 // Makes pages live. Every page can be read without this file.
 
 document.documentElement.classList.add("js");
+// Browsers have no clipboard for plain HTTP, except of this machine.
+document.documentElement.classList.toggle("no-clipboard", !navigator.clipboard);
 
 // The filter box: hides the rows that do not contain its text, also those that come later.
 const box = document.querySelector(".filter");
@@ -16,8 +18,10 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
   await navigator.clipboard.writeText(button.dataset.copy);
+  const icon = button.innerHTML;
+  button.disabled = true;
   button.textContent = "copied";
-  setTimeout(() => { button.textContent = "⧉"; }, 1000);
+  setTimeout(() => { button.innerHTML = icon; button.disabled = false; }, 1000);
 });
 
 // Keys: / to the filter, g and a letter to a page, arrows between the links of rows.
