@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -73,6 +74,9 @@ class ConsoleAccess:
             answer = await self._admitted(scope, receive, shown.send)
         except OncelogError as error:
             answer = problem(error)
+        except HTTPException as error:  # of the paths without a login: no such path, or another method
+            text = f"{scope['path'][:200]} does not exist, or does not support {scope['method']}"
+            answer = http_problem(error.status_code, text, error.headers)
         if answer is not None:
             await answer(scope, receive, shown.send)
 

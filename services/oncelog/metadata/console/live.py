@@ -65,7 +65,7 @@ class Viewer:
 
 
 class _LivePage:
-    """A page that is being watched. sent: of each block, the digest and the event that viewers have."""
+    """A page that is being watched. sent: {block: its newest content}; the event's id is its digest."""
 
     def __init__(self) -> None:
         self.viewers: list[Viewer] = []
@@ -87,16 +87,8 @@ class Hub:
         return sum(len(page.viewers) for page in self._pages.values())
 
     def open(self, page: Page, view: View) -> EventStream:
-        """The answer for one viewer. Raises TooManyRequests."""
-        role = view.caller.role
-        own = sum(viewer.view.caller.role == role for live in self._pages.values() for viewer in live.viewers)
-        # Without authentication nobody can be told from another.
-        own_max = max(1, self._streams_max // 2) if role else self._streams_max
-        if own >= own_max or self.streams >= self._streams_max:
-            message = f"{own} live pages of role {role or 'unauthenticated'} are open, {self.streams} in all; the "
-            message += f"maximum is {own_max} and {self._streams_max}: close some, this page shows one moment"
-            raise TooManyRequests(message, limit=own_max)
-        key = view.url(), role, view.caller.superuser, view.asker.base
+        """The answer for one viewer. Raises TooManyRequests when it is sent."""
+        key = view.url(), view.caller.role, view.caller.superuser, view.asker.base
         viewer = Viewer(view)
         return _Stream(viewer, lambda: self._join(key, page, viewer), lambda: self._leave(key, viewer))
 
@@ -110,6 +102,15 @@ class Hub:
             task.cancel()
 
     def _join(self, key: _Key, page: Page, viewer: Viewer) -> None:
+        role = viewer.view.caller.role
+        own = sum(each.view.caller.role == role for live in self._pages.values() for each in live.viewers)
+        # Without authentication nobody can be told from another.
+        own_max = max(1, self._streams_max // 2) if role else self._streams_max
+        full = self.streams >= self._streams_max
+        if full or own >= own_max:
+            most = f"{self._streams_max} in all" if full else f"{own_max} of one role"
+            message = f"the maximum of live pages is open, {most}: close some; this page shows one moment"
+            raise TooManyRequests(message, limit=self._streams_max if full else own_max)
         live = self._pages.get(key)
         if live is None:
             live = self._pages[key] = _LivePage()

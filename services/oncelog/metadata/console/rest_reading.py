@@ -122,7 +122,8 @@ _Key = tuple[str, bool, str]
 class Reading:
     """Shared by all viewers of a replica."""
 
-    def __init__(self, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, *, fresh_s: float = FRESH_S, deadline_s: float = DEADLINE_S) -> None:
+        self._fresh_s = fresh_s
         self._deadline_s = deadline_s
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
@@ -145,7 +146,7 @@ class Reading:
             kept = self._kept[key] = _Kept()
         self._kept.move_to_end(key)
         now_s = asyncio.get_running_loop().time()
-        if kept.flight is None and now_s - kept.read_s >= FRESH_S:
+        if kept.flight is None and now_s - kept.read_s >= self._fresh_s:
             kept.began_s = now_s
             kept.flight = asyncio.create_task(self._fly(key, asker, kept))
             self._flights.add(kept.flight)

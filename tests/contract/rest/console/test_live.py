@@ -1,0 +1,117 @@
+"""Live pages: what changes arrives, and a stream ends with the right to it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.until import until
+from tests.contract.process.security_world import ROOT, secured, token
+from tests.contract.rest.console.console_world import Browser, serving, text_of
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 20.0
+HOME = {"page": "/console/"}
+
+
+@asynccontextmanager
+async def live(console: Browser, page: str = "/console/", **options: Any) -> AsyncIterator[AsyncIterator[Any]]:
+    """The events of a live page: (name, JSON)."""
+    async with console.http.stream("GET", "/console/live", params={"page": page}, **options) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+
+        async def events() -> AsyncIterator[Any]:
+            name = ""
+            async for line in answer.aiter_lines():
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+                    name = ""
+
+        yield events()
+
+
+async def text_in(events: AsyncIterator[Any], block: str, text: str) -> None:
+    """Return when the block contains the text."""
+    async for name, data in events:
+        assert name == "", data
+        if data["id"] == block and text in text_of(data["html"]):
+            return
+    pytest.fail(f"the stream ended before {block} had {text}")
+
+
+async def test_viewers_see_what_changes() -> None:
+    """A new owner, in each window that is open."""
+    async with serving() as console, live(console) as one, live(console) as other:
+        owner = await console.admin.world.owner()
+        await text_in(one, "owners", owner.address)
+        await text_in(other, "owners", owner.address)
+
+
+async def test_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
+    """A token that is still valid for some seconds. The viewer is told why; the page leads to the login."""
+    async with serving(secured(tmp_path)) as console:
+        short = {"Cookie": f"oncelog_console={token(ROOT, expires_s=-7)}"}
+        async with live(console, headers=short) as events:
+            *before, last = [event async for event in events]
+        assert before
+        assert (last[0], last[1]["code"]) == ("end", "unauthenticated")
+
+
+async def test_stream_ends_when_the_key_is_replaced(tmp_path: Path) -> None:
+    """One viewer's token is checked each time, also if another viewer's rendering is shared."""
+    async with serving(secured(tmp_path)) as console:
+        await console.log_in(ROOT)
+        async with live(console) as events:
+            await anext(events)
+            (tmp_path / "token.key").write_bytes(b"another secret of the tests, which is long enough, too")
+            *_, last = [event async for event in events]
+        assert (last[0], last[1]["code"]) == ("end", "unauthenticated")
+
+
+async def test_streams_are_limited_and_the_page_is_not() -> None:
+    """The 101st is refused; the page can still be read, and a place that becomes free can be taken."""
+    async with serving() as console, AsyncExitStack() as open_pages:
+        first = AsyncExitStack()
+        await first.enter_async_context(live(console))
+        for _ in range(99):
+            await open_pages.enter_async_context(live(console))
+        refused = await console.http.get("/console/live", params=HOME)
+        assert refused.status_code == 429
+        assert "100 in all" in text_of(refused.text)
+        await console.page("/console/")
+        await first.aclose()
+
+        async def taken() -> bool:
+            async with console.http.stream("GET", "/console/live", params=HOME) as again:
+                return again.status_code == 200
+
+        await until(taken, DEADLINE_S)
+
+
+async def test_one_role_cannot_take_all_streams(tmp_path: Path) -> None:
+    """Half of them; another role still sees its pages live."""
+    async with serving(secured(tmp_path)) as console, AsyncExitStack() as open_pages:
+        await console.log_in(ROOT)
+        for _ in range(50):
+            await open_pages.enter_async_context(live(console))
+        refused = await console.http.get("/console/live", params=HOME)
+        assert refused.status_code == 429
+        assert "50 of one role" in text_of(refused.text)
+        async with live(console, headers={"Cookie": f"oncelog_console={token('other')}"}) as events:
+            await anext(events)
+
+
+@pytest.mark.parametrize(
+    "page", ["", "/console/absent", "/admin/v2/brokers", "https://attacker.example/console/", "/console/live"]
+)
+async def test_stream_of_another_page_is_refused(page: str) -> None:
+    async with serving() as console:
+        assert (await console.http.get("/console/live", params={"page": page})).status_code == 404
