@@ -31,6 +31,7 @@ from oncelog.rpc.channels import Channels
 from oncelog.rpc.codecs import (
     consumer_codec,
     deduplication_codec,
+    finding_codec,
     owner_codec,
     producer_codec,
     reader_codec,
@@ -63,6 +64,7 @@ from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.chunk_service import ChunkService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
+from oncelog.topic_owner.streams.finding_service import FindingService
 from oncelog.topic_owner.streams.inspection_service import InspectionService
 from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.producer_service import ProducerService
@@ -327,6 +329,9 @@ class Owner:
         server.unary(producer_codec.LIST_PRODUCERS, producers.list)
         server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
         server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
+        finding = FindingService(self.topics)
+        server.unary(finding_codec.FIND_MESSAGE, finding.find)
+        server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
         server.unary(owner_codec.RATES, self.rates.answer)

@@ -17,6 +17,7 @@ become durable in log order, so the upper layer drains from its front.
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncelog.core.errors import (
     InvalidBatch,
@@ -94,6 +95,18 @@ class PendingProducer:
     floor: SequenceId = NO_SEQUENCE
 
 
+class KnownIds(NamedTuple):
+    """What is known of the ids that one producer has sent.
+
+    batches: the recent ones, durable and then in flight, ascending. floor: ids at or below it are older than those.
+    settles_at: what says so about the floor is durable up to this position.
+    """
+
+    batches: list[RecentBatch]
+    floor: SequenceId
+    settles_at: Position
+
+
 class DedupTable:
     """Checks the batches of one topic; used by the one task that owns the topic."""
 
@@ -163,9 +176,18 @@ class DedupTable:
 
     def remembered(self, producer_id: ProducerId, position: Position) -> RecentBatch | None:
         """The producer's recent batch that is stored, or in flight, at this position."""
-        producer, pending = self.state.producers[producer_id], self._pending.get(producer_id)
-        batches = [*producer.recent_batches, *(pending.batches if pending is not None else ())]
+        batches = self.known_ids(self.state.producers[producer_id]).batches
         return next((recent for recent in batches if recent.position == position), None)
+
+    def known_ids(self, producer: ProducerState) -> KnownIds:
+        """Of a producer of the fold, which may be a copy of an idle one."""
+        pending, floor = self._pending.get(producer.producer_id), producer.recent_floor
+        if pending is None:
+            return KnownIds(list(producer.recent_batches), floor, self.state.position)
+        batches = [*producer.recent_batches, *pending.batches]
+        if pending.floor > floor:
+            return KnownIds(batches, pending.floor, pending.position)
+        return KnownIds(batches, floor, self.state.position)
 
     # --- checking -----------------------------------------------------------------------------------------------------
 
@@ -220,11 +242,7 @@ class DedupTable:
     ) -> BatchVerdict:
         ids = decode_ids(batch, deltas)
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
-        pending = self._pending.get(producer.producer_id)
-        recent_batches = [*producer.recent_batches, *(pending.batches if pending is not None else ())]
-        floor, settles_at = producer.recent_floor, self.state.position
-        if pending is not None and pending.floor > floor:
-            floor, settles_at = pending.floor, pending.position
+        recent_batches, floor, settles_at = self.known_ids(producer)
         located = locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
         if isinstance(located, NeedIds):
             return located
@@ -232,6 +250,7 @@ class DedupTable:
             nothing_else = len(located) == 1 and split == batch.count
             if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
                 return Refused(_stale(batch, accepted, whole=nothing_else))
+            pending = self._pending.get(producer.producer_id)
             if pending is not None:
                 # A message that is stale because of an in-flight write is answered when that write is durable.
                 return NothingNew(located, pending.position) if split == batch.count else Accept(split, located)
@@ -248,7 +267,7 @@ class DedupTable:
             return
         pending = self._pending_of(pid)
         if not self.dedup_enabled:
-            recent_batches = [*self.state.producers[pid].recent_batches, *pending.batches]
+            recent_batches = self.known_ids(self.state.producers[pid]).batches
             unnamed = highest_unnamed(batch, deltas, recent_batches, above=pending.accepted, skip=skip_first)
             pending.floor = max(pending.floor, unnamed)
         recent = recent_batch_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)

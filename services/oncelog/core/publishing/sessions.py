@@ -30,6 +30,7 @@ from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumb
 from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
+from oncelog.core.publishing.refusals import Refusals
 from oncelog.core.publishing.repeated_content import with_content
 from oncelog.core.publishing.uploads import Uploads
 from oncelog.core.topic_events.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
@@ -91,6 +92,7 @@ class Sessions:
         self.counters: Counter[str] = Counter()
         #: {producer id: the same for it, without `stored`}
         self.counters_of: dict[ProducerId, Counter[str]] = {}
+        self.refusals = Refusals(step.now_ms)
         #: {session number: session}
         self.open_sessions: dict[SessionNumber, TopicSession] = {}
         #: session numbers go up for as long as this process lives
@@ -217,7 +219,7 @@ class Sessions:
         stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip)
         entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
-            self._count_results(session, verdict.known)
+            self._count_results(session, batch, verdict.known)
 
     def _accept_chunk(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> bool:
         """Write a chunk, or the message that names its chunks. False: the session is blocked, or refused."""
@@ -241,7 +243,7 @@ class Sessions:
 
     def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
         known = with_content(verdict.known, self.table, batch.header, batch.data, self._checksum)
-        self._count_results(session, known)
+        self._count_results(session, batch, known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
             entry.waiting.append(PendingBatchAnswer(session.number, batch.request, known))
@@ -253,10 +255,14 @@ class Sessions:
             self._block_on_ownership(session)
             return
         self._count(session, error.code, batch.header.count)
+        self.refusals.refused(batch.header, error.code, now_ms=self._step.now_ms, peer=session.peer)
         self.due.append(BatchAnswer(session.number, batch.request, error))
         self._end(session.number, error)
 
-    def _count_results(self, session: TopicSession, outcome: Outcome) -> None:
+    def _count_results(self, session: TopicSession, batch: ReceivedBatch, outcome: Outcome) -> None:
+        header = batch.header
+        deltas = deltas_of(header, batch.data)
+        self.refusals.known(header, deltas, outcome, now_ms=self._step.now_ms, peer=session.peer)
         for result in outcome:
             self._count(session, result.kind.name.lower(), result.count)
             if result.content_differs:

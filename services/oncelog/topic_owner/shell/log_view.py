@@ -281,6 +281,25 @@ class LogView:
             timeout_ms=self._timeout_ms, record=self.record,
         )  # fmt: skip
 
+    async def entry_at(self, position: Position, *, headers_only: bool) -> Buffer | None:
+        """The entry at a place that the log names; None: it was trimmed.
+
+        Raises TopicLoading if it is not confirmed here yet, and the errors of `storage_client.reader`.
+        """
+        if self.is_trimmed(position.ledger_id):
+            return None
+        at, entries = await self.next_range(position)
+        if entries is None or at != position:
+            if self.is_trimmed(position.ledger_id):
+                return None
+            raise TopicLoading(f"entry {position} is not confirmed at this owner yet: try again")
+        try:
+            return await self.entry(entries.metadata, position.entry_id, headers_only=headers_only)
+        except LogHole:
+            if self.is_trimmed(position.ledger_id):
+                return None
+            raise
+
     def pages(
         self, entries: ReadableRange, first: EntryId, *, call_bytes_max: int = READ_BYTES_MAX
     ) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:

@@ -6,7 +6,7 @@ A chunk that a stored message names never changes, so its answer needs no proof 
 import asyncio
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import CorruptEntry, LogHole, TopicLoading
+from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, TopicId
@@ -46,21 +46,8 @@ class ChunkService:
 
 async def _chunk(runner: TopicRunner, position: Position) -> Buffer | None:
     """None: it was trimmed."""
-    view = LogView(runner.log, timeout_ms=CHUNK_TIMEOUT_MS)
-    if view.is_trimmed(position.ledger_id):
-        return None
-    at, entries = await view.next_range(position)
-    if entries is None or at != position:
-        if view.is_trimmed(position.ledger_id):
-            return None
-        raise TopicLoading(f"entry {position} is not confirmed at this owner yet: try again")
-    try:
-        data = await view.entry(entries.metadata, position.entry_id, headers_only=False)
-    except LogHole:
-        if view.is_trimmed(position.ledger_id):
-            return None
-        raise
-    if peek_header(data).kind != EntryKind.CHUNK:
+    data = await LogView(runner.log, timeout_ms=CHUNK_TIMEOUT_MS).entry_at(position, headers_only=False)
+    if data is not None and peek_header(data).kind != EntryKind.CHUNK:
         raise CorruptEntry(
             f"entry {position} is no chunk", ledger_id=position.ledger_id, entry_id=position.entry_id
         )  # fmt: skip

@@ -9,6 +9,7 @@ from crc32c import crc32c
 
 from oncelog.core.errors import LogHole, OncelogError
 from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
@@ -227,8 +228,9 @@ class ShownLog:
 def _body(count: int, size: int, producer_id: ProducerId) -> bytes:
     if not count:
         return b"a grant"
+    values = encode_values([bytes(size), *[b""] * (count - 1)])
     return encode_batch(
-        bytes(size), producer_id=producer_id, generation=Generation(0), first=0, last=count - 1, count=count,
+        values, producer_id=producer_id, generation=Generation(0), first=0, last=count - 1, count=count,
         publish_time_ms=0, checksum=crc32c,
     )  # fmt: skip
 

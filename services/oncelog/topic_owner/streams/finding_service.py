@@ -1,0 +1,152 @@
+"""Looking at single messages, for metadata services. They have checked the caller's rights.
+
+What is asked for is read like a subscription's messages, and nothing is remembered about it.
+"""
+
+import asyncio
+import json
+
+from oncelog.core.delivery.events import ReadMessages, StoredEntry
+from oncelog.core.errors import (
+    CompressionUnavailable,
+    CorruptEntry,
+    EntriesLost,
+    InvalidArgument,
+    LedgerUnavailable,
+    OncelogError,
+    UnreadableEntry,
+)
+from oncelog.core.ids import SEQUENCE_ID_MAX, ProducerId, SequenceId, SubscriptionNumber
+from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_readable
+from oncelog.core.topic.serving import Serving
+from oncelog.rpc.codecs.reader_codec import StartIndex, start_from_wire
+from oncelog.topic_owner.observe.found_message import found_json
+from oncelog.topic_owner.observe.stored_messages import shown_messages
+from oncelog.topic_owner.shell.log_view import LogView
+from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.current_topic import SERVING_TIMEOUT_MS, current_topic, still_served
+from oncelog.wire import finding_pb2 as pb
+
+#: Of one page.
+MESSAGES_MAX = 200
+VALUE_BYTES_MAX = 1 << 20
+#: A page ends before its limit when its messages have so many bytes together, or when so many were read.
+_PAGE_BYTES = 1 << 20
+_READ_BYTES = 8 << 20
+#: Read at once: small messages need no more, and of large ones one entry is read in any case.
+_STEP_BYTES = 64 * 1024
+#: Pages that are in memory; further requests wait.
+_PAGES_AT_ONCE = 4
+
+
+class FindingService:
+    """The handlers. They raise NotOwner, TopicLoading and other retriable errors."""
+
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
+        self._room = asyncio.Semaphore(_PAGES_AT_ONCE)
+
+    async def find(self, request: pb.FindMessageRequest) -> pb.FindMessageAnswer:
+        if not 0 <= request.sequence_id <= SEQUENCE_ID_MAX:
+            raise InvalidArgument(f"sequence_id={request.sequence_id}: give 0 or more", field="sequence_id")
+        runner, serving = await current_topic(self._topics, request.topic, request.topic_id)
+        table, number = serving.log.table, SequenceId(request.sequence_id)
+        found, problem = find(table, request.producer_name, number), None
+        if found.state is FoundState.STORED:
+            try:
+                found = await runner.explained(_in_its_entry(runner, found, number))
+            except (LedgerUnavailable, UnreadableEntry, EntriesLost) as error:
+                if found.batch_index is None:
+                    raise  # only the entry knows whether it has this id
+                problem = error.message
+        refusals = None
+        if found.producer_id is not None:
+            refusals = still_served(runner).sessions.refusals.of(found.producer_id, number)
+        shown = found_json(found, number, refusals, deduplication=table.dedup_enabled, problem=problem)
+        return pb.FindMessageAnswer(found_json=json.dumps(shown))
+
+    async def read(self, request: pb.StoredMessagesRequest) -> pb.StoredMessagesAnswer:
+        """Raises InvalidArgument for a limit that is out of range."""
+        for name, given, low, high in (
+            ("limit", request.limit, 1, MESSAGES_MAX),
+            ("value_bytes_max", request.value_bytes_max, 0, VALUE_BYTES_MAX),
+        ):
+            if not low <= given <= high:
+                raise InvalidArgument(f"{name}={given}: give {low} to {high}", field=name, limit=high)
+        at = start_from_wire(request.start).at
+        runner, serving = await current_topic(self._topics, request.topic, request.topic_id)
+        if isinstance(at, StartIndex):
+            index = at.number  # a look-up would take the nearest one of a topic that has none
+        else:
+            index = await runner.explained(LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS).index_of(at))
+        log = serving.subscriptions.log
+        begin = max(log.first_index, min(index, log.next_index) - request.back)
+        answer = pb.StoredMessagesAnswer(
+            first_index=log.first_index, end_index=log.next_index, begin_index=begin, next_index=begin
+        )
+        async with self._room:
+            await _fill(answer, runner, request)
+        _name_producers(answer, still_served(runner))
+        return answer
+
+
+async def _in_its_entry(runner: TopicRunner, found: Found, number: SequenceId) -> Found:
+    assert found.position is not None, "what is stored has a position"
+    view = LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS)
+    entry = await view.entry_at(found.position, headers_only=True)
+    return not_readable(found) if entry is None else in_entry(found, number, entry)
+
+
+async def _fill(answer: pb.StoredMessagesAnswer, runner: TopicRunner, request: pb.StoredMessagesRequest) -> None:
+    """Add messages until the page is full, or the log ends. Messages that cannot be read end the page before them, or
+    are a page of their own."""
+    reads, page_bytes, read_bytes = MessageReads(runner.log), 0, 0
+    while len(answer.messages) < request.limit and answer.next_index < answer.end_index:
+        if page_bytes >= _PAGE_BYTES or read_bytes >= _READ_BYTES:
+            return
+        wanted = ReadMessages(SubscriptionNumber(0), answer.next_index, bytes_max=_STEP_BYTES)
+        try:
+            entries = (await reads.read(wanted)).entries
+        except (UnreadableEntry, EntriesLost) as error:
+            _unreadable(answer, int(error.details["first_index"] or 0), int(error.details["count"] or 0), error)
+            return
+        if not entries:
+            answer.next_index = answer.end_index  # messages that were given up with a lost ledger
+            return
+        for entry in entries:
+            try:
+                # A batch may decompress to megabytes: the owner goes on meanwhile.
+                shown = await asyncio.to_thread(_shown, entry, answer, request)
+            except (CorruptEntry, CompressionUnavailable) as error:
+                _unreadable(answer, entry.base_index, entry.count, error)
+                return
+            answer.messages.extend(shown)
+            answer.next_index = shown[-1].index + 1
+            page_bytes += sum(one.ByteSize() for one in shown)
+            read_bytes += len(entry.data)
+            if len(answer.messages) >= request.limit or page_bytes >= _PAGE_BYTES:
+                return
+
+
+def _unreadable(answer: pb.StoredMessagesAnswer, first_index: int, count: int, error: OncelogError) -> None:
+    if not answer.messages:
+        answer.unreadable.first_index, answer.unreadable.count = first_index, count
+        answer.unreadable.reason = error.message
+        answer.next_index = first_index + count
+
+
+def _shown(
+    entry: StoredEntry, answer: pb.StoredMessagesAnswer, request: pb.StoredMessagesRequest
+) -> list[pb.StoredMessage]:
+    return shown_messages(
+        entry, answer.next_index, request.limit - len(answer.messages),
+        with_content=request.with_content, value_bytes_max=request.value_bytes_max,
+    )  # fmt: skip
+
+
+def _name_producers(answer: pb.StoredMessagesAnswer, serving: Serving) -> None:
+    known = serving.log.table.state.producers
+    for one in answer.messages:
+        one.producer_name = known.name_of(ProducerId(one.producer_id)) or ""
