@@ -25,7 +25,7 @@ def test_resend_of_one_batch_is_counted_with_its_times_and_its_last_client() -> 
     assert of(refusals, 3).counts == of(refusals, 7).counts == of(refusals, 5, OTHER).counts == {}
 
 
-def test_run_of_batches_is_one_row_that_knows_its_dense_ids() -> None:
+def test_run_without_gaps_is_one_row_that_knows_its_ids() -> None:
     """A resumed import repeats a million messages: it does not displace what is remembered of others."""
     refusals = Refusals(since_ms=0)
     sent(refusals, [9_999_999], now_ms=1, verdict="stale_sequence")
@@ -36,17 +36,30 @@ def test_run_of_batches_is_one_row_that_knows_its_dense_ids() -> None:
     assert of(refusals, 1).complete
 
 
-def test_run_with_holes_says_that_an_id_may_have_been_in_it() -> None:
-    """Only its ends are known: an id between them is counted apart. After a pause another run begins, so that the time
-    of an old resend is not that of a new one."""
+def test_run_with_gaps_knows_each_batch_until_there_are_too_many() -> None:
+    """A resumed import whose ids are byte offsets. Then an id between the ends of the run is counted apart: it may have
+    been in it. Another run begins after a pause, so the time of an old resend is not that of a new one."""
     refusals = Refusals(since_ms=0)
-    for first in (0, 30, 60):
-        sent(refusals, [first, first + 10, first + 20], now_ms=first)
-    sent(refusals, [90], now_ms=50_000)
-    for number, counts, possible, last_ms in ((0, 1, 0, 60), (45, 0, 1, 60), (80, 1, 0, 60), (90, 1, 0, 50_000)):
-        found = of(refusals, number)
-        assert (sum(found.counts.values()), sum(found.possible_counts.values())) == (counts, possible)
-        assert (found.first_ms, found.last_ms) == (0 if number < 90 else 50_000, last_ms)
+    for number in range(REFUSALS_MAX - 1):
+        sent(refusals, [number * 10], now_ms=number)
+    sent(refusals, [9_990], now_ms=50_000)
+    assert (of(refusals, 30).counts, of(refusals, 30).first_ms) == ({"duplicate": 1}, 3)
+    assert (of(refusals, 35).counts, of(refusals, 35).possible_counts) == ({}, {})
+    for number in range(5):
+        sent(refusals, [10_000 + number * 10], now_ms=50_001 + number)
+    known = [of(refusals, number) for number in (0, 35, 40, 50, 60, 9_990)]
+    assert [each.counts.get("duplicate", 0) for each in known] == [1, 0, 0, 1, 1, 1]
+    assert [each.possible_counts.get("duplicate", 0) for each in known] == [0, 1, 1, 0, 0, 0]
+    assert [(each.first_ms, each.last_ms) for each in (known[1], known[-1])] == [(0, 5), (50_000, 50_000)]
+    assert known[0].complete
+
+
+def test_single_batch_with_holes_knows_its_ends() -> None:
+    refusals = Refusals(since_ms=0)
+    sent(refusals, [0, 10, 20], now_ms=7)
+    found = [of(refusals, number) for number in (0, 10, 20, 21)]
+    assert [each.counts.get("duplicate", 0) for each in found] == [1, 0, 1, 0]
+    assert [each.possible_counts.get("duplicate", 0) for each in found] == [0, 1, 0, 0]
 
 
 def test_oldest_rows_are_dropped_and_the_answer_says_since_when() -> None:

@@ -1,9 +1,10 @@
 """The newest batches of a topic that were answered without being stored, because they were refused or stored before:
 for operators who ask what became of one message.
 
-A row is one batch, or a run of batches: a producer that sends everything again makes one row, and so does a program
-that sends the same id again and again. Rows are made where a batch is answered without being stored, never where one is
-stored. They begin with the process that serves the topic, they are not in the log, and the oldest are dropped.
+A row is one batch, or a run of batches: a producer that sends everything again makes few rows, and a program that sends
+the same id again and again makes one. Rows are made where a batch is answered without being stored, never where one is
+stored. They begin with the process that serves the topic, and are not in the log. When there are too many, the rows of
+a run become one that only knows its ends; if there is no run, the oldest row is dropped.
 """
 
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class Refusals:
                     return
                 break
         rows.append(new)
-        if len(rows) > REFUSALS_MAX:
+        if len(rows) > REFUSALS_MAX and not _condensed(rows):
             self._dropped_ms = rows.pop(0).last_ms
 
     def of(self, producer_id: ProducerId, sequence_id: SequenceId) -> RefusalsOfId:
@@ -123,13 +124,30 @@ class Refusals:
 
 
 def _joined(row: Refusal, new: Refusal) -> bool:
-    """Whether the row now stands for the new refusal, too: it is the same batch again, or the next one of a run."""
+    """Whether the row now stands for the new refusal, too: it is the same batch again, or has the ids behind it."""
     if (row.first, row.last, row.dense) == (new.first, new.last, new.dense):
         row.times += 1
-    elif row.times == 1 and row.last < new.first and new.first_ms - row.last_ms <= _RUN_GAP_MS:
-        row.dense = row.dense and new.dense and row.last + 1 == new.first
+    elif row.dense and new.dense and row.last + 1 == new.first and _one_run(row, new):
         row.last = new.last
     else:
         return False
     row.last_ms, row.peer = new.last_ms, new.peer
     return True
+
+
+def _one_run(row: Refusal, new: Refusal) -> bool:
+    return row.times == new.times == 1 and row.last < new.first and new.first_ms - row.last_ms <= _RUN_GAP_MS
+
+
+def _condensed(rows: list[Refusal]) -> bool:
+    """Whether two rows of one run, the oldest such, became one, which no longer knows the ids between its ends."""
+    before: dict[tuple[ProducerId, str], int] = {}
+    for at, row in enumerate(rows):
+        key = row.producer_id, row.verdict
+        former = before.get(key)
+        if former is not None and _one_run(rows[former], row):
+            row.first, row.first_ms, row.dense = rows[former].first, rows[former].first_ms, False
+            del rows[former]
+            return True
+        before[key] = at
+    return False

@@ -1,6 +1,7 @@
 """Request and response bodies of the routes for subscriptions."""
 
 import base64
+import codecs
 import re
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from oncelog.wire.owner_pb2 import ReaderStart as ReaderStartMessage
 Properties = dict[StrictStr, StrictStr]
 #: Each of them takes six bytes of JSON, and no text needs them.
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_Utf8 = codecs.getincrementaldecoder("utf-8")
 _Subscription = Annotated[str, Path(description="Subscription: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
 
 
@@ -179,17 +181,19 @@ def message_fields(message: Message) -> dict[str, Any]:
         "publish_time_ms": message.publish_time_ms,
         "event_time_ms": message.event_time_ms,
         "properties": dict(message.properties),
-        **_text("value", bytes(message.value)),
-        **_text("key", message.key),
+        **text_fields("value", bytes(message.value)),
+        **text_fields("key", message.key),
     }
 
 
-def _text(name: str, data: bytes | None) -> dict[str, Any]:
+def text_fields(name: str, data: bytes | None, *, cut: bool = False) -> dict[str, Any]:
+    """Bytes as text if they are text, and in base64 otherwise. cut: they may end inside a character, which is left
+    out."""
     if data is None:
         return {name: None, f"{name}_base64": None}
     try:
         if _CONTROL.search(data) is None:
-            return {name: data.decode(), f"{name}_base64": None}
+            return {name: _Utf8().decode(data, final=not cut), f"{name}_base64": None}
     except UnicodeDecodeError:
         pass
     return {name: None, f"{name}_base64": base64.b64encode(data).decode()}

@@ -47,6 +47,8 @@ RULES = {
     f"GET {FLIGHTS}/policies": "a",
     f"GET {FLIGHTS}/producers": "a",
     f"GET {FLIGHTS}/producers/p": "a",
+    f"GET {FLIGHTS}/messages": "c",
+    f"GET {FLIGHTS}/messages/find": "ac",
     f"DELETE {FLIGHTS}/producers/1": "a",
     f"POST {FLIGHTS}/producers/1/expire": "a",
     f"PUT {FLIGHTS}/unload": "a",

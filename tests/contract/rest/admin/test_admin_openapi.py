@@ -77,6 +77,8 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/proof
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages/find
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
 DELETE GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/{producer}/expire

@@ -9,6 +9,7 @@ from oncelog.metadata.rest.observing import (
     dependencies,
     events,
     me,
+    messages,
     proofs,
     rates,
     subscription_looks,
@@ -30,6 +31,7 @@ PARTS: tuple[Part, ...] = (
     topic_ledgers,
     events,
     proofs,
+    messages,
 )
 
 
