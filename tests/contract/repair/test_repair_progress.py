@@ -4,8 +4,40 @@ import pytest
 
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.repair.repairer import IDLE_ROUNDS
+from oncelog.metadata_store.records.repair_store import (
+    SAMPLE_MS,
+    SAMPLES_MAX,
+    RepairProgress,
+    RepairSample,
+    RepairStore,
+)
 from oncelog.metadata_store.session import paths
 from tests.contract.repair.repairing import World
+
+
+@pytest.mark.asyncio
+async def test_history_of_copies_goes_on_at_the_next_elected_replica() -> None:
+    """A sample each minute; the copies of now are in the progress itself."""
+    async with World.running() as world:
+        await world.ledger(1, holders=(0, 1, 2))
+        former = tuple(RepairSample(at_ms, 0, (0, 0, 0, at_ms)) for at_ms in range(1, SAMPLES_MAX + 1))
+        await RepairStore(world.session).write(RepairProgress(history=former))
+        repair = Repair.over(world.session, world.placements, owners=list, pace=world.pace)
+        world.stack.push_async_callback(repair.close)
+        for _ in range(2):
+            await repair.repairer.round()
+        progress = await world.progress()
+        assert progress.history[:-1] == former[1:]
+        newest = progress.history[-1]
+        assert newest.at_ms >= progress.updated_ms - SAMPLE_MS
+        assert newest.entries_by_copies == progress.entries_by_copies
+        assert (sum(progress.entries_by_copies[:3]), progress.left_bytes) == (0, 0)
+        assert progress.entries_by_copies[3] > 0
+        await world.nodes[0].leave()
+        await repair.repairer.round()
+        after = await world.progress()
+        assert (after.entries_by_copies, after.history) == ((0, 0, newest.entries_by_copies[3]), progress.history)
+        assert after.left_bytes > 0
 
 
 @pytest.mark.asyncio

@@ -1,6 +1,8 @@
 """The listing of ledgers and the progress of repair: the same tests for the fake in memory and for a real ZooKeeper."""
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +12,13 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_listing import READS_MIN, TURNS, LedgerListing
 from oncelog.metadata_store.records.ledger_store import LedgerStore
-from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore, RunningRepair, StuckRepair
+from oncelog.metadata_store.records.repair_store import (
+    RepairProgress,
+    RepairSample,
+    RepairStore,
+    RunningRepair,
+    StuckRepair,
+)
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Znode
 from tests.contract.storage_client.ledger_world import TOPIC, A, B, C, ledger
@@ -141,6 +149,17 @@ async def test_progress_is_replaced_and_read_by_every_replica(backend: Backend) 
         "m-2", 5, "old processes", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
         running=(RunningRepair(LedgerId(7), TOPIC, "COPY", 3, 9, 4),),
         stuck=(StuckRepair(LedgerId(8), TopicId("1" * 32), "entry 3 has no source", 6),),
+        left_bytes=12, entries_by_copies=(0, 0, 2, 9), history=(RepairSample(1, 2, (0, 4)), RepairSample(3, 0)),
     )  # fmt: skip
     await RepairStore(session).write(progress)
     assert await RepairStore(other).read() == progress
+    # A replica of a version before these fields was elected meanwhile.
+    node = await session.read(paths.REPAIR)
+    assert node is not None
+    fields = json.loads(node.data)
+    older = {
+        name: value for name, value in fields.items() if name not in ("left_bytes", "entries_by_copies", "history")
+    }
+    await session.write(paths.REPAIR, json.dumps(older).encode(), version=node.version)
+    known = replace(progress, left_bytes=0, entries_by_copies=(), history=())
+    assert await RepairStore(other).read() == known

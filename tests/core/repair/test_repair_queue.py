@@ -9,6 +9,7 @@ from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
+from oncelog.core.repair.ledger_sets import CopyCounts
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
     ChainRecorded,
@@ -57,6 +58,20 @@ class QueueWorld:
     def see(self) -> None:
         views = tuple(self.views.values())
         assert self.queue.handle(ClusterSeen(views, self.owners, self.version, self.now)) == []
+        self.check_copies()
+
+    def check_copies(self) -> None:
+        """What is counted step by step is what a count from the beginning gives."""
+        counted = CopyCounts()
+        for each in self.listed:
+            record, assessment = self.queue.record(each), self.queue.assessment(each)
+            if record is not None and assessment is not None:
+                counted.count(record, assessment, 1)
+        found = {copies: count for copies, count in self.queue.copies.entries.items() if count}
+        assert (found, self.queue.copies.left_bytes) == (
+            {c: n for c, n in counted.entries.items() if n},
+            counted.left_bytes,
+        )
 
     def change(self, node: Incarnation, **fields: bool) -> None:
         self.views[node] = replace(self.views.get(node, NodeView(node)), **fields)  # type: ignore[arg-type]
@@ -67,11 +82,14 @@ class QueueWorld:
 
     def tick(self, ticks: int = 0) -> list[QueueEffect]:
         self.now += ticks
-        return self.queue.handle(QueueTicked(self.now))
+        effects = self.queue.handle(QueueTicked(self.now))
+        self.check_copies()
+        return effects
 
     def end(self, job: RepairJob, result: RepairResult, after: LedgerMetadata | None = None, **fields: object) -> None:
         finished = RepairFinished(job.ledger_id, result, after, 1 if after else -1, **fields)  # type: ignore[arg-type]
         self.queue.handle(RepairEnded(finished, self.now))
+        self.check_copies()
 
     def job(self) -> RepairJob:
         (effect,) = self.tick()
@@ -109,6 +127,25 @@ def test_absent_member_that_returns_in_time_causes_no_copies() -> None:
 
 
 @pytest.mark.hazard("flapping-node")
+def test_entries_are_counted_by_their_copies() -> None:
+    """Also those that are lost, and the bytes of the copies that are to be made; open ledgers are not counted."""
+    lost = record(2, lost=(EntryRange(EntryId(3), EntryId(4)),), length=50)
+    world = QueueWorld(record(1, length=100), lost, record(3, state=LedgerState.OPEN, verified=False))
+    copies = world.queue.copies
+    assert ({n: count for n, count in copies.entries.items() if count}, copies.left_bytes) == ({3: 18, 0: 2}, 0)
+    world.change(C, registered=False)
+    assert (copies.entries[2], copies.entries[3], copies.left_bytes) == (18, 0, 150)
+    world.queue.handle(DamageReported(B, (LedgerId(1),)))
+    assert (copies.entries[1], copies.entries[2], copies.left_bytes) == (10, 8, 250)
+    world.change(C, registered=True)
+    world.queue.handle(DamageReported(B, ()))
+    assert (copies.entries[3], copies.left_bytes) == (18, 0)
+    world.change(A, draining=True)
+    assert (copies.entries[3], copies.left_bytes) == (18, 150), "the node's copies are moved"
+    world.queue.handle(LedgerRemoved(LedgerId(1)))
+    assert (copies.entries[3], copies.left_bytes) == (8, 50)
+
+
 def test_fewest_copies_are_repaired_first() -> None:
     world = QueueWorld(record(1, A, B, C), record(2, B, C, E), record(3, A, B, C))
     world.lose(C)

@@ -1,8 +1,10 @@
-"""The listed ledgers by what is wrong with them, for reports about storage."""
+"""The listed ledgers by what is wrong with them, and their entries by copies, for reports about storage."""
 
 from dataclasses import dataclass, field
 
 from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.repair.assessment import Assessment
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,24 @@ class LedgerSets:
             len(self.stuck),
             queued,
         )
+
+
+@dataclass(slots=True)
+class CopyCounts:
+    """Of the CLOSED ledgers. entries: {copies: entries that have so many}. A copy is a live member without known
+    damage; an entry that was given up as lost has none. left_bytes: of the copies that are missing, or will be when a
+    node has gone that is to be replaced."""
+
+    entries: dict[int, int] = field(default_factory=dict)
+    left_bytes: int = 0
+
+    def count(self, record: LedgerMetadata, assessment: Assessment, by: int) -> None:
+        """by: 1 for a ledger that is added, -1 for one that is taken out."""
+        if record.state is not LedgerState.CLOSED:
+            return
+        lost = sum(each.last - each.first + 1 for each in record.lost)
+        for copies, entries in ((assessment.copies, record.end + 1 - lost), (0, lost)):
+            self.entries[copies] = self.entries.get(copies, 0) + by * entries
+        replaced = assessment.job is not None and assessment.job.replace is not None
+        missing = max(record.write_quorum - assessment.copies, int(replaced), 0)
+        self.left_bytes += by * missing * record.length

@@ -29,7 +29,7 @@ from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.assessment import Assessment, Need, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
-from oncelog.core.repair.ledger_sets import LedgerSets, RepairCounts
+from oncelog.core.repair.ledger_sets import CopyCounts, LedgerSets, RepairCounts
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
     ChainRecorded,
@@ -91,6 +91,7 @@ class RepairQueue:
         self.settings = settings or self.settings_class()
         self.nodes = StorageNodes()
         self.ledgers = LedgerSets()
+        self.copies = CopyCounts()
         self.running: dict[LedgerId, RepairJob] = {}
         self._owners: dict[Incarnation, None] = {}
         self._allowed = False
@@ -323,6 +324,7 @@ class RepairQueue:
     def _file(self, ledger_id: LedgerId, known: _Known) -> None:
         """Put the ledger into every set that it belongs to."""
         assessment, sets = known.assessment, self.ledgers
+        self.copies.count(known.record, assessment, 1)
         stuck = known.last is not None and known.last.result is RepairResult.STUCK
         if known.last is not None and known.last.waiting_for:
             self._waiting[ledger_id] = None
@@ -353,6 +355,7 @@ class RepairQueue:
     def _forget(self, ledger_id: LedgerId, known: _Known) -> None:
         """Take the ledger out of every set."""
         sets = self.ledgers
+        self.copies.count(known.record, known.assessment, -1)
         kinds = (sets.under_replicated, sets.unproved, sets.unavailable, sets.lost, sets.frozen, sets.stuck)
         for kind in (*kinds, self._to_roll, self._waiting):
             kind.pop(ledger_id, None)

@@ -8,11 +8,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oncelog.core.errors import Conflict, NotFound, OncelogError, StoreUnavailable
+from oncelog.core.errors import Conflict, CorruptEntry, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeState
@@ -32,8 +32,11 @@ from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import LedgerRepairer, RepairParts
 from oncelog.metadata.repair.trimmed_records import TrimmedRecords
 from oncelog.metadata_store.records.repair_store import (
+    SAMPLE_MS,
+    SAMPLES_MAX,
     STUCK_MAX,
     RepairProgress,
+    RepairSample,
     RepairStore,
     RunningRepair,
     StuckRepair,
@@ -88,6 +91,8 @@ class Repairer:
         #: since when a ledger needs repair, ms since 1970
         self._needed_since: dict[LedgerId, int] = {}
         self._rates: deque[tuple[float, int]] = deque()
+        #: None: the samples of the replica that was elected before are not read yet
+        self._history: deque[RepairSample] | None = None
         self.progress = RepairProgress()
         #: the progress that was written last, and the rounds since then in which it did not change
         self._written: RepairProgress | None = None
@@ -121,7 +126,9 @@ class Repairer:
         await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in moved})
         await parts.decommissions.finish_drained(seen, watch.records())
         await parts.trimmed.look(watch.unlisted)
-        self.progress = self._progress()
+        if self._history is None:
+            self._history = await self._former_history()
+        self.progress = self._progress(self._history)
         await self._write_progress()
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
@@ -236,7 +243,7 @@ class Repairer:
 
     def _stop(self) -> None:
         """This replica is not elected any more."""
-        self._written = None
+        self._written = self._history = None
         for _, task in self._running.values():
             task.cancel()
         self.progress = RepairProgress()
@@ -256,7 +263,16 @@ class Repairer:
             await self._parts.store.write(self.progress)
             self._written = self.progress
 
-    def _progress(self) -> RepairProgress:
+    async def _former_history(self) -> deque[RepairSample]:
+        """Raises StoreUnavailable."""
+        try:
+            former = await self._parts.store.read()
+        except CorruptEntry as error:
+            logger.warning("the history of repair begins anew: %s", error.message)
+            former = None
+        return deque(() if former is None else former.history, maxlen=SAMPLES_MAX)
+
+    def _progress(self, history: deque[RepairSample]) -> RepairProgress:
         watch, copying = self._parts.watch, self._parts.repairs.copying
         queue, counts, now_ms = watch.queue, watch.queue.counts, wall_ms()
         needed = {*queue.ledgers.under_replicated, *queue.ledgers.stuck, *self._running}
@@ -269,6 +285,9 @@ class Repairer:
             self._rates.popleft()
         (since_s, before), (until_s, copied) = self._rates[0], self._rates[-1]
         old = watch.seen.lowest_version < REPAIR_VERSION
+        entries, left_bytes = _entries_by_copies(queue.copies.entries), queue.copies.left_bytes
+        if not history or abs(now_ms - history[-1].at_ms) >= SAMPLE_MS:
+            history.append(RepairSample(now_ms, left_bytes, entries))
         return RepairProgress(
             replica=self.elected_as or "",
             updated_ms=now_ms,
@@ -286,7 +305,16 @@ class Repairer:
             repaired_ledgers=self.repaired_ledgers,
             running=tuple(_running(repair) for repair, _ in self._running.values()),
             stuck=tuple(list(self._stuck.values())[:STUCK_MAX]),
+            left_bytes=left_bytes,
+            entries_by_copies=entries,
+            history=tuple(history),
         )
+
+
+def _entries_by_copies(counts: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(
+        counts.get(copies, 0) for copies in range(max((n for n, count in counts.items() if count), default=-1) + 1)
+    )
 
 
 def _running(repair: LedgerRepairer) -> RunningRepair:

@@ -26,12 +26,12 @@ from oncelog.metadata.rest.storage_values import (
     LedgerReport,
     MayReplaceAnswer,
     RepairReport,
-    RunningRepairView,
     StorageNodeReport,
-    StuckRepairView,
     VerifiedCopy,
     VerifyReport,
     ledger_row,
+    no_repair,
+    repair_report,
 )
 from oncelog.metadata.rest.values import EveryNode
 from oncelog.metadata_store.records.registry import Decommission
@@ -41,6 +41,8 @@ _PREFIX = "/admin/v2/storage"
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 #: Ledgers of one page.
 PAGE_MAX = 1_000
+#: For reports that only name topics and storage nodes: a look at the cluster asks every storage node.
+_SEEN_WITHIN_MS = 2_000
 
 
 class HealthFilter(StrEnum):
@@ -220,43 +222,9 @@ def _add_repair(router: APIRouter, coordination: Coordination) -> None:
         repair = coordination.repair
         progress = await repair.store.read()
         if progress is None:
-            return _no_repair()
-        await repair.watch.refresh()
-        name_of = repair.watch.name_of
-        status = "paused" if progress.paused else "repairing" if progress.running or progress.queued else "idle"
-        return RepairReport(
-            status=status,
-            paused=progress.paused,
-            updated_ms=progress.updated_ms,
-            under_replicated_ledgers=progress.under_replicated,
-            unavailable_ledgers=progress.unavailable,
-            lost_ledgers=progress.lost,
-            frozen_ledgers=progress.frozen,
-            debt_ledgers=progress.debt,
-            queued_ledgers=progress.queued,
-            oldest_ms=progress.oldest_ms or None,
-            bytes_per_s=progress.bytes_per_s,
-            repaired_ledgers=progress.repaired_ledgers,
-            repaired_entries=progress.repaired_entries,
-            repaired_bytes=progress.repaired_bytes,
-            running=[
-                RunningRepairView(
-                    ledger_id=one.ledger_id,
-                    topic=name_of(one.topic_id),
-                    step=one.step,
-                    entries_done=one.entries_done,
-                    entries_total=one.entries_total,
-                    began_ms=one.began_ms,
-                )
-                for one in progress.running
-            ],
-            stuck=[
-                StuckRepairView(
-                    ledger_id=one.ledger_id, topic=name_of(one.topic_id), reason=one.reason, since_ms=one.since_ms
-                )
-                for one in progress.stuck
-            ],
-        )
+            return no_repair()
+        await repair.watch.refresh(within_ms=_SEEN_WITHIN_MS)
+        return repair_report(progress, repair.watch.name_of)
 
     @router.post("/repair/{ledger_id}", status_code=204, summary="Repair a ledger now", operation_id="repair_ledger")
     async def repair_ledger(ledger_id: LedgerPath) -> None:
@@ -373,14 +341,6 @@ def _ledger(record: LedgerMetadata, watch: ClusterWatch, verified: dict[Incarnat
 def _oldest(times: Iterable[int | None]) -> int | None:
     known = list(times)
     return min((one for one in known if one is not None), default=None) if None not in known else None
-
-
-def _no_repair() -> RepairReport:
-    return RepairReport(
-        status="none", paused="", updated_ms=0, under_replicated_ledgers=0, unavailable_ledgers=0, lost_ledgers=0,
-        frozen_ledgers=0, debt_ledgers=0, queued_ledgers=0, oldest_ms=None, bytes_per_s=0, repaired_ledgers=0,
-        repaired_entries=0, repaired_bytes=0, running=[], stuck=[],
-    )  # fmt: skip
 
 
 async def _topic_id(coordination: Coordination, topic: str) -> TopicId:

@@ -1,10 +1,14 @@
 """Response bodies of the routes about storage: nodes, ledgers, repair."""
 
+from collections.abc import Callable, Sequence
+
 from pydantic import BaseModel, Field
 
+from oncelog.core.ids import TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.ledger_health import copy_state, health_of
+from oncelog.metadata_store.records.repair_store import RepairProgress
 
 LEDGER_STATES = {LedgerState.OPEN: "open", LedgerState.IN_RECOVERY: "recovering", LedgerState.CLOSED: "closed"}
 
@@ -146,6 +150,20 @@ class StuckRepairView(BaseModel):
     since_ms: int
 
 
+_BY_COPIES = (
+    "How many entries of closed ledgers have so many copies, by number. A copy is a registered storage node that has "
+    "not reported damage in the ledger; an entry that was given up as lost has none"
+)
+
+
+class RepairSampleView(BaseModel):
+    """The copies at one time."""
+
+    at_ms: int
+    left_bytes: int
+    entries_by_copies: dict[str, int]
+
+
 class RepairReport(BaseModel):
     """The progress of repair, as the elected replica last wrote it. Times: milliseconds since 1970."""
 
@@ -165,6 +183,9 @@ class RepairReport(BaseModel):
     repaired_bytes: int
     running: list[RunningRepairView]
     stuck: list[StuckRepairView]
+    left_bytes: int = Field(description="Bytes of the copies of closed ledgers that are missing")
+    entries_by_copies: dict[str, int] = Field(description=_BY_COPIES)
+    history: list[RepairSampleView] = Field(description="The last hour, a sample each minute, the newest last")
 
 
 class MayReplaceAnswer(BaseModel):
@@ -187,3 +208,64 @@ def ledger_row(record: LedgerMetadata, watch: ClusterWatch) -> LedgerRow:
         write_quorum=record.write_quorum,
         entries=record.end + 1 if closed else None,
     )
+
+
+def repair_report(progress: RepairProgress, name_of: Callable[[TopicId], str]) -> RepairReport:
+    """name_of: of a topic; empty for one that was deleted."""
+    status = "paused" if progress.paused else "repairing" if progress.running or progress.queued else "idle"
+    return RepairReport(
+        status=status,
+        paused=progress.paused,
+        updated_ms=progress.updated_ms,
+        under_replicated_ledgers=progress.under_replicated,
+        unavailable_ledgers=progress.unavailable,
+        lost_ledgers=progress.lost,
+        frozen_ledgers=progress.frozen,
+        debt_ledgers=progress.debt,
+        queued_ledgers=progress.queued,
+        oldest_ms=progress.oldest_ms or None,
+        bytes_per_s=progress.bytes_per_s,
+        repaired_ledgers=progress.repaired_ledgers,
+        repaired_entries=progress.repaired_entries,
+        repaired_bytes=progress.repaired_bytes,
+        running=[
+            RunningRepairView(
+                ledger_id=one.ledger_id,
+                topic=name_of(one.topic_id),
+                step=one.step,
+                entries_done=one.entries_done,
+                entries_total=one.entries_total,
+                began_ms=one.began_ms,
+            )
+            for one in progress.running
+        ],
+        stuck=[
+            StuckRepairView(
+                ledger_id=one.ledger_id, topic=name_of(one.topic_id), reason=one.reason, since_ms=one.since_ms
+            )
+            for one in progress.stuck
+        ],
+        left_bytes=progress.left_bytes,
+        entries_by_copies=_by_copies(progress.entries_by_copies),
+        history=[
+            RepairSampleView(
+                at_ms=one.at_ms,
+                left_bytes=one.left_bytes,
+                entries_by_copies=_by_copies(one.entries_by_copies),
+            )
+            for one in progress.history
+        ],
+    )
+
+
+def no_repair() -> RepairReport:
+    """No replica was elected yet."""
+    return RepairReport(
+        status="none", paused="", updated_ms=0, under_replicated_ledgers=0, unavailable_ledgers=0, lost_ledgers=0,
+        frozen_ledgers=0, debt_ledgers=0, queued_ledgers=0, oldest_ms=None, bytes_per_s=0, repaired_ledgers=0,
+        repaired_entries=0, repaired_bytes=0, running=[], stuck=[], left_bytes=0, entries_by_copies={}, history=[],
+    )  # fmt: skip
+
+
+def _by_copies(entries: Sequence[int]) -> dict[str, int]:
+    return {str(copies): count for copies, count in reversed(list(enumerate(entries)))}

@@ -3,8 +3,9 @@
 Nothing depends on the record: which ledgers need repair follows from their records and from the registrations.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from typing import Any
 
 from oncelog.core.formats.record_fields import built
 from oncelog.core.ids import LedgerId, TopicId
@@ -15,6 +16,8 @@ from oncelog.metadata_store.session.store_session import StoreSession, create_or
 
 #: Stuck ledgers that the progress names.
 STUCK_MAX = 100
+#: Samples of an hour.
+SAMPLE_MS, SAMPLES_MAX = 60_000, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,22 @@ class StuckRepair:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairSample:
+    """The copies at one time. left_bytes: of those that are missing. entries_by_copies: how many entries of closed
+    ledgers have 0, 1, 2, … copies."""
+
+    at_ms: int
+    left_bytes: int
+    entries_by_copies: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RepairProgress:
     """Times are in milliseconds since 1970. The counters are those of the writing replica since it was elected.
 
     paused: why no ledger is repaired at all; empty while repair runs. oldest_ms: since when the ledger that waits
-    longest needs repair; 0: none does.
+    longest needs repair; 0: none does. left_bytes, entries_by_copies: as in RepairSample, now. history: a sample each
+    minute, the newest last; of the replicas that were elected before, too.
     """
 
     replica: str = ""
@@ -64,6 +78,14 @@ class RepairProgress:
     repaired_ledgers: int = 0
     running: tuple[RunningRepair, ...] = ()
     stuck: tuple[StuckRepair, ...] = ()
+    left_bytes: int = 0
+    entries_by_copies: tuple[int, ...] = ()
+    history: tuple[RepairSample, ...] = ()
+
+
+def _progress(fields: Mapping[str, Any]) -> RepairProgress:
+    older = {"left_bytes": 0, "entries_by_copies": [], "history": []}
+    return built(RepairProgress, {**older, **fields})
 
 
 class RepairStore:
@@ -73,9 +95,7 @@ class RepairStore:
     async def read(self) -> RepairProgress | None:
         """The last progress; None: there was no repairer yet. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.REPAIR)
-        return (
-            None if node is None else decode_record(node.data, "the progress of repair", partial(built, RepairProgress))
-        )
+        return None if node is None else decode_record(node.data, "the progress of repair", _progress)
 
     async def write(self, progress: RepairProgress) -> None:
         """Replace the record. A write that loses against another one is dropped: the next one is due soon.
