@@ -1,13 +1,14 @@
-"""`oncelog admin topics list`: the names in a namespace, or the topics in a state, the worst first."""
+"""`oncelog admin topics list`: the names in a namespace, or the topics in a state, the worst first.
+`oncelog admin topics find`: what became of one message."""
 
 from typing import Annotated, Any
 
 import typer
 
-from oncelog.cli.admin.commands import admin_command
-from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.rest_paths import ROOT, topics_path
-from oncelog.core.names import parse_namespace
+from oncelog.cli.admin.commands import Report, admin_command
+from oncelog.cli.admin.rest import AdminApi, Answer, objects
+from oncelog.cli.admin.rest_paths import ROOT, topic_path, topics_path
+from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
 from oncelog.core.topic.listing import ListedState
 
 _DEFAULT_NAMESPACE = "public/default"
@@ -35,10 +36,13 @@ TopOption = Annotated[
     int | None,
     typer.Option(min=1, help="Maximum number of topics to list with their state. Default: 20.", show_default=False),
 ]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
+NameOption = Annotated[str, typer.Option("--producer-name", help="Name of the message's producer.")]
+SequenceOption = Annotated[int, typer.Option("--sequence-id", min=0, help="Sequence id of the message.")]
 
 
 def add_topic_list(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add both commands."""
 
     @admin_command(app, "list", line="List topics, or their state.")
     def list_topics(
@@ -52,6 +56,36 @@ def add_topic_list(app: typer.Typer) -> None:
             return api.get(topics_path(namespace or _DEFAULT_NAMESPACE))
         inside = "" if namespace is None else f"/{parse_namespace(namespace)}"
         return _pages(api, f"{ROOT}/topics{inside}", state, top or 20)
+
+    @admin_command(app, "find", line="Find a message.")
+    def find_message(
+        api: AdminApi, topic: TopicArgument, producer_name: NameOption, sequence_id: SequenceOption
+    ) -> Report:
+        """Find a message by the name of its producer and its sequence id: where it is stored, or that it is not.
+
+        Of a partitioned topic, each partition is asked. refusals: how often a batch with this id was not stored, by
+        verdict, and when; the owner remembers it since it took the topic over. Nothing is delivered. With -o json: a
+        list, with one element for each partition. Needs the right `admin` or `consume`.
+        """
+        check_producer_name(producer_name)
+        path = f"{topic_path(topic)}/messages/find"
+        answer = api.get(path, producer_name=producer_name, sequence_id=sequence_id)
+        found = objects(answer)
+        if len(found) == 1:
+            return Report(_known(found[0]), answer)
+        rows: list[object] = [
+            {"partition": parse_topic(str(row["topic"])).partition, "explanation": row["explanation"]} for row in found
+        ]
+        return Report(rows or "no partition of the topic has been used", answer)
+
+
+def _known(found: dict[str, object]) -> dict[str, object]:
+    """Without what is not known, or did not happen."""
+    known = {name: value for name, value in found.items() if value is not None}
+    refusals = known.pop("refusals", None)
+    if isinstance(refusals, dict) and (refusals["counts"] or refusals["possible_counts"]):
+        known["refusals"] = {name: value for name, value in refusals.items() if value not in (None, {})}
+    return known
 
 
 def _pages(api: AdminApi, path: str, state: ListedState | None, top: int) -> Answer:
