@@ -177,7 +177,7 @@ async def test_every_answer_keeps_other_origins_out(console: Browser) -> None:
         assert "form-action 'self'" in policy
         assert "frame-ancestors 'none'" in policy
         assert answered.headers["x-content-type-options"] == "nosniff"
-        assert answered.headers["referrer-policy"] == "no-referrer"
+        assert answered.headers["referrer-policy"] == "same-origin"
 
 
 async def test_other_methods_and_paths_are_refused(console: Browser) -> None:

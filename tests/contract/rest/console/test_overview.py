@@ -1,17 +1,104 @@
-"""The overview."""
+"""The overview and the list of topics."""
+
+import json
+from pathlib import Path
 
 import pytest
 
+from oncelog.metadata.console.pages.overview import cluster_rates
+from oncelog.wire.observation_pb2 import ListedTopic
+from tests.contract.process.security_world import ROOT, bearer, secured
+from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import block_of, serving, text_of
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_overview_lists_owners_with_their_call() -> None:
-    """The figures are those of REST, and the call behind them can be copied."""
+def listed(name: str, **summary: object) -> ListedTopic:
+    shown = {"phase": "serving", "states": [], "publishing": "open", **summary}
+    return ListedTopic(topic=name, topic_id="0" * 32, owner_epoch=1, rank=0, summary_json=json.dumps(shown))
+
+
+async def test_overview_of_an_empty_cluster_says_what_is_missing() -> None:
+    """In words, with the call behind each block."""
+    async with serving() as console:
+        page = await console.page("/console/")
+        assert "no topic owner can take a topic: start a topic owner" in text_of(block_of(page, "sentence"))
+        assert "■ none No topic owner has a ZooKeeper session" in text_of(block_of(page, "owners"))
+        assert "■ none No storage node has joined" in text_of(block_of(page, "nodes"))
+        assert "No topic owner has a sample yet" in text_of(block_of(page, "rates"))
+        assert "● nothing No topic waits" in text_of(block_of(page, "stuck"))
+        assert "No topic has been proved yet" in text_of(block_of(page, "proofs"))
+        line = f"curl http://127.0.0.1:{console.admin.port}/admin/v2/brokers"
+        assert line in text_of(block_of(page, "owners"))
+
+
+async def test_overview_names_what_is_stuck() -> None:
+    """With its reason and since when; a topic of a hostile name is text."""
     async with serving() as console:
         owner = await console.admin.owner()
+        name = "public/default/t"
+        owner.listed = [
+            listed(name, states=["waiting"], waiting_for="ledger_unavailable", waiting_since_ms=1_000,
+                   waiting_message="2 of 3 <b>nodes</b> are away"),
+        ]  # fmt: skip
         page = await console.page("/console/")
-        text = text_of(block_of(page, "owners"))
-        assert f"{owner.address} ● live" in text
-        assert f"curl http://127.0.0.1:{console.admin.port}/admin/v2/brokers" in text
+        assert "■ 1 topic waits" in text_of(block_of(page, "sentence"))
+        stuck = block_of(page, "stuck")
+        assert "public/default/t ■ waiting ledger_unavailable" in text_of(stuck)
+        assert "2 of 3 &lt;b&gt;nodes&lt;/b&gt; are away" in stuck
+        assert '<time title="1970-01-01 00:00:01.000 UTC">' in stuck
+        assert 'href="/console/topics/public/default/t"' in stuck
+
+
+async def test_overview_shows_a_role_its_own_namespaces(tmp_path: Path) -> None:
+    """And nothing of the cluster; the list of topics is that of a namespace."""
+    async with serving(secured(tmp_path)) as console:
+        await console.admin.change("PUT", FLIGHTS, headers=bearer(ROOT))
+        rights = "/admin/v2/namespaces/public/default/permissions/shop"
+        await console.admin.http.post(rights, headers=bearer(ROOT), json=["consume"])
+        await console.log_in("shop")
+        page = await console.page("/console/")
+        assert "public/default consume" in text_of(block_of(page, "namespaces"))
+        assert 'id="owners"' not in page
+        assert "Choose one of your namespaces" in text_of(await console.page("/console/topics"))
+        page = await console.page("/console/topics?namespace=public/default")
+        assert "public/default/flights" in text_of(block_of(page, "unowned"))
+        page = await console.page("/console/topics?namespace=public/other")
+        assert "○ hidden permission denied" in text_of(block_of(page, "topics"))
+
+
+async def test_topics_are_listed_with_what_their_owner_says() -> None:
+    """An owner that does not answer is named; what is wrong with the address of the page is said."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.listed = [
+            listed("public/default/a", subscriptions=2, backlog_messages=1_204_331, backlog_subscription="<i>s</i>")
+        ]
+        page = await console.page("/console/topics")
+        text = text_of(block_of(page, "topics"))
+        assert "public/default/a ● serving 2 1 204 331 <i>s</i>" in text
+        assert "<i>" not in page
+        owner.listed = None
+        page = await console.page("/console/topics?state=held")
+        assert f"? unknown the topics of owner {owner.address}: " in text_of(block_of(page, "topics"))
+        assert "must be tenant/namespace" in text_of(await console.page("/console/topics?namespace=x", 422))
+        page = await console.page("/console/topics?state=stuck")
+        assert "■ refused state: " in text_of(block_of(page, "topics"))
+
+
+async def test_rates_of_owners_are_added_by_time() -> None:
+    """Their samples are at different times, one owner began later, and a time is that of the slowest."""
+
+    def sample(at_ms: int, stored: int, p50: float | None) -> dict[str, object]:
+        counts = dict.fromkeys(("delivered", "acknowledged", "duplicates", "stale", "unverified"), 1)
+        times = {"publish_p50_ms": p50, "publish_p99_ms": p50}
+        return {"at_ms": at_ms, "interval_ms": 10_000, "stored": stored, **counts, **times}
+
+    one = [sample(100_001, 10, 1.0), sample(110_001, 20, None), sample(120_001, 10, 1.0), sample(130_001, 70, 1.0)]
+    other = [sample(119_000, 5, 9.0), sample(129_000, 30, 3.0)]
+    sums = cluster_rates({"owners": [{"samples": one}, {"samples": other}]})
+    assert sums.rates["stored"] == [1.0, 2.5, 4.0]
+    assert sums.rates["publish_p50_ms"] == [1.0, 9.0, 3.0]
+    assert (sums.totals["duplicates"], sums.since_ms) == (6, 90_001)
+    assert cluster_rates({"owners": []}).rates == {}

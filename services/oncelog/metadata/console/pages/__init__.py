@@ -1,6 +1,6 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import overview
+from oncelog.metadata.console.pages import overview, topics
 
-PAGES: tuple[Page, ...] = (overview.PAGE,)
+PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE)

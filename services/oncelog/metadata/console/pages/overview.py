@@ -1,20 +1,74 @@
-"""The overview: one sentence about what is safe and what is stuck, and below it what the sentence is made of."""
+"""The overview: one sentence about what is safe and what is stuck, and below it what the sentence is made of.
 
+Most of it is about the whole cluster, so only superusers may see it. Other roles see the namespaces in which they have
+a right.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.metadata.console.page import Page, View
-from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.metadata.console.rest_reading import Block, rest_path
+
+_RATES_S = 600
+#: Owners sample at different times, so their samples of the same 10 s are added up.
+_INTERVAL_MS = 10_000
+_COUNTS = ("stored", "delivered", "acknowledged", "duplicates", "stale", "unverified")
+_TIMES = ("publish_p50_ms", "publish_p99_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRates:
+    """Of all owners that answered. rates: {name: a second, for each 10 s}; a time is that of the slowest owner."""
+
+    rates: Mapping[str, list[float | None]] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
+    since_ms: int | None = None
+
+
+def cluster_rates(answer: Mapping[str, Any]) -> ClusterRates:
+    """From an answer of /admin/v2/rates. The last interval is left out: not every owner has sampled in it."""
+    counts: dict[str, dict[int, float]] = {name: defaultdict(float) for name in _COUNTS}
+    times: dict[str, dict[int, float]] = {name: {} for name in _TIMES}
+    totals = dict.fromkeys(_COUNTS, 0)
+    samples = [sample for owner in answer["owners"] for sample in owner["samples"]]
+    for sample in samples:
+        place = sample["at_ms"] // _INTERVAL_MS
+        for name in _COUNTS:
+            totals[name] += sample[name]
+            counts[name][place] += sample[name] * 1_000 / max(sample["interval_ms"], 1)
+        for name in _TIMES:
+            if sample[name] is not None:
+                times[name][place] = max(times[name].get(place, 0.0), sample[name])
+    if not samples:
+        return ClusterRates(totals=totals)
+    first, last = (edge(sample["at_ms"] // _INTERVAL_MS for sample in samples) for edge in (min, max))
+    places = range(first, max(last, first + 1))
+    rates: dict[str, list[float | None]] = {
+        name: [given.get(place) for place in places] for name, given in (*counts.items(), *times.items())
+    }
+    return ClusterRates(rates, totals, min(sample["at_ms"] - sample["interval_ms"] for sample in samples))
 
 
 async def collect(view: View) -> dict[str, Any]:
-    names = ("health", "owners", "nodes", "waiting", "held", "blocked")
-    reads = await view.read_all(
-        "/admin/v2/brokers/health",
-        "/admin/v2/brokers",
-        rest_path("/admin/v2/storage-nodes"),
-        *(rest_path("/admin/v2/topics", state=state, limit=5) for state in ("waiting", "held", "blocked")),
-    )
-    return dict(zip(names, reads, strict=True))
+    calls = {"health": "/admin/v2/brokers/health"}
+    if view.caller.superuser:
+        calls |= {
+            "repair": "/admin/v2/storage/repair",
+            "owners": "/admin/v2/brokers",
+            "nodes": "/admin/v2/storage-nodes",
+            "dependencies": "/admin/v2/dependencies",
+            "topics": rest_path("/admin/v2/topics", limit=1),
+            "rates": rest_path("/admin/v2/rates", seconds=_RATES_S),
+            "events": rest_path("/admin/v2/events", limit=8),
+            "proofs": rest_path("/admin/v2/proofs", limit=5),
+            **{state: rest_path("/admin/v2/topics", state=state, limit=5) for state in ("waiting", "held", "blocked")},
+        }
+    reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
+    rates = reads.get("rates")
+    return {"reads": reads, **reads, "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates()}
 
 
 PAGE = Page("/console/", "Overview", "overview.html", collect, key="o")
