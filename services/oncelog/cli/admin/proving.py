@@ -115,7 +115,7 @@ def _shown_proof(verdict: dict[str, object], seen: dict[str, object]) -> Answer:
         "behind_and_not_proved": "not known: no owner serves the topic" if behind is None else behind,
         "findings": verdict["findings_count"],
         "not_checked": verdict["not_checked_count"],
-        "parts": lines,
+        "parts": "\n".join(lines),
     }
 
 
@@ -147,11 +147,12 @@ def verify_deduplication(
     wait_seconds: Annotated[int, typer.Option(min=0, help="Stop waiting after this long; the proof goes on.")] = 3_600,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the verification that goes on.")] = False,
 ) -> Answer:
-    """Prove that the newest snapshot and the log behind it give the state that the owner has.
+    """Prove that the newest snapshot, the log and the ack log behind it give the state that the owner has.
 
-    The owner reads both from the storage nodes, in the background, while the topic serves. The exit code is 0 only if
-    all producers are equal. A difference is named with its producer, what the log says (expected) and what the owner
-    has (found). If the topic moves to another owner meanwhile, the proof begins again there. Ctrl-C does not end it.
+    The owner reads them from the storage nodes, in the background, while the topic serves. The exit code is 0 only if
+    all producers and subscriptions are equal. A difference is named with its producer or subscription, what the log
+    says (expected) and what the owner has (found). If the topic moves to another owner meanwhile, the proof begins
+    again there. Ctrl-C does not end it.
     """
     path = f"{topic_path(topic)}/deduplication/verify"
     if cancel:
@@ -185,10 +186,12 @@ def _object(answer: object) -> dict[str, object]:
 
 def _line(seen: dict[str, object]) -> str:
     """Progress: what was read and compared."""
+    acks = _object(seen.get("subscriptions"))
     line = (
         f"{seen.get('state')}: {seen.get('entries_read')} entries read, "
         f"{seen.get('producers_compared')} of {seen.get('producer_count')} producers compared, "
-        f"{seen.get('differences_count')} differ"
+        f"{seen.get('differences_count')} differ; {acks.get('compared', 0)} of {acks.get('count', 0)} subscriptions "
+        f"compared, {acks.get('differences_count', 0)} differ"
     )
     waiting = seen.get("waiting") or seen.get("error")
     return f"{line}; {waiting}" if waiting else line

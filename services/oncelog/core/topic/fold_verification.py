@@ -1,16 +1,20 @@
-"""Proves at the owner of a topic that snapshot + replay == fold, while the topic serves.
+"""Proves at the owner of a topic that snapshot + replay == fold, while the topic serves: for its producers, and for its
+subscriptions.
 
     SNAPSHOT  the newest complete snapshot is read, as a takeover does
     REPLAY    some producers of the owner are captured, at its present position P; the log is folded up to P, and those
               producers are compared; again with the next ones, up to the last
-    DONE      all were compared: `differences` is the verdict
+    ACKS      the same for some subscriptions at a time: the ack log is folded up to the owner's present position in it,
+              and their digests are compared
+    DONE      all were compared: `differences` and `ack_differences` are the verdict
     FAILED    something that the proof needs is gone or cannot be read: nothing was proved
 
 Rules
 - The takeover's own parts read and fold (`ChainReplay`, `SnapshotFold`, `LogFold`). Nothing is fenced or written.
 - What is compared was captured in one step, as of exactly the position that the fold has then. So the topic need not
   stop, and the memory is that of one more fold and of the records of one step.
-- Producers of the log that the owner does not have are found by their count; then all ids are compared.
+- Producers of the log that the owner does not have are found by their count; then all ids are compared. Of
+  subscriptions, which are few, the numbers are compared at the end.
 - A difference is reported with the producer, what the log says, and what the owner has.
 """
 
@@ -19,6 +23,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 
+from oncelog.core.acks.ack_state import SubscriptionState
+from oncelog.core.acks.digest import state_digest
 from oncelog.core.chain.managed_ledger import ManagedLedger
 from oncelog.core.chain.replay import ChainReplay, ReplayEffect, ReplayEvent, TakeoverFailed
 from oncelog.core.chain.replay_list import ReplayList
@@ -26,17 +32,19 @@ from oncelog.core.errors import InvariantViolated, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import LedgerId, Position, ProducerId
+from oncelog.core.ids import LedgerId, Position, ProducerId, SubscriptionNumber
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_record import record_of_expired
 from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
 from oncelog.core.topic.fold_differences import TOPIC_FIELDS, Difference, differences
-from oncelog.core.topic.folds import LogFold, SnapshotFold
+from oncelog.core.topic.folds import AckFold, LogFold, SnapshotFold
 from oncelog.core.topic.topic import Phase, Topic
 
 #: Producers that are captured in one step: 20 ms at most, where each has 64 recent batches.
 STEP_PRODUCERS = 200
+#: Subscriptions of one step: a digest of 1 MiB of acknowledgements takes 3 ms.
+STEP_SUBSCRIPTIONS = 8
 #: Differences that are kept; all are counted.
 DIFFERENCES_MAX = 20
 
@@ -55,6 +63,7 @@ VerificationEvent = ReplayEvent | RecordRead[PageKey, ListPage]
 class VerificationState(Enum):
     SNAPSHOT = "snapshot"
     REPLAY = "replay"
+    ACKS = "acks"
     DONE = "done"
     FAILED = "failed"
 
@@ -71,6 +80,28 @@ class _Capture:
     ids: frozenset[ProducerId] | None
 
 
+@dataclass(frozen=True, slots=True)
+class AckDifference:
+    """expected: what snapshot and ack log say. found: what the owner has."""
+
+    subscription: str
+    field: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class _AckCapture:
+    """The owner's subscriptions at one moment. states: {number: (name, digest, how it is shown)} of some. names: of
+    all."""
+
+    position: Position
+    next_number: SubscriptionNumber
+    states: dict[SubscriptionNumber, tuple[str, str, str]]
+    names: dict[SubscriptionNumber, str]
+    state_bytes: int
+
+
 def _nothing() -> None:
     pass
 
@@ -85,15 +116,17 @@ class FoldVerification:
         checksum: Checksum,
         *,
         step_producers: int = STEP_PRODUCERS,
+        step_subscriptions: int = STEP_SUBSCRIPTIONS,
     ) -> None:
         """Raises TopicLoading unless the topic serves."""
         serving = topic.serving
-        if topic.phase is not Phase.SERVING or serving is None or serving.log.given_up:
+        given_up = serving is not None and (serving.log.given_up or serving.acks.given_up)
+        if topic.phase is not Phase.SERVING or serving is None or given_up:
             raise TopicLoading("the topic is being taken over: try again")
         self._topic, self._ownership, self._serving = topic, topic.ownership, serving
         self._emit = emit
         self._checksum = checksum
-        self._step_producers = step_producers
+        self._step_producers, self._step_subscriptions = step_producers, step_subscriptions
         self.state = VerificationState.SNAPSHOT
         self.failure: TakeoverFailed | None = None
         #: the number of the newest snapshot that the owner knew at the begin
@@ -105,6 +138,15 @@ class FoldVerification:
         self.producer_count = len(serving.log.table.state.producers)
         #: the last position at which producers were compared
         self.position: Position | None = None
+        self.ack_differences: list[AckDifference] = []
+        self.ack_differences_count = 0
+        self.subscriptions_compared = 0
+        self.subscription_count = len(serving.acks.state.subscriptions)
+        #: the last position in the ack log at which subscriptions were compared
+        self.ack_position: Position | None = None
+        self._numbers = iter(list(serving.acks.state.subscriptions))
+        self._ack_fold: AckFold | None = None
+        self._acks_captured: _AckCapture | None = None
         self._ids = iter(list(serving.log.table.state.producers))
         self._ids_wanted = False
         #: entries and bytes of the chains that are over
@@ -126,7 +168,8 @@ class FoldVerification:
     def waiting(self) -> str | None:
         """Which entries no storage node gives now."""
         missing = self._chain.unavailable if self._chain else None
-        return missing.reason if missing is not None and self.state is VerificationState.REPLAY else None
+        reads = self.state in (VerificationState.REPLAY, VerificationState.ACKS)
+        return missing.reason if missing is not None and reads else None
 
     def require_current(self) -> None:
         """Raises TopicLoading once the topic is not served here any more, or was taken over again."""
@@ -171,7 +214,7 @@ class FoldVerification:
     def _read(
         self,
         ledgers: ReplayList,
-        fold: LogFold | SnapshotFold,
+        fold: LogFold | SnapshotFold | AckFold,
         end: LedgerMetadata | None,
         done: Callable[[], None],
     ) -> None:
@@ -188,7 +231,10 @@ class FoldVerification:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def compare_next(self) -> None:
-        """Capture the next producers, and fold the log up to the same position."""
+        """Capture what is compared next, and fold the log, or the ack log, up to the same position."""
+        if self.state is VerificationState.ACKS:
+            self._compare_subscriptions()
+            return
         if self._log_fold is None:
             raise InvariantViolated("the log is verified before a snapshot was read")
         record, state = self._ownership.record, self._serving.log.table.state
@@ -213,8 +259,8 @@ class FoldVerification:
         if captured.records or (self._ids_wanted and captured.ids is None):
             self._emit(CompareNext(sum(len(record) for _, record in captured.records)))
         else:
-            self._count_chain()
-            self.state = VerificationState.DONE
+            self.state = VerificationState.ACKS
+            self._emit(CompareNext(0))
 
     def _compare(self, captured: _Capture, fold: LogFold) -> None:
         state = fold.state
@@ -230,6 +276,72 @@ class FoldVerification:
     def _differ(self, found: list[Difference]) -> None:
         self.differences_count += len(found)
         self.differences += found[: DIFFERENCES_MAX - len(self.differences)]
+
+    # --- the ack log --------------------------------------------------------------------------------------------------
+
+    def _compare_subscriptions(self) -> None:
+        """Capture the next subscriptions, and fold the ack log up to the same position."""
+        record, state = self._ownership.record, self._serving.acks.state
+        if self._ack_fold is None:
+            self._ack_fold = AckFold(record, self._checksum)
+            self._ack_fold.state = self.snapshot.subscriptions
+        some = [state.subscriptions[each] for each in self._next_numbers()]
+        self._acks_captured = _AckCapture(
+            state.position, state.next_number,
+            {each.number: (each.name, state_digest(each), _described(each)) for each in some},
+            {number: each.name for number, each in state.subscriptions.items()},
+            sum(each.state_bytes for each in some),
+        )  # fmt: skip
+        last = record.acks[-1] if record.acks else None
+        ledgers = ReplayList(self._emit, record.topic_id, [LedgerLink(ledger_id, 0) for ledger_id in record.acks])
+        self._read(ledgers, self._ack_fold, _end_of(self._serving.acks.ledgers, last), self._acks_caught_up)
+
+    def _next_numbers(self) -> list[SubscriptionNumber]:
+        """Those that were not deleted since the begin."""
+        known = self._serving.acks.state.subscriptions
+        return list(islice((number for number in self._numbers if number in known), self._step_subscriptions))
+
+    def _acks_caught_up(self) -> None:
+        """The fold has come to the position of what was captured."""
+        captured, fold = self._acks_captured, self._ack_fold
+        if captured is None or fold is None:
+            raise InvariantViolated("a fold of the ack log is compared with nothing")
+        state = fold.state
+        for field, log, owner in (
+            ("position", state.position, captured.position),
+            ("next_number", state.next_number, captured.next_number),
+        ):
+            if log != owner and not any(each.field == field for each in self.ack_differences):
+                self._differ_in_acks(AckDifference("", field, str(log), str(owner)))
+        for number, (name, digest, shown) in captured.states.items():
+            folded = state.subscriptions.get(number)
+            if folded is None:
+                self._differ_in_acks(AckDifference(name, "subscription", "unknown", shown))
+            elif state_digest(folded) != digest:
+                self._differ_in_acks(AckDifference(name, "state", _described(folded), shown))
+        self.ack_position, self.subscription_count = captured.position, len(captured.names)
+        self.subscriptions_compared += len(captured.states)
+        if captured.states:
+            self._emit(CompareNext(captured.state_bytes))
+            return
+        for number, folded in state.subscriptions.items():
+            if number not in captured.names:
+                self._differ_in_acks(AckDifference(folded.name, "subscription", _described(folded), "unknown"))
+        self._count_chain()
+        self.state = VerificationState.DONE
+
+    def _differ_in_acks(self, found: AckDifference) -> None:
+        self.ack_differences_count += 1
+        if len(self.ack_differences) < DIFFERENCES_MAX:
+            self.ack_differences.append(found)
+
+
+def _described(state: SubscriptionState) -> str:
+    acks = state.acks
+    return (
+        f"first unacknowledged {acks.mark_delete}, {acks.acked_count} acknowledged above it, seek epoch "
+        f"{state.seek_epoch}, digest {state_digest(state)}"
+    )
 
 
 def _of_topic(state: DedupState) -> tuple[object, ...]:

@@ -79,6 +79,25 @@ class VerifiedSnapshot(BaseModel):
     position: str
 
 
+class SubscriptionDifference(BaseModel):
+    """Where the owner's state of a subscription differs from snapshot and ack log."""
+
+    subscription: str = Field(description="empty: of the ack log as a whole")
+    field: str
+    expected: str = Field(description="by snapshot and ack log")
+    found: str = Field(description="at the owner")
+
+
+class VerifiedSubscriptions(BaseModel):
+    """The subscriptions of a verification."""
+
+    compared: int
+    count: int
+    position: str | None = Field(description="ledger:entry up to which the ack log was folded and compared")
+    differences_count: int
+    differences: list[SubscriptionDifference] = Field(description="the first 20")
+
+
 class VerificationView(BaseModel):
     """A verification of a topic's fold, at its owner."""
 
@@ -86,7 +105,9 @@ class VerificationView(BaseModel):
     topic: str
     owner_epoch: int
     state: str = Field(description="queued, running; or its end: equal, different, failed (no verdict), cancelled")
-    phase: str | None = Field(description="snapshot: it is read; replay: the log behind it; done, failed")
+    phase: str | None = Field(
+        description="snapshot: it is read; replay: the log behind it; acks: the ack log; done, failed"
+    )
     attempts: int = Field(description="It begins again when a ledger leaves the log meanwhile")
     began_ms: int
     ended_ms: int | None
@@ -100,6 +121,9 @@ class VerificationView(BaseModel):
     producer_count: int
     differences_count: int
     differences: list[Difference] = Field(description="the first 20")
+    subscriptions: VerifiedSubscriptions | None = Field(
+        None, description="null: not begun, or the owner is of a version that does not verify them"
+    )
     waiting: str | None = Field(description="which entries no storage node gives now")
     error: str | None
 

@@ -1,6 +1,7 @@
 """The deduplication of a topic as JSON, for operators: producers, the newest snapshot, what a takeover would replay."""
 
 import time
+from dataclasses import asdict
 
 from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.observe.topic_states import Json
@@ -64,6 +65,15 @@ def verification_of(runner: TopicRunner) -> Json | None:
         "producer_count": 0 if proof is None else proof.producer_count,
         "differences_count": 0 if proof is None else proof.differences_count,
         "differences": [] if proof is None else [each._asdict() for each in proof.differences],
+        "subscriptions": None
+        if proof is None
+        else {
+            "compared": proof.subscriptions_compared,
+            "count": proof.subscription_count,
+            "position": None if proof.ack_position is None else str(proof.ack_position),
+            "differences_count": proof.ack_differences_count,
+            "differences": list(map(asdict, proof.ack_differences)),
+        },
         "waiting": None if proof is None else proof.waiting,
         "error": None if job.error is None else job.error.message,
     }

@@ -175,7 +175,7 @@ class VerificationJob:
         return self._topic.ownership.record.name
 
     def _decide(self, verification: FoldVerification) -> None:
-        if not verification.differences_count:
+        if not verification.differences_count and not verification.ack_differences_count:
             self._end(JobState.EQUAL)
             return
         self._end(JobState.DIFFERENT)
@@ -183,6 +183,9 @@ class VerificationJob:
         for each in verification.differences:
             message = "topic %s: producer %r (%d): %s is %s at its owner, but %s by snapshot and log"
             logger.error(message, self._name, each.producer, each.producer_id, each.field, each.found, each.expected)
+        for ack in verification.ack_differences:
+            message = "topic %s: subscription %r: %s is %s at its owner, but %s by snapshot and ack log"
+            logger.error(message, self._name, ack.subscription, ack.field, ack.found, ack.expected)
 
     def _fail(self, error: OncelogError) -> None:
         self.error = error
