@@ -104,3 +104,23 @@ def test_change_of_the_trace_collector_restarts_topic_owners_only() -> None:
         "k8s.namespace.name": NAMESPACE,
         "k8s.pod.name": "<metadata.name>",
     }
+
+
+@pytest.mark.parametrize("words", [(), ("--set", "levelCheck.enabled=false")])
+def test_upgrade_and_roll_back_ask_for_the_level_first(words: tuple[str, ...]) -> None:
+    """The Job has the image that Helm goes to, and its own hook runs before a roll-back to this release, too. An
+    install has no cluster to ask."""
+
+    def checks(*more: str) -> list[Manifest]:
+        done = template("--set", "tls.enabled=false,redis.enabled=false", *words, *more)
+        assert done.returncode == 0, done.stderr
+        found = [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each and each["kind"] == "Job"]
+        return [each for each in found if each["metadata"]["name"].endswith("-level")]
+
+    assert checks() == []
+    found = checks("--is-upgrade")
+    assert len(found) == (0 if words else 1)
+    for job in found:
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade,pre-rollback"
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["args"][:5] == ["oncelog.cli", "admin", "cluster", "level", "--require-known"]

@@ -33,7 +33,7 @@ def upgraded(tmp_path: Path, replicas: int, *words: str, before: int = 5) -> lis
 
 
 def drains(manifests: list[Manifest]) -> list[Manifest]:
-    return [each for each in manifests if each["kind"] == "Job"]
+    return [each for each in manifests if each["kind"] == "Job" and each["metadata"]["name"].endswith("-drain")]
 
 
 def container_of(job: Manifest) -> Manifest:

@@ -13,4 +13,14 @@ VERSION_HAZARDS = {
         "and puts all its ledgers into limbo, or cuts them off as a torn write.",
         "A sound record of an unknown kind refuses the start, before anything is changed.",
     ),
+    "start-races-finalize": Hazard(
+        "An operator raises the level. A process of an older version reads the former level, is not counted, because "
+        "it registers a moment later, and serves at a level that it does not know.",
+        "A process registers before it reads the level, and whoever raises the level announces it before the count.",
+    ),
+    "away-node-of-an-older-version": Hazard(
+        "A storage node of an older version has lost its session when the level is raised: all that are registered "
+        "know it. The node comes back, with data that the others expect it to understand.",
+        "Storage nodes that are away and not retired are counted by the version that they noted last.",
+    ),
 }

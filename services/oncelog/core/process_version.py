@@ -8,6 +8,7 @@
     6   subscriptions whose messages take effect in a store (topic records of format 4, ack logs of format 2)
     7   batches compressed by Zstandard or LZ4, and messages in chunks (topic records of format 5); producers that are
         leased and expire (entries of kind 4, snapshots with the time of the log)
+    8   the level of the cluster is stored in its record (format 2), and records keep the fields that they do not know
 
 Swaps, floors and erasing begin only when every registered process has version 2 (hazard older-owner-drops-fields): an
 older owner would write a topic record without its floor, and an older node would take an erased copy for a missing one.
@@ -18,10 +19,13 @@ first page is written only when every registered process has version 5: an older
 A consumer that keeps effects attaches only when every registered process has version 6, for the same reason. The first
 batch compressed by Zstandard or LZ4, or chunk, is stored only when every registered process has version 7. So has a
 producer that is leased or expires: an older owner could not take the topic over.
+
+From version 8 on what older programs cannot read begins at a stored level instead, which an operator raises once every
+process knows it (`core.placement.level`). Programs before version 8 refuse a cluster whose level is stored.
 """
 
 #: This program's version. A registration without one has version 1.
-PROCESS_VERSION = 7
+PROCESS_VERSION = 8
 #: The lowest version of all registered processes with which repair and erasing may begin.
 REPAIR_VERSION = 2
 #: The lowest version of a process that can serve a topic with an ack log.
@@ -36,3 +40,7 @@ EFFECTS_VERSION = 6
 CODECS_VERSION = 7
 #: The lowest version of a process that can serve a topic whose producers are leased or expire.
 LEASES_VERSION = 7
+#: The lowest version of a process that reads the cluster's stored level.
+LEVELS_VERSION = 8
+#: The highest version of a process that states none where a later one does.
+BEFORE_LEVELS = LEVELS_VERSION - 1

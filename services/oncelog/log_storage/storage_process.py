@@ -35,6 +35,7 @@ from oncelog.log_storage.upkeep.readiness import Readiness, ReadinessSources
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.upkeep.scrubber import Scrubber
 from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.starting import registered_level
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
@@ -159,6 +160,8 @@ class StorageProcess:
             health.ready_when("joining", registration.reason)
             health.ready_when("repair", debt.reason)
             await registration.join()
+            if not await registered_level(settings, shutdown, session):
+                return
             if not registration.joining:
                 await debt.look_first()
             async with asyncio.TaskGroup() as tasks:

@@ -15,6 +15,7 @@ from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import (
     cluster,
+    cluster_level,
     deduplication,
     namespaces,
     partitions,
@@ -99,6 +100,7 @@ def new_app(
         deduplication,
         policies,
         cluster,
+        cluster_level,
         observing,
     )
     for part in (*parts, storage, storage_end):

@@ -1,5 +1,8 @@
 """The metrics of a metadata service, beyond those that all services have."""
 
+from collections.abc import Callable
+
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.gateway.owner_gateway import Gateway
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
@@ -7,6 +10,12 @@ from oncelog.metadata.http_publish.http_publish_service import HttpPublishServic
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
 from oncelog.runtime.telemetry import Reading, Telemetry
+
+
+def observe_levels(telemetry: Telemetry, stored: Callable[[], int]) -> None:
+    """stored: the level of the cluster, as this replica has read it last."""
+    telemetry.observe_level("metadata_cluster_level", "Level of the cluster: no lower version may take part", stored)
+    telemetry.observe_level("metadata_process_level", "Highest level that this program knows", lambda: PROCESS_VERSION)
 
 
 def observe_coordination(telemetry: Telemetry, coordination: Coordination) -> None:

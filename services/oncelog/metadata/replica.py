@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata.coordination.dependencies import Dependencies
 from oncelog.metadata.coordination.event_lists import EventLister
 from oncelog.metadata.coordination.grants import Grants
@@ -26,6 +27,7 @@ from oncelog.metadata.proof.proofs import Proofs
 from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
+from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -54,6 +56,7 @@ class Coordination:
     ledgers: LedgerStore
     cursors: CursorStore
     registry: Registry
+    level: ClusterLevel
     dependencies: Dependencies
     owners: Owners
     calls: OwnerCalls
@@ -121,6 +124,7 @@ class Coordination:
             ledgers=ledgers,
             cursors=CursorStore(session),
             registry=registry,
+            level=ClusterLevel(ClusterStore(session), registry),
             dependencies=Dependencies(session, registry, start, check_keys=None if keys is None else keys.check),
             owners=owners,
             calls=calls,

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
 from oncelog.core.http_consume.delivery_id import home_of
+from oncelog.core.placement.level import UNSTORED, Level
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
 from oncelog.metadata.console.login import HOME
@@ -28,7 +29,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.joining.joining import join_cluster
-from oncelog.metadata_store.joining.starting import until_answered
+from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.keys.key_server import key_store
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
@@ -57,6 +58,7 @@ class MetadataService:
     def __init__(self, settings: MetadataSettings) -> None:
         self.settings = settings
         self.telemetry = Telemetry.from_environment("metadata", uuid4().hex)
+        self._level = UNSTORED
         #: why this replica is not ready; None once it serves
         self._unready: str | None = "starting"
 
@@ -70,7 +72,9 @@ class MetadataService:
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
-            joined = await join_cluster(settings, shutdown, find=finder(settings), on_waiting=self._waits)
+            joined = await join_cluster(
+                settings, shutdown, find=finder(settings), on_waiting=self._waits, on_level=self._sees_level
+            )
             if joined is None:
                 return
             session, cluster = joined
@@ -133,6 +137,8 @@ class MetadataService:
             registration = coordination.registry.register_metadata(me)
             if not await until_answered(settings, shutdown, "this service's registration", registration.establish):
                 return
+            if not await registered_level(settings, shutdown, session):
+                return
             keeping = start(registration.keep())
             self._elect(coordination, registration, start)
             self._unready = None
@@ -164,6 +170,9 @@ class MetadataService:
             return None
         return Console(security, payloads=settings.console_payloads, streams_max=settings.console_streams_max)
 
+    def _sees_level(self, level: Level) -> None:
+        self._level = level
+
     def _waits(self, reason: str) -> None:
         self._unready = reason
 
@@ -173,6 +182,7 @@ class MetadataService:
         start(coordination.deletions.run())
         metrics.observe_coordination(self.telemetry, coordination)
         metrics.observe_gateway(self.telemetry, gateway)
+        metrics.observe_levels(self.telemetry, lambda: self._level.stored)
         observe_damaged(self.telemetry)
 
     def _elect(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:

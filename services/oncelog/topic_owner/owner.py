@@ -17,7 +17,7 @@ from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.joining.joining import join_cluster
-from oncelog.metadata_store.joining.starting import until_answered
+from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -186,6 +186,9 @@ class Owner:
             address = settings.internal_address(port)
             registration = registry.register_owner(self._record(port, health_port))
             if not await until_answered(settings, shutdown, "the registration of this owner", registration.establish):
+                await _end(running)
+                return
+            if not await registered_level(settings, shutdown, session):
                 await _end(running)
                 return
             running.append(tasks.create_task(registration.keep()))

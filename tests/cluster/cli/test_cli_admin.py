@@ -131,6 +131,7 @@ NODE = "0a1b" * 8
         (f"storage-nodes show {NODE}", ("GET", f"/admin/v2/storage-nodes/{NODE}", None)),
         ("brokers list", ("GET", "/admin/v2/brokers", None)),
         ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
+        ("cluster level", ("GET", "/admin/v2/cluster/level", None)),
         ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
         ("storage-nodes list --all", ("GET", "/admin/v2/storage-nodes?all=true", None)),
         ("storage nodes --all", ("GET", "/admin/v2/storage/nodes?all=true", None)),

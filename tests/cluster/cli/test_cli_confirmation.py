@@ -5,11 +5,13 @@ import os
 import pty
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
+from oncelog.core.process_version import PROCESS_VERSION
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 
@@ -169,3 +171,43 @@ def test_losing_what_does_not_exist_says_so(rest: RecordingServer, kind: str) ->
         code, _, errors = admin(rest, *words, *more)
         assert code == 1
         assert errors.startswith(f"error: there is none [{kind}_not_found]")
+
+
+def run(rest: RecordingServer, words: str) -> Any:
+    return CliRunner().invoke(app, ["admin", *words.split(), "--admin-url", rest.url])
+
+
+RAISABLE = {"level": 7, "announced": 0, "target": 8, "behind": [], "processes": []}
+BEHIND = {"kind": "storage node", "address": "s-2:6660", "version": 7, "away": True}
+
+
+def test_end_of_an_upgrade_wants_the_level_typed(rest: RecordingServer) -> None:
+    """Behind it there is no way back. `--dry-run` asks nothing; its exit code says whether something is in the way."""
+    rest.answers["/admin/v2/cluster/level"] = (200, RAISABLE)
+    rest.answers["/admin/v2/cluster/finalize"] = (200, {**RAISABLE, "level": 8})
+    refused = run(rest, "cluster finalize")
+    assert refused.exit_code == 1
+    assert "nothing was done: this would raise the level from 7 to 8: there is no way back" in refused.stderr
+    assert run(rest, "cluster finalize --dry-run").exit_code == 0
+    rest.answers["/admin/v2/cluster/level"] = (200, {**RAISABLE, "behind": [BEHIND], "processes": [BEHIND]})
+    in_the_way = run(rest, "cluster finalize --dry-run")
+    assert in_the_way.exit_code == 1
+    assert "s-2:6660" in in_the_way.stdout
+    assert not [call for call in rest.asked if call[0] == "POST"]
+    assert run(rest, "cluster finalize --yes").exit_code == 0
+    assert [call for call in rest.asked if call[0] == "POST"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ((200, {**RAISABLE, "level": PROCESS_VERSION}), 0),
+        ((200, {**RAISABLE, "level": PROCESS_VERSION + 1}), 1),
+        ((200, {**RAISABLE, "announced": PROCESS_VERSION + 1}), 1),
+        ((404, {"code": "not_found", "status": 404, "title": "", "detail": "no such path"}), 0),
+    ],
+)
+def test_program_asks_whether_it_may_take_part(rest: RecordingServer, answer: tuple[int, object], code: int) -> None:
+    """Before a roll-out and a roll-back. Services that know no level have none that is too high."""
+    rest.answers["/admin/v2/cluster/level"] = answer
+    assert run(rest, "cluster level --require-known").exit_code == code

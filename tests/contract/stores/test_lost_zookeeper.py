@@ -5,12 +5,14 @@ import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncelog.core.errors import OncelogError, WrongCluster
 from oncelog.core.ids import Incarnation
+from oncelog.core.placement.level import Level
 from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
@@ -132,6 +134,21 @@ class World:
             await self.session.delete(paths.CLUSTER, version=node.version)
         else:
             await self.session.write(paths.CLUSTER, data, version=node.version)
+
+
+async def test_process_ends_when_the_level_is_raised_above_its_own() -> None:
+    """It was away while the cluster was finalized, or came back with an old image."""
+    world = World()
+    record = await world.begin()
+    store = ClusterStore(world.session)
+    found = await store.find()
+    assert found is not None
+    raised = replace(record, level=Level(record.level.stored + 1))
+    assert (await store.write(raised, version=found.version)).status is WriteStatus.OK
+    await world.looked()
+    (lost,) = world.lost
+    assert f"this cluster has level {record.level.stored + 1}" in lost.message
+    assert "start a newer version" in lost.message
 
 
 async def test_process_notices_at_the_next_connection_that_the_record_is_gone() -> None:

@@ -1,14 +1,22 @@
 """A process that has joined its cluster and starts while ZooKeeper is away: it asks again, and fails with advice."""
 
 import asyncio
+import json
+from dataclasses import replace
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
-from oncelog.metadata_store.joining.starting import until_answered
+from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, WrongCluster
+from oncelog.core.placement.level import UNSTORED, Level
+from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.starting import registered_level, until_answered
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.session import paths
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 from tests.cluster.until import until
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 30.0
@@ -61,3 +69,57 @@ async def test_shutdown_request_ends_the_wait() -> None:
     await until(lambda: asked.times, DEADLINE_S)
     shutdown.request("SIGTERM")
     assert not await asyncio.wait_for(start, DEADLINE_S)
+
+
+async def session_at(level: Level) -> MemorySession:
+    """Of a cluster whose level is this one."""
+    session = MemorySession(MemoryTree())
+    store = ClusterStore(session)
+    record = await store.establish()
+    found = await store.find()
+    assert found is not None
+    await store.write(replace(record, level=level), version=found.version)
+    return session
+
+
+@pytest.mark.hazard("start-races-finalize")
+async def test_start_looks_at_the_level_again_once_it_is_registered() -> None:
+    """It has joined at a level that it knew."""
+    assert await registered_level(PATIENT, Shutdown(), await session_at(Level(PROCESS_VERSION)))
+    for unknown in (Level(PROCESS_VERSION + 1), Level(PROCESS_VERSION, PROCESS_VERSION + 1)):
+        with pytest.raises(WrongCluster, match=f"level {PROCESS_VERSION + 1}.*knows level {PROCESS_VERSION}"):
+            await registered_level(PATIENT, Shutdown(), await session_at(unknown))
+
+
+async def test_start_in_a_cluster_of_a_higher_level_ends_at_once() -> None:
+    """In one sentence, before anything is opened or registered; waiting does not help."""
+    session = await session_at(Level(PROCESS_VERSION + 1))
+
+    async def connect(_timeout_ms: int) -> MemorySession:
+        return session
+
+    with pytest.raises(WrongCluster, match="start a newer version"):
+        await join_cluster(PATIENT, Shutdown(), connect=connect)
+    assert session.closed
+
+
+async def test_cluster_of_before_levels_has_none_and_a_later_format_is_refused() -> None:
+    """The level is stored when it is first raised; that makes format 2, which programs before levels refuse."""
+    session = await session_at(UNSTORED)
+    store = ClusterStore(session)
+    node = await session.read(paths.CLUSTER)
+    assert node is not None
+    assert json.loads(node.data)["format"] == 1
+    former = {"cluster_id": json.loads(node.data)["cluster_id"], "format": 1, "x_future": 1}
+    await session.write(paths.CLUSTER, json.dumps(former).encode(), version=node.version)
+    found = await store.find()
+    assert found is not None
+    assert found.value.level == UNSTORED
+    await store.write(replace(found.value, level=Level(PROCESS_VERSION)), version=found.version)
+    node = await session.read(paths.CLUSTER)
+    assert node is not None
+    raised = json.loads(node.data)
+    assert (raised["format"], raised["level"], raised["x_future"]) == (2, PROCESS_VERSION, 1)
+    await session.write(paths.CLUSTER, json.dumps({**raised, "format": 3}).encode(), version=node.version)
+    with pytest.raises(WrongCluster, match="format 3"):
+        await store.read()

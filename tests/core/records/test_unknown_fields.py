@@ -124,7 +124,10 @@ def test_counter() -> None:
 def test_start_of_a_storage_node() -> None:
     """Both what the directory knows and what the cluster notes."""
     file, noted = next_start(
-        LastStart(2, "two", "one", LATER), StorageEnd(2, "two", JournalEnd(1, 2), LATER), "three", JournalEnd(1, 3)
+        LastStart(2, "two", "one", LATER),
+        StorageEnd(2, "two", JournalEnd(1, 2), further=LATER),
+        "three",
+        JournalEnd(1, 3),
     )
     assert file.further == noted.further == LATER
 

@@ -6,6 +6,7 @@ import typer
 
 from oncelog.cli.admin import losses
 from oncelog.cli.admin.apply import add_apply
+from oncelog.cli.admin.cluster.level import add_level
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
@@ -297,6 +298,7 @@ def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
 
 add_apply(admin)
 add_proving(topics)
+add_level(cluster)
 add_partitions(topics)
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from oncelog.core.formats.record_fields import Further, no_fields
 from oncelog.core.ids import LedgerId
+from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 
 #: The last start of a directory that was marked as restored: the cluster has noted no such start.
 RESTORED = "restored"
@@ -46,11 +47,14 @@ class LastStart:
 @dataclass(frozen=True, slots=True)
 class StorageEnd:
     """What the cluster has noted of a directory: its newest start, and up to where its journal is synced.
-    further: see `record_fields`."""
+
+    version: of the process that noted it (`core.process_version`); older ones do not say. further: see `record_fields`.
+    """
 
     starts: int
     start_id: str
     end: JournalEnd
+    version: int = BEFORE_LEVELS
     further: Further = field(default_factory=no_fields, hash=False)
 
 
@@ -75,7 +79,7 @@ def next_start(
     former = StorageEnd(0, last.start_id, end) if noted is None else noted
     starts = max(last.starts, former.starts) + 1
     file = LastStart(starts, start_id, former.start_id, last.further)
-    return file, replace(former, starts=starts, start_id=start_id, end=end)
+    return file, replace(former, starts=starts, start_id=start_id, end=end, version=PROCESS_VERSION)
 
 
 def served_elsewhere(registered: str | None, own: str) -> bool:

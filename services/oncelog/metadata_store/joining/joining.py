@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
+from oncelog.core.placement.level import Level
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, refuse_unknown_level
 from oncelog.metadata_store.session.kazoo_handler import ServerTls
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
@@ -59,15 +60,17 @@ async def join_cluster(
     on_waiting: Callable[[str], None] | None = None,
     connect: Connect | None = None,
     on_lost: Callable[[OncelogError], None] = end_process,
+    on_level: Callable[[Level], None] | None = None,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
-    emptied-zookeeper). Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated,
-    PermissionDenied, WrongCluster.
+    emptied-zookeeper), or when the cluster has a level that this program does not know. on_level: called with the level
+    now and then. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied,
+    WrongCluster.
     """
-    return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost).join())
+    return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost, on_level).join())
 
 
 class _Start:
@@ -80,8 +83,10 @@ class _Start:
         on_waiting: Callable[[str], None] | None,
         connect: Connect | None,
         on_lost: Callable[[OncelogError], None],
+        on_level: Callable[[Level], None] | None,
     ) -> None:
         self._on_lost = on_lost
+        self._on_level = on_level
         self._find = find
         self._on_waiting = on_waiting
         self._hosts = settings.zookeeper_hosts
@@ -98,7 +103,8 @@ class _Start:
         session = await self._session()
         try:
             cluster = await self._cluster(ClusterStore(session))
-            HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost)
+            refuse_unknown_level(cluster)
+            HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost, on_level=self._on_level)
             return JoinedCluster(session, cluster)
         except BaseException:
             await session.close()

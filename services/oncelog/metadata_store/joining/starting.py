@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.metadata_store.joining.joining import LOG_PAUSE_MS, RETRY_PAUSE_MS
+from oncelog.metadata_store.records.cluster_store import ClusterStore, refuse_unknown_level
+from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 
@@ -22,6 +24,16 @@ async def until_answered(
     """Call `ask` until ZooKeeper answers it. what: the subject, for logs and the error. Returns False when a shutdown
     was requested: the process must end. Raises StoreUnavailable at the deadline, and every other error at once."""
     return bool(await shutdown.or_result(_ask(settings, what, ask)))
+
+
+async def registered_level(settings: ProcessSettings, shutdown: Shutdown, session: StoreSession) -> bool:
+    """After the registration: whether this program knows the level, which may have been raised since it joined (hazard
+    start-races-finalize). Returns and raises as `until_answered`, and raises WrongCluster."""
+
+    async def look() -> None:
+        refuse_unknown_level(await ClusterStore(session).require())
+
+    return await until_answered(settings, shutdown, "the cluster's level", look)
 
 
 async def _ask(settings: ProcessSettings, what: str, ask: Callable[[], Awaitable[None]]) -> bool:

@@ -6,22 +6,29 @@ Rules
   other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard
   emptied-zookeeper).
 - A directory or a client of another cluster, and a cluster of another format, are refused.
+- The record has the cluster's level (`core.placement.level`). Format 2 says that a level is stored: programs that know
+  no level refuse it.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NotFound, WrongCluster
-from oncelog.core.formats.record_fields import number, parse_json, text
+from oncelog.core.formats.record_fields import Further, no_fields, number, parse_json, rest, text
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from oncelog.core.placement.level import UNSTORED, Level, start_refusal
+from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import CreateStep, Step, StoreSession
+from oncelog.metadata_store.session.store_session import CreateStep, Step, StoreSession, Versioned, WriteResult
 
-#: Format of the whole tree below the root. Each record in it has a format of its own.
-LAYOUT_FORMAT = 1
+#: Formats of the cluster's record: without, and with a stored level.
+FORMAT = 1
+FORMAT_WITH_LEVEL = 2
+#: The level of a new cluster.
+CREATED = Level(PROCESS_VERSION)
 #: What to do when a cluster existed, but ZooKeeper has no record of it.
 RESTORE = "keep the data of all storage nodes, and restore ZooKeeper's data"
 #: What to do when nothing shows whether a cluster existed.
@@ -33,10 +40,12 @@ CREATE_OR_RESTORE = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it."""
+    """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it. A new cluster has
+    the level of the program that creates it. further: see `core.formats.record_fields`."""
 
     cluster_id: str
-    format: int = LAYOUT_FORMAT
+    level: Level = CREATED
+    further: Further = field(default_factory=no_fields, hash=False)
 
 
 class ClusterStore:
@@ -62,9 +71,19 @@ class ClusterStore:
             await self._session.ensure_path(folder)
 
     async def read(self) -> ClusterRecord | None:
-        """None if there is no cluster at this root. Raises WrongCluster for one of another format."""
+        """None if there is no cluster at this root. Raises WrongCluster for one of another format, StoreUnavailable,
+        CorruptEntry."""
+        found = await self.find()
+        return None if found is None else found.value
+
+    async def find(self) -> Versioned[ClusterRecord] | None:
+        """The record after a sync, with its version. Raises as `read`."""
         node = await self._session.read(paths.CLUSTER)
-        return None if node is None else _decode(node.data)
+        return None if node is None else Versioned(_decode(node.data), node.version)
+
+    async def write(self, record: ClusterRecord, *, version: int) -> WriteResult:
+        """One compare-and-set. Raises StoreUnavailable."""
+        return await self._session.write(paths.CLUSTER, _encode(record), version=version)
 
     async def require(self, cluster_id: str | None = None) -> ClusterRecord:
         """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""
@@ -85,19 +104,42 @@ def _checked(record: ClusterRecord, cluster_id: str | None) -> ClusterRecord:
 
 
 def _creation(record: ClusterRecord) -> list[Step]:
-    data = json.dumps({"cluster_id": record.cluster_id, "format": record.format}, separators=(",", ":")).encode()
-    steps: list[Step] = [CreateStep(paths.CLUSTER, data), *map(CreateStep, paths.FOLDERS)]
+    steps: list[Step] = [CreateStep(paths.CLUSTER, _encode(record)), *map(CreateStep, paths.FOLDERS)]
     steps += tenant_steps(DEFAULT_TENANT)
     steps += namespace_steps(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE), Policies())
     return steps
 
 
+def refuse_unknown_level(record: ClusterRecord, version: int = PROCESS_VERSION) -> None:
+    """Raises WrongCluster unless a program of this version may take part in the cluster."""
+    refusal = start_refusal(record.level, version)
+    if refusal is not None:
+        raise WrongCluster(refusal, level=record.level.stored, announced=record.level.announced, known=version)
+
+
+def _encode(record: ClusterRecord) -> bytes:
+    stored = record.level.stored >= LEVELS_VERSION
+    fields = {
+        **record.further,
+        "cluster_id": record.cluster_id,
+        "format": FORMAT_WITH_LEVEL if stored else FORMAT,
+        "level": record.level.stored,
+        "announced": record.level.announced,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
 def _decode(data: bytes) -> ClusterRecord:
     try:
         fields = parse_json(data)
-        record = ClusterRecord(text(fields, "cluster_id"), number(fields, "format"))
+        cluster_id, form = text(fields, "cluster_id"), number(fields, "format")
+        noted = {"level": UNSTORED.stored, "announced": 0} | fields
+        level = Level(number(noted, "level"), number(noted, "announced"))
+        record = ClusterRecord(cluster_id, level, rest(fields, ("cluster_id", "format", "level", "announced")))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"cannot read the cluster record: {error!r}") from error
-    if record.format != LAYOUT_FORMAT:
-        raise WrongCluster(f"the cluster has format {record.format}; this version reads format {LAYOUT_FORMAT}")
+    if not FORMAT <= form <= FORMAT_WITH_LEVEL:
+        raise WrongCluster(
+            f"the cluster has format {form}; this version reads formats up to {FORMAT_WITH_LEVEL}: start a newer one"
+        )
     return record

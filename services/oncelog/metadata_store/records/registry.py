@@ -15,7 +15,8 @@ from oncelog.core.formats.record_fields import FURTHER, Further, built, no_field
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import JournalEnd, StorageEnd
-from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.placement.level import KnownProcess, behind_of
+from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import decode_record, encode_record
@@ -100,6 +101,11 @@ class StorageCookie:
     own_filesystem: bool = False
     further: Further = field(default_factory=no_fields, hash=False)
 
+    @property
+    def may_return(self) -> bool:
+        """Whether a process may serve the directory again."""
+        return not self.retired and self.decommission is not Decommission.DONE
+
 
 def node_view(
     incarnation: Incarnation, live: LiveStorageNode | None, cookie: StorageCookie | None, *, silent: bool = False
@@ -135,32 +141,41 @@ class Registry:
     def register_metadata(self, replica: LiveMetadata) -> Registration[LiveMetadata]:
         return self.metadata.sequential_registration(replica)
 
-    async def lowest_version(self) -> int:
-        """The lowest process version of all registered processes, after a sync; PROCESS_VERSION if none is registered.
+    async def processes(self) -> list[KnownProcess]:
+        """All that take part: those that are registered, and the storage nodes that are away and may come back.
 
-        What older processes would break begins only while this shows that every process knows it (hazard
-        older-owner-drops-fields). Raises StoreUnavailable.
+        After a sync. What older processes would break begins only while this shows that every process knows it
+        (hazards older-owner-drops-fields, away-node-of-an-older-version). Raises StoreUnavailable.
         """
-        owners, nodes, replicas = await asyncio.gather(
-            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
+        owners, nodes, replicas, cookies = await asyncio.gather(
+            self.owners.live(), self.storage_nodes.live(), self.metadata.live(), self.cookies()
         )
-        versions = [one.version for one in owners.values()]
-        versions += [one.version for one in nodes.values()]
-        versions += [one.version for one in replicas.values()]
-        return min(versions, default=PROCESS_VERSION)
+        away = [cookie for cookie in cookies.values() if cookie.may_return and cookie.incarnation not in nodes]
+        versions = await asyncio.gather(*(self._noted_version(cookie.incarnation) for cookie in away))
+        found = [KnownProcess("owner", one.host, one.version) for one in owners.values()]
+        found += [KnownProcess("storage node", f"{one.host}:{one.port}", one.version) for one in nodes.values()]
+        found += [KnownProcess("metadata service", one.host, one.version) for one in replicas.values()]
+        found += [
+            KnownProcess("storage node", f"{one.host}:{one.port}", version, away=True)
+            for one, version in zip(away, versions, strict=True)
+        ]
+        return found
+
+    async def _noted_version(self, incarnation: Incarnation) -> int:
+        """Of the process that served this directory last, as far as it says."""
+        try:
+            end = await self.read_end_unsynced(incarnation)
+        except CorruptEntry:
+            return BEFORE_LEVELS
+        return BEFORE_LEVELS if end is None else end.value.version
+
+    async def lowest_version(self) -> int:
+        """The lowest of all processes; PROCESS_VERSION if there is none. Raises StoreUnavailable."""
+        return min((one.version for one in await self.processes()), default=PROCESS_VERSION)
 
     async def older_than(self, version: int) -> list[str]:
-        """The registered processes of a lower version, after a sync, as kind and "host" or "host:port".
-
-        Raises StoreUnavailable.
-        """
-        owners, nodes, replicas = await asyncio.gather(
-            self.owners.live(), self.storage_nodes.live(), self.metadata.live()
-        )
-        older = [f"owner {one.host}" for one in owners.values() if one.version < version]
-        older += [f"storage node {one.host}:{one.port}" for one in nodes.values() if one.version < version]
-        older += [f"metadata service {one.host}" for one in replicas.values() if one.version < version]
-        return sorted(older)
+        """The processes of a lower version, as kind and "host" or "host:port". Raises StoreUnavailable."""
+        return [f"{one.kind} {one.address}" for one in behind_of(await self.processes(), version)]
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
@@ -198,7 +213,8 @@ class Registry:
         """
         if version == ABSENT_VERSION:
             await self._session.ensure_path(paths.STORAGE_ENDS)
-        fields = {**end.further, "starts": end.starts, "start_id": end.start_id, **end.end._asdict()}
+        noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, **end.end._asdict()}
+        fields = {**end.further, **noted}
         path = f"{paths.STORAGE_ENDS}/{incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
@@ -231,7 +247,8 @@ def _decode_end(data: bytes) -> StorageEnd:
             number(f, "starts"),
             text(f, "start_id"),
             JournalEnd(number(f, "segment_id"), number(f, "offset")),
-            rest(f, ("format", "starts", "start_id", "segment_id", "offset")),
+            number({"version": BEFORE_LEVELS} | f, "version"),
+            rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version")),
         ),
     )
 

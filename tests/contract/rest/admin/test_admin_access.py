@@ -85,6 +85,8 @@ RULES = {
     f"GET {FLIGHTS}/proof": "a",
     "POST /admin/v2/persistent/public/default/missing/proof": "a",
     f"DELETE {FLIGHTS}/proof": "a",
+    "GET /admin/v2/cluster/level": "",
+    "POST /admin/v2/cluster/finalize": "",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",
     "GET /admin/v2/storage/ledgers": "",

@@ -33,6 +33,8 @@ GET /admin/v2/dependencies
 GET /admin/v2/events
 GET /admin/v2/events/{tenant}/{namespace}
 GET /admin/v2/proofs
+GET /admin/v2/cluster/level
+POST /admin/v2/cluster/finalize
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
@@ -160,7 +162,7 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof")
+            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize")
         )
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call

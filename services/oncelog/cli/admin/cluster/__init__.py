@@ -1,0 +1,1 @@
+"""`oncelog admin cluster`: what concerns the cluster as a whole, besides its policies."""

@@ -1,0 +1,70 @@
+"""`oncelog admin cluster level` and `finalize`: which versions may take part, and the end of an upgrade."""
+
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import NegativeAnswer, admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
+from oncelog.cli.admin.rest import AdminApi, Answer, number
+from oncelog.cli.admin.rest_paths import ROOT
+from oncelog.cli.admin.waiting import progress
+from oncelog.core.errors import NotFound
+from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
+
+_LEVEL = f"{ROOT}/cluster/level"
+_FINALIZE = f"{ROOT}/cluster/finalize"
+
+
+def add_level(cluster: typer.Typer) -> None:
+    """Add the commands to those of the cluster."""
+
+    @admin_command(cluster, "level")
+    def show_level(
+        api: AdminApi,
+        known: Annotated[
+            bool,
+            typer.Option("--require-known", help="Exit code 1 if programs of this version may not take part."),
+        ] = False,
+    ) -> Answer:
+        """Show the level of the cluster, and the version that each process knows.
+
+        No process of a version below the level starts. `finalize` raises the level.
+        """
+        try:
+            answer = api.get(_LEVEL)
+        except NotFound:
+            if not known:
+                raise
+            # The metadata services are older than levels, so the cluster has none that this version does not know.
+            return f"the cluster stores no level: it is at level {BEFORE_LEVELS} or below"
+        needed = max(number(answer.get("level")), number(answer.get("announced"))) if isinstance(answer, dict) else 0
+        if known and needed > PROCESS_VERSION:
+            progress(f"this program knows level {PROCESS_VERSION}, and the cluster has level {needed}: use a newer one")
+            raise NegativeAnswer(answer)
+        return answer
+
+    @admin_command(cluster, "finalize")
+    def finalize(
+        api: AdminApi,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Only say what is in the way. Exit code 1 if something is.")
+        ] = False,
+        yes: YesOption = False,
+    ) -> Answer:
+        """End an upgrade: raise the level of the cluster to that of its metadata services.
+
+        From then on the cluster may write what older versions cannot read, so these are refused, and there is no way
+        back to them. It is refused while a process does not know the level, or a storage node that did not is away.
+        """
+        before = api.get(_LEVEL)
+        assert isinstance(before, dict)
+        if dry_run:
+            if before.get("behind"):
+                raise NegativeAnswer(before)
+            return before
+        level, target = number(before.get("level")), number(before.get("target"))
+        if level < target:
+            loss = f"raise the level from {level} to {target}: there is no way back to a version below {target}"
+            confirm(yes, lambda: loss, typed=str(target))
+        return api.post(_FINALIZE)
