@@ -74,6 +74,12 @@ def parse_topic(text: str) -> TopicName:
     return TopicName(tenant, namespace, match[1], int(match[2]))
 
 
+def whole_topic(name: str) -> str:
+    """The topic that a valid full name is a partition of; the name itself if it is no partition."""
+    match = _PARTITION.fullmatch(name)
+    return name if match is None else match[1]
+
+
 def parse_namespace(text: str) -> NamespaceName:
     """Read `tenant/namespace`, or `namespace` for `public/namespace`. Raises InvalidName."""
     parts = _split(text, field="namespace")

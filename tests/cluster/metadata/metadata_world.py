@@ -79,6 +79,8 @@ class FakeOwner:
     #: topics that it lists, in order; None: it does not answer. And the requests for lists
     listed: list[observation_pb2.ListedTopic] | None = field(default_factory=list)
     lists_asked: list[observation_pb2.ListTopicsRequest] = field(default_factory=list)
+    #: of its lists; 0: it knows no order and no filter by name
+    list_version: int = 1
     #: what it answers for
     events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
     #: what it says of its rates, the oldest first
@@ -175,7 +177,9 @@ class FakeOwner:
             raise DeadlineExceeded("the owner does not answer in time")
         after = (request.after_rank, request.after_topic)
         behind = [each for each in self.listed if not request.after_topic or (each.rank, each.topic) > after]
-        return observation_pb2.ListTopicsAnswer(topics=behind[: request.limit], total=len(self.listed))
+        return observation_pb2.ListTopicsAnswer(
+            topics=behind[: request.limit], total=len(self.listed), version=self.list_version
+        )
 
     async def rates(self, request: observation_pb2.RatesRequest) -> observation_pb2.RatesAnswer:
         return observation_pb2.RatesAnswer(samples=self.sampled[-request.seconds // 10 :])

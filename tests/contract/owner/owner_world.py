@@ -53,6 +53,7 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metrics_export import observe, observe_offers
 from oncelog.topic_owner.observe.rates import OwnerRates
+from oncelog.topic_owner.observe.topic_listing import TopicListing
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -249,7 +250,7 @@ async def owner_world(
         server.unary(finding_codec.FIND_MESSAGE, finding.find)
         server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LIST_TOPICS, admin.list_topics)
+        server.unary(owner_codec.LIST_TOPICS, TopicListing(world.topics, world.rates).list)
         serve_events(server, world.metrics.events)
         server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

@@ -9,6 +9,7 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
 from oncelog.core.topic.listing import ListPosition
 from oncelog.rpc.channel import Channel
@@ -16,6 +17,7 @@ from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
 from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import observation_pb2 as pb
 from oncelog.wire.subscriptions_pb2 import DeleteSubscription
 from tests.cluster.until import until
@@ -23,7 +25,7 @@ from tests.contract.noted import noted
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_series import series
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
-from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, owner_world
+from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio
 TIMEOUT_MS = 10_000
@@ -118,6 +120,7 @@ async def test_topics_are_listed_by_backlog_and_in_pages(tmp_path: Path) -> None
         assert await listed(channel, "backlog", namespace="public/def") == {}
         for wrong, field in (
             ({"limit": 0}, "limit"), ({"limit": LISTED_MAX + 1}, "limit"), ({"limit": 1, "state": "gone"}, "state"),
+            ({"limit": 1, "sort": "colour"}, "sort"), ({"limit": 1, "sort": "bytes", "folded": True}, "sort"),
         ):  # fmt: skip
             with pytest.raises(InvalidArgument) as refused:
                 await channel.call(LIST_TOPICS, pb.ListTopicsRequest(**wrong), timeout_ms=TIMEOUT_MS)
@@ -141,3 +144,80 @@ async def test_topic_that_waits_is_listed_with_the_reason(tmp_path: Path) -> Non
         assert one["waiting_message"]
         assert one["waiting_since_ms"] > 0
         assert "orders" not in await listed(channel, "waiting")
+
+
+async def test_topics_are_listed_by_figures_and_by_name(tmp_path: Path) -> None:
+    """The largest first; what is equal by name. A filter finds text anywhere in the name, in any case."""
+    async with owner_world(tmp_path) as (world, channel):
+        runners = {name: await world.serve(name) for name in ("Flights", "bills", "orders")}
+        await stored(channel, runners["bills"], 2)
+        await stored(channel, runners["orders"], 3)
+        for name, runner in runners.items():
+            await Administrator(channel, runner).create(index=3 if name == "orders" else 0)
+        await world.rates.sample(now_ms=10_000)
+        await stored_more(channel, runners["orders"], 5)
+        await world.rates.sample(now_ms=20_000)
+        found = await listed(channel, "", sort="messages")
+        assert [(name, each["message_count"]) for name, each in found.items()] == [
+            ("orders", 8), ("bills", 2), ("Flights", 0),
+        ]  # fmt: skip
+        assert [each["rate_in"] for each in found.values()] == [0.5, 0, 0]
+        assert found["orders"]["bytes"] > found["bills"]["bytes"] > found["Flights"]["bytes"] == 0
+        assert found["bills"]["first_index"] == found["bills"]["backlog_change_10m"] == 0
+        assert list(await listed(channel, "", sort="name")) == ["Flights", "bills", "orders"]
+        assert list(await listed(channel, "", sort="backlog")) == ["orders", "bills", "Flights"]
+        for sort in ("bytes", "rate_in"):
+            assert next(iter(await listed(channel, "", sort=sort))) == "orders"
+        assert list(await listed(channel, "backlog", sort="name")) == ["bills", "orders"]
+        assert list(await listed(channel, "", name="LIGHT")) == ["Flights"]
+        assert list(await listed(channel, "", name="default/", sort="rate_out")) == ["Flights", "bills", "orders"]
+        assert await listed(channel, "", name="none") == {}
+        asked = pb.ListTopicsRequest(limit=1, sort="messages", after_rank=-8, after_topic=f"{NAMESPACE}/orders")
+        answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
+        assert [(each.topic, each.rank) for each in answer.topics] == [(f"{NAMESPACE}/bills", -2)]
+
+
+async def stored_more(channel: Channel, runner: TopicRunner, count: int) -> None:
+    client = PublishClient(channel)
+    granted = await client.open(runner, "another")
+    await client.stored(granted, batch_of(granted, range(count)))
+
+
+async def test_topic_whose_backlog_grows_for_ten_minutes_is_listed_as_growing(tmp_path: Path) -> None:
+    """With the subscription. The time is that of the samples, which a test gives itself."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner, other = await world.serve("orders"), await world.serve("bills")
+        await Administrator(channel, runner).create("billing")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        for minute in range(11):
+            await client.stored(granted, batch_of(granted, [minute]))
+            await world.rates.sample(now_ms=1_000_000 + minute * 60_000)
+        found = await listed(channel, "growing")
+        assert list(found) == ["orders"]
+        assert (found["orders"]["growing_subscription"], found["orders"]["backlog_change_10m"]) == ("billing", 10)
+        assert found["orders"]["states"] == ["backlog", "growing"]
+        assert (await listed(channel, ""))["bills"]["growing_subscription"] is None
+        assert world.rates.of(other) is not None
+
+
+async def test_partitions_are_folded_into_their_topic(tmp_path: Path) -> None:
+    """Their figures are sums; a topic that is not partitioned stays as it is."""
+    async with owner_world(tmp_path) as (world, channel):
+        await world.parts.topics.create(parse_topic("orders"), partitions=2)
+        for name, count in (("orders-partition-0", 2), ("orders-partition-1", 3), ("bills", 1)):
+            runner = await world.serve(name)
+            await stored(channel, runner, count)
+            await Administrator(channel, runner).create()
+        asked = pb.ListTopicsRequest(limit=10, folded=True)
+        answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
+        assert answer.total == 3
+        bills, orders = answer.topics
+        assert (bills.topic, orders.topic, orders.topic_id) == (f"{NAMESPACE}/bills", f"{NAMESPACE}/orders", "")
+        assert bills.topic_id
+        row = json.loads(orders.summary_json)
+        assert (row["partitions"], row["message_count"], row["backlog_messages"]) == (2, 5, 5)
+        assert "partitions" not in json.loads(bills.summary_json)
+        behind = pb.ListTopicsRequest(limit=1, folded=True, after_topic=bills.topic)
+        answer = await channel.call(LIST_TOPICS, behind, timeout_ms=TIMEOUT_MS)
+        assert [each.topic for each in answer.topics] == [f"{NAMESPACE}/orders"]

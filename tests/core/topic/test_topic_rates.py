@@ -13,7 +13,7 @@ SAMPLE_MS = 10_000
 
 
 def counts(number: int, acked: int, delivered: int = 0, seek_epoch: int = 0) -> SubscriptionCounts:
-    return SubscriptionCounts(SubscriptionNumber(number), SeekEpoch(seek_epoch), acked, delivered)
+    return SubscriptionNumber(number), SeekEpoch(seek_epoch), acked, delivered
 
 
 def test_first_sample_is_no_rate() -> None:

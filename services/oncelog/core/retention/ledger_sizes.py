@@ -204,6 +204,11 @@ class LedgerSizes:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
+    @property
+    def message_bytes(self) -> int | None:
+        """Of all messages that are stored, one copy. None: the ends of some ledgers are not read yet."""
+        return None if self._unread else sum(span.message_bytes for span in self._spans.values())
+
     def spans(self) -> list[LedgerSpan]:
         """All ledgers whose ends are known, oldest first."""
         return list(self._spans.values())

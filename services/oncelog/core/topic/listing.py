@@ -1,14 +1,17 @@
-"""The states by which topics are listed, and the order of such a list over all owners.
+"""What lists of topics may be asked for, and the order of such a list over all owners.
 
 Rules
 - Within a state the worst topic comes first: the one that has been in it longest, or has the largest backlog. This is
-  its rank, ascending; topics of one rank are ordered by name.
+  its rank, ascending; topics of one rank are ordered by name. Another order (`ListSort`) is a rank, too.
+- Partitions can be folded into their topic only in the order of names: each owner knows the sum of its own partitions
+  only, so it could not tell which topics are the first ones by a figure.
 - A page ends at a `ListPosition`, a rank and a name, and the next one begins behind it. So each owner is asked once for
   each page and returns no more than a page. A topic whose rank changes between two pages may be missing or listed
   twice.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, Self, TypeVar
 
@@ -29,6 +32,46 @@ class ListedState(StrEnum):
     BLOCKED = "blocked"
     #: a subscription has messages that are not acknowledged
     BACKLOG = "backlog"
+    #: the backlog of a subscription has grown for ten minutes
+    GROWING = "growing"
+
+
+class ListSort(StrEnum):
+    """By name ascending, by the others descending; what is unknown comes last."""
+
+    NAME = "name"
+    MESSAGES = "messages"
+    RATE_IN = "rate_in"
+    RATE_OUT = "rate_out"
+    BACKLOG = "backlog"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """state None: all topics. namespace: tenant/namespace; empty: all. name: text in the full name, in any case.
+    sort None: in the order of the state; without one by name. folded: the partitions of a topic are one row.
+
+    Raises InvalidArgument.
+    """
+
+    state: ListedState | None = None
+    namespace: str = ""
+    name: str = ""
+    sort: ListSort | None = None
+    folded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.folded and self.sort not in (None, ListSort.NAME):
+            raise InvalidArgument(
+                f"partitions=folded cannot be sorted by {self.sort}: sort by name, or list each partition", field="sort"
+            )
+
+    def matches(self, topic: str) -> bool:
+        """topic: full name; empty while its owner has not read its record: then it is in no namespace."""
+        return (not self.namespace or topic.startswith(f"{self.namespace}/")) and (
+            not self.name or self.name.casefold() in topic.casefold()
+        )
 
 
 class ListPosition(NamedTuple):
@@ -55,7 +98,9 @@ class Ranked(Protocol):
     @property
     def place(self) -> ListPosition: ...
     @property
-    def topic_id(self) -> str: ...
+    def topic_id(self) -> str:
+        """Empty for folded partitions: their topic is listed once."""
+
     @property
     def owner_epoch(self) -> int: ...
 
@@ -70,9 +115,10 @@ def page_of(found: Iterable[RankedT], limit: int) -> tuple[list[RankedT], ListPo
     """
     newest: dict[str, RankedT] = {}
     for each in found:
-        other = newest.get(each.topic_id)
+        key = each.topic_id or each.place.topic
+        other = newest.get(key)
         if other is None or other.owner_epoch < each.owner_epoch:
-            newest[each.topic_id] = each
+            newest[key] = each
     ordered = sorted(newest.values(), key=lambda each: each.place)
     page = ordered[:limit]
     return page, page[-1].place if len(ordered) > limit else None

@@ -9,8 +9,8 @@ Rules
 - A seek moves a subscription: it is watched anew, and what a seek takes back is not counted.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
 
@@ -20,13 +20,9 @@ MINUTES_KEPT = 11
 _HALF = 5
 
 
-class SubscriptionCounts(NamedTuple):
-    """acked: messages acknowledged, by whatever, from index 0 on. delivered: messages sent by this owner."""
-
-    number: SubscriptionNumber
-    seek_epoch: SeekEpoch
-    acked: int
-    delivered: int
+#: (number, seek_epoch, messages acknowledged by whatever, from index 0 on, messages sent by this owner). A plain tuple,
+#: because thousands of idle topics are sampled.
+SubscriptionCounts: TypeAlias = tuple[SubscriptionNumber, SeekEpoch, int, int]
 
 
 class Sampled(NamedTuple):
@@ -63,6 +59,9 @@ class _Subscription:
         return len(self.lows) >= 2 * _HALF and min(self.lows[-_HALF:]) > max(self.lows[:_HALF])
 
 
+_IDLE = Sampled(0, 0, 0)
+
+
 class TopicRates:
     """One topic while it is served."""
 
@@ -75,30 +74,40 @@ class TopicRates:
         self._subscriptions: dict[SubscriptionNumber, _Subscription] = {}
         #: of the last two samples; 0: there are not two yet
         self.interval_ms = 0
-        self.last = Sampled(0, 0, 0)
+        self.last = _IDLE
 
-    def sample(self, next_index: int, subscriptions: Iterable[SubscriptionCounts], now_ms: int) -> Sampled:
+    def sample(self, next_index: int, subscriptions: Sequence[SubscriptionCounts], now_ms: int) -> Sampled:
         """Read the topic's counts; the first sample finds nothing. next_index: after the last stored message."""
-        first = self._at_ms is None
-        former, self._subscriptions = self._subscriptions, {}
+        watched, first = self._subscriptions, self._at_ms is None
         new_minute = now_ms - self._minute_ms >= MINUTE_MS
+        moved = new_minute or next_index != self._next_index
         delivered = acknowledged = 0
         for counts in subscriptions:
-            known, backlog = former.get(counts.number), next_index - counts.acked
+            number, seek_epoch, acked, sent = counts
+            known = watched.get(number)
             if known is None:
-                delivered += 0 if first else counts.delivered
-                known = _Subscription(counts, backlog)
+                delivered += 0 if first else sent
+                watched[number] = _Subscription(counts, next_index - acked)
+                continue
+            before = known.counts
+            if before == counts and not moved:
+                continue
+            delivered += sent - before[3]
+            if before[1] == seek_epoch:
+                acknowledged += acked - before[2]
+                known.note(counts, next_index - acked, new_minute=new_minute)
             else:
-                delivered += counts.delivered - known.counts.delivered
-                if known.counts.seek_epoch == counts.seek_epoch:
-                    acknowledged += counts.acked - known.counts.acked
-                    known.note(counts, backlog, new_minute=new_minute)
-                else:
-                    known = _Subscription(counts, backlog)
-            self._subscriptions[counts.number] = known
+                watched[number] = _Subscription(counts, next_index - acked)
+        if len(watched) != len(subscriptions):
+            left = {counts[0] for counts in subscriptions}
+            self._subscriptions = {number: each for number, each in watched.items() if number in left}
         if self._at_ms is not None:
             self.interval_ms = max(1, now_ms - self._at_ms)
-            self.last = Sampled(next_index - self._next_index, delivered, acknowledged)
+            self.last = (
+                _IDLE
+                if not (moved or delivered or acknowledged)
+                else Sampled(next_index - self._next_index, delivered, acknowledged)
+            )
         self._at_ms, self._next_index = now_ms, next_index
         if new_minute:
             self._minute_ms = now_ms
@@ -107,12 +116,12 @@ class TopicRates:
     @property
     def rate_in(self) -> float | None:
         """Messages stored a second; None: not known yet."""
-        return self.last.stored * 1000 / self.interval_ms if self.interval_ms else None
+        return round(self.last.stored * 1000 / self.interval_ms, 3) if self.interval_ms else None
 
     @property
     def rate_out(self) -> float | None:
         """Messages sent to consumers a second, also those that were sent before; None: not known yet."""
-        return self.last.delivered * 1000 / self.interval_ms if self.interval_ms else None
+        return round(self.last.delivered * 1000 / self.interval_ms, 3) if self.interval_ms else None
 
     @property
     def backlog_change(self) -> int | None:

@@ -7,7 +7,7 @@ taken in slices, so that publishing does not wait for all of them.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from oncelog.core.errors import InvalidArgument
@@ -47,13 +47,12 @@ class OwnerRates:
         """Take samples, forever."""
         while True:
             await asyncio.sleep(SAMPLE_MS / 1000)
-            await self.sample()
+            await self.sample(now_ms=time.time_ns() // 1_000_000)
 
-    async def sample(self) -> None:
-        """Sample every topic, then what this owner counts."""
+    async def sample(self, *, now_ms: int) -> None:
+        """Sample every topic, then what this owner counts. now_ms: wall clock."""
         runners, sampled = list(self._topics), dict[TopicId, tuple[Serving, TopicRates]]()
         for first in range(0, len(runners), _SLICE):
-            now_ms = time.time_ns() // 1_000_000
             for runner in runners[first : first + _SLICE]:
                 serving = runner.core.serving
                 if serving is not None:
@@ -64,10 +63,10 @@ class OwnerRates:
                     sampled[runner.topic_id] = serving, rates
             await asyncio.sleep(0)
         self._of = sampled
-        self._keep()
+        self._keep(now_ms)
 
-    def _keep(self) -> None:
-        now_ms, counts, buckets = time.time_ns() // 1_000_000, self._counted(), list(self._metrics.publish_buckets)
+    def _keep(self, now_ms: int) -> None:
+        counts, buckets = self._counted(), list(self._metrics.publish_buckets)
         measured = [now - before for now, before in zip(buckets, self._latencies, strict=True)]
         sample = pb.RatesSample(
             at_ms=now_ms,
@@ -101,13 +100,12 @@ class OwnerRates:
         return pb.RatesAnswer(samples=[each for each in self._samples if each.at_ms > since_ms])
 
 
-def _counts(serving: Serving) -> Iterator[SubscriptionCounts]:
-    for each in serving.subscriptions:
-        state = each.state
-        acks = state.acks
-        yield SubscriptionCounts(
-            state.number, state.seek_epoch, acks.mark_delete + acks.acked_count, each.delivered_counts[0]
-        )
+def _counts(serving: Serving) -> list[SubscriptionCounts]:
+    return [
+        (state.number, state.seek_epoch, state.acks.mark_delete + state.acks.acked_count, each.delivered_counts[0])
+        for each in serving.subscriptions
+        for state in (each.state,)
+    ]
 
 
 def quantile_ms(buckets: Sequence[int], share: float) -> float | None:

@@ -1,16 +1,20 @@
-"""The topics of this owner by state, the worst first, with a few lines about each, for operators.
+"""The topics of this owner by state or by a figure, with a few lines about each, for operators.
 
 Finding the topics costs some microseconds for each topic of the owner; the lines are made for one page only.
 """
 
+import asyncio
 import heapq
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.topic.listing import ListedState, ListPosition
+from oncelog.core.names import whole_topic
+from oncelog.core.topic.folded_rows import Row, folded
+from oncelog.core.topic.listing import ListedState, ListPosition, ListQuery, ListSort
 from oncelog.core.topic.serving import Serving
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.subscription_states import (
     backlog_of,
     blocked_since_ms,
@@ -22,86 +26,154 @@ from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import observation_pb2 as pb
 
-Json = Mapping[str, object]
 #: Topics of one answer: a page and the next topic.
 LISTED_MAX = 1_001
+#: Topics whose lines are made at once.
+_SLICE = 50
+#: Of the requests that this owner knows.
+VERSION = 1
+ChoiceT = TypeVar("ChoiceT", ListedState, ListSort)
 
 
 class _Found(NamedTuple):
+    """runners: of one topic; of several partitions where they are folded."""
+
     place: ListPosition
-    runner: TopicRunner
+    runners: tuple[TopicRunner, ...]
 
 
-def list_topics(topics: TopicRegistry, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
+class TopicListing:
+    def __init__(self, topics: TopicRegistry, rates: OwnerRates) -> None:
+        self._topics = topics
+        self._rates = rates
+
+    async def list(self, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
+        """Raises InvalidArgument."""
+        if not 1 <= request.limit <= LISTED_MAX:
+            raise InvalidArgument(f"limit={request.limit}: give 1 to {LISTED_MAX}", field="limit", limit=LISTED_MAX)
+        query = ListQuery(
+            _choice(ListedState, request.state, "state"), request.namespace, request.name,
+            _choice(ListSort, request.sort, "sort"), request.folded,
+        )  # fmt: skip
+        every = [*self._found(query)]
+        after = ListPosition(request.after_rank, request.after_topic) if request.after_topic else None
+        behind = every if after is None else [found for found in every if found.place > after]
+        page = heapq.nsmallest(request.limit, behind, key=lambda found: found.place)
+        answer = pb.ListTopicsAnswer(total=sum(len(found.runners) for found in every), version=VERSION)
+        made = 0
+        for found in page:
+            answer.topics.append(self._listed(found, fold=query.folded))
+            made += len(found.runners)
+            if made >= _SLICE:
+                made = 0
+                await asyncio.sleep(0)  # producers need not wait for the whole page
+        return answer
+
+    def _found(self, query: ListQuery) -> Iterator[_Found]:
+        partitions: dict[str, list[TopicRunner]] = {}
+        for runner in self._topics:
+            if not query.matches(runner.name):
+                continue
+            rank = 0 if query.state is None else self._rank(runner, query.state)
+            if rank is None:
+                continue
+            name = runner.name or runner.topic_id
+            if query.folded:
+                partitions.setdefault(whole_topic(name), []).append(runner)
+            else:
+                order = rank if query.sort is None else -self._figure(runner, query.sort)
+                yield _Found(ListPosition(order, name), (runner,))
+        for name, runners in partitions.items():
+            yield _Found(ListPosition(0, name), tuple(runners))
+
+    def _rank(self, runner: TopicRunner, state: ListedState) -> int | None:
+        """The smaller, the worse; None: the topic is not in this state."""
+        serving = runner.core.serving
+        match state:
+            case ListedState.WAITING:
+                waiting = runner.wait_reason()
+                return None if waiting is None else waiting.since_ms
+            case ListedState.HELD:
+                held = None if serving is None else serving.space.held
+                return None if held is None else held.since_ms
+            case ListedState.BLOCKED:
+                return None if serving is None else blocked_since_ms(serving)
+            case ListedState.BACKLOG:
+                largest = None if serving is None else largest_backlog(serving)
+                return None if serving is None or largest is None else -backlog_of(largest, serving)
+            case ListedState.GROWING:
+                rates = self._rates.of(runner)
+                growing = None if rates is None else rates.growing()
+                return None if growing is None else -growing[1]
+
+    def _figure(self, runner: TopicRunner, sort: ListSort) -> int:
+        """The larger, the earlier in the list; 0 where it is unknown."""
+        serving, rates = runner.core.serving, self._rates.of(runner)
+        if serving is None:
+            return 0
+        match sort:
+            case ListSort.NAME:
+                return 0
+            case ListSort.MESSAGES:
+                return serving.log.table.state.next_index
+            case ListSort.BYTES:
+                return serving.space.ledgers.message_bytes or 0
+            case ListSort.BACKLOG:
+                largest = largest_backlog(serving)
+                return 0 if largest is None else backlog_of(largest, serving)
+            case ListSort.RATE_IN:
+                return 0 if rates is None else round((rates.rate_in or 0) * 1000)
+            case ListSort.RATE_OUT:
+                return 0 if rates is None else round((rates.rate_out or 0) * 1000)
+
+    def _listed(self, found: _Found, *, fold: bool) -> pb.ListedTopic:
+        rows, (first, *_) = [self._row(runner) for runner in found.runners], found.runners
+        partition = fold and first.name != found.place.topic and bool(first.name)
+        return pb.ListedTopic(
+            topic=found.place.topic,
+            topic_id="" if partition else first.topic_id,
+            owner_epoch=0 if partition else first.owner_epoch,
+            rank=found.place.rank,
+            summary_json=json.dumps(folded(rows) if partition else rows[0]),
+        )
+
+    def _row(self, runner: TopicRunner) -> Row:
+        """Beside the fields of a ListedTopic."""
+        waiting, serving = runner.wait_reason(), runner.core.serving
+        shown: dict[str, Any] = {
+            "phase": runner.core.phase.value,
+            "states": [state.value for state in ListedState if self._rank(runner, state) is not None],
+            "waiting_for": None if waiting is None else waiting.code,
+            "waiting_since_ms": None if waiting is None else waiting.since_ms,
+            "waiting_message": None if waiting is None else waiting.message,
+        }
+        return shown if serving is None else {**shown, **_subscriptions(serving), **self._figures(runner, serving)}
+
+    def _figures(self, runner: TopicRunner, serving: Serving) -> Mapping[str, Any]:
+        rates = self._rates.of(runner)
+        growing = None if rates is None else rates.growing()
+        return {
+            "message_count": serving.log.table.state.next_index,
+            "first_index": serving.subscriptions.log.first_index,
+            "bytes": serving.space.ledgers.message_bytes,
+            "rate_in": None if rates is None else rates.rate_in,
+            "rate_out": None if rates is None else rates.rate_out,
+            "backlog_change_10m": None if rates is None else rates.backlog_change,
+            "growing_subscription": None if growing is None else name_of(serving, growing[0]),
+        }
+
+
+def _choice(choices: Callable[[str], ChoiceT], name: str, field: str) -> ChoiceT | None:
     """Raises InvalidArgument."""
-    if not 1 <= request.limit <= LISTED_MAX:
-        raise InvalidArgument(f"limit={request.limit}: give 1 to {LISTED_MAX}", field="limit", limit=LISTED_MAX)
-    state = _state_of(request.state)
-    # A topic whose record is not read yet has no name, and is in no namespace.
-    inside = f"{request.namespace}/" if request.namespace else ""
-    every = [found for runner in topics if runner.name.startswith(inside) and (found := _found(runner, state))]
-    after = ListPosition(request.after_rank, request.after_topic) if request.after_topic else None
-    behind = every if after is None else [found for found in every if found.place > after]
-    page = heapq.nsmallest(request.limit, behind, key=lambda found: found.place)
-    return pb.ListTopicsAnswer(topics=[_listed(found) for found in page], total=len(every))
-
-
-def _state_of(name: str) -> ListedState | None:
     if not name:
         return None
     try:
-        return ListedState(name)
+        return choices(name)
     except ValueError as error:
-        known = ", ".join(ListedState)
-        raise InvalidArgument(f"state={name!r} is unknown to this owner: it knows {known}", field="state") from error
+        raise InvalidArgument(f"{field}={name!r} is unknown to this owner", field=field) from error
 
 
-def _found(runner: TopicRunner, state: ListedState | None) -> _Found | None:
-    rank = 0 if state is None else _rank(runner, state)
-    return None if rank is None else _Found(ListPosition(rank, runner.name or runner.topic_id), runner)
-
-
-def _rank(runner: TopicRunner, state: ListedState) -> int | None:
-    """The smaller, the worse; None: the topic is not in this state."""
-    serving = runner.core.serving
-    match state:
-        case ListedState.WAITING:
-            waiting = runner.wait_reason()
-            return None if waiting is None else waiting.since_ms
-        case ListedState.HELD:
-            held = None if serving is None else serving.space.held
-            return None if held is None else held.since_ms
-        case ListedState.BLOCKED:
-            return None if serving is None else blocked_since_ms(serving)
-        case ListedState.BACKLOG:
-            largest = None if serving is None else largest_backlog(serving)
-            return None if serving is None or largest is None else -backlog_of(largest, serving)
-
-
-def _listed(found: _Found) -> pb.ListedTopic:
-    return pb.ListedTopic(
-        topic=found.place.topic,
-        topic_id=found.runner.topic_id,
-        owner_epoch=found.runner.owner_epoch,
-        rank=found.place.rank,
-        summary_json=json.dumps(_summary(found.runner)),
-    )
-
-
-def _summary(runner: TopicRunner) -> Json:
-    """Beside the fields of a ListedTopic."""
-    waiting, serving = runner.wait_reason(), runner.core.serving
-    shown: dict[str, object] = {
-        "phase": runner.core.phase.value,
-        "states": [state.value for state in ListedState if _rank(runner, state) is not None],
-        "waiting_for": None if waiting is None else waiting.code,
-        "waiting_since_ms": None if waiting is None else waiting.since_ms,
-        "waiting_message": None if waiting is None else waiting.message,
-    }
-    return shown if serving is None else {**shown, **_subscriptions(serving)}
-
-
-def _subscriptions(serving: Serving) -> Json:
+def _subscriptions(serving: Serving) -> Mapping[str, Any]:
     held, largest = serving.space.held, largest_backlog(serving)
     return {
         "publishing": serving.space.publishing,

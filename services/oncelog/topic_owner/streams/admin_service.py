@@ -11,13 +11,11 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Produce
 from oncelog.rpc.codecs.reader_codec import start_from_wire
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.subscription_states import ack_state
-from oncelog.topic_owner.observe.topic_listing import list_topics
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.wire import owner_pb2 as pb
-from oncelog.wire.observation_pb2 import ListTopicsAnswer, ListTopicsRequest
 
 #: A topic id becomes a path in ZooKeeper. Any other text could name another record.
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
@@ -41,9 +39,6 @@ class AdminService:
         wanted = set(request.topic_ids)
         runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
         return pb.TopicStatesAnswer(states=[_state(runner, request) for runner in runners])
-
-    async def list_topics(self, request: ListTopicsRequest) -> ListTopicsAnswer:
-        return list_topics(self._topics, request)
 
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)

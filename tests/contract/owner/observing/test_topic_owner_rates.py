@@ -1,5 +1,6 @@
 """The rates of an owner are what it did between two samples."""
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +34,7 @@ async def test_sample_counts_what_happened_since_the_one_before(tmp_path: Path) 
         granted = await publisher.open(runner, "importer")
         batch = batch_of(granted, range(5))
         await publisher.stored(granted, batch)
-        await world.rates.sample()
+        await world.rates.sample(now_ms=time.time_ns() // 1_000_000)
         (first,) = await samples(channel)
         assert (first.stored, first.duplicates, first.delivered, first.acknowledged) == (5, 0, 0, 0)
         assert first.received_bytes == len(batch)
@@ -43,14 +44,14 @@ async def test_sample_counts_what_happened_since_the_one_before(tmp_path: Path) 
         consumer = ConsumeClient(channel, runner)
         attached = await consumer.attach()
         assert await consumer.received(5) == list(range(5))
-        await world.rates.sample()
+        await world.rates.sample(now_ms=time.time_ns() // 1_000_000)
         assert (await consumer.ack(attached, 0, 2)).error is None
-        await world.rates.sample()
+        await world.rates.sample(now_ms=time.time_ns() // 1_000_000)
         _, second, third = await samples(channel)
         assert (second.stored, second.duplicates, second.delivered, second.acknowledged) == (0, 5, 5, 0)
         assert (third.stored, third.duplicates, third.delivered, third.acknowledged) == (0, 0, 0, 3)
 
-        await world.rates.sample()
+        await world.rates.sample(now_ms=time.time_ns() // 1_000_000)
         *_, idle = await samples(channel)
         counted = [field.name for field, _ in idle.ListFields()]
         assert counted == ["at_ms", "interval_ms"]

@@ -103,3 +103,67 @@ async def test_list_of_a_namespace_asks_for_that(admin: Admin) -> None:
         problem = await admin.refused("GET", LIST, 422, "invalid_argument", params=query)
         assert problem["field"] == field
     assert len(owner.lists_asked) == 1
+
+
+def partitions(name: str, count: int, messages: int | None, **summary: Any) -> ListedTopic:
+    """What one owner says of its partitions of a topic."""
+    shown = {"phase": "serving", "states": [], "partitions": count, "message_count": messages, **summary}
+    return ListedTopic(topic=f"public/default/{name}", summary_json=json.dumps(shown))
+
+
+async def test_partitions_of_several_owners_are_one_row(admin: Admin) -> None:
+    """With the sum of what the owners say. A topic whose partitions have one owner shows it."""
+    owners = await several(admin, 2)
+    owners[0].listed = [partitions("a", 1, 5), partitions("b", 3, 7), topic(1, 0)]
+    owners[1].listed = [partitions("a", 2, 10), partitions("c", 1, None)]
+    page = await admin.get(LIST, params={"partitions": "folded", "limit": 3})
+    assert [(row["topic"][15:], row["partitions"], row["message_count"]) for row in page["topics"]] == [
+        ("a", 3, 15), ("b", 3, 7), ("c", 1, None),
+    ]  # fmt: skip
+    assert [row["owner"] for row in page["topics"]] == [None, owners[0].incarnation, owners[1].incarnation]
+    assert [row["topic_id"] for row in page["topics"]] == [None] * 3
+    rest = await admin.get(LIST, params={"partitions": "folded", "limit": 3, "after": page["next_after"]})
+    assert [(row["topic"][15:], row["partitions"], row["owner"]) for row in rest["topics"]] == [
+        ("t0001", 0, owners[0].incarnation)
+    ]
+    assert all(asked.folded for owner in owners for asked in owner.lists_asked)
+
+
+async def test_owners_get_the_filter_and_the_order(admin: Admin) -> None:
+    """They sort; the rank of a topic is what they sort by."""
+    (owner,) = await several(admin, 1)
+    owner.listed = [topic(2, -90), topic(1, -50)]
+    page = await admin.get(f"{LIST}/public/default", params={"name": "T0", "sort": "bytes", "state": "backlog"})
+    assert [row["topic"][-1] for row in page["topics"]] == ["2", "1"]
+    (asked,) = owner.lists_asked
+    assert (asked.name, asked.sort, asked.state, asked.namespace, asked.folded) == (
+        "T0", "bytes", "backlog", "public/default", False,
+    )  # fmt: skip
+
+
+async def test_older_owner_that_would_ignore_the_order_is_named_as_silent(admin: Admin) -> None:
+    """Its topics would stand at wrong places, and those that a filter leaves out would be listed."""
+    old, new = await several(admin, 2)
+    old.list_version, old.listed, new.listed = 0, [topic(1, 0)], [topic(2, 0)]
+    for query in ({"name": "t"}, {"sort": "name"}, {"partitions": "folded"}):
+        page = await admin.get(LIST, params=query)
+        assert [row["topic"][-1] for row in page["topics"]] == ["2"]
+        assert [one["incarnation"] for one in page["silent_owners"]] == [old.incarnation]
+        assert "older version" in page["silent_owners"][0]["reason"]
+    assert len((await admin.get(LIST))["topics"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"sort": "colour"}, "sort"),
+        ({"partitions": "half"}, "partitions"),
+        ({"partitions": "folded", "sort": "bytes"}, "sort"),
+        ({"name": "x" * 1_001}, "name"),
+        ({"state": "grown"}, "state"),
+    ],
+)
+async def test_list_that_does_not_exist_is_refused(admin: Admin, query: dict[str, str], field: str) -> None:
+    """The error names the parameter."""
+    problem = await admin.refused("GET", LIST, 422, "invalid_argument", params=query)
+    assert problem["field"] == field
