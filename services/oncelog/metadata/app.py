@@ -34,7 +34,10 @@ from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.conditions import refuse_unread
 from oncelog.metadata.rest.observing import routes as observing
 from oncelog.metadata.rest.pages import Welcome, add_docs
+from oncelog.metadata.rest.port.audit import Audit
 from oncelog.metadata.rest.port.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
+from oncelog.runtime.observing.audit_log import AuditLog
+from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.security import OPEN, Security
 
 _DESCRIPTION = f"""Administration of one Oncelog cluster.
@@ -72,11 +75,13 @@ def new_app(
     redrive: Redrive | None = None,
     console: Console | None = None,
     *,
+    audit: AuditLog | None = None,
     bodies_bytes_max: int = ALL_BYTES_MAX,
 ) -> FastAPI:
     """Build the application. The rules of routes are in `rest.access`.
 
-    console None: there is none. bodies_bytes_max: maximum total size of the bodies of all requests in progress.
+    console None: there is none. audit None: its lines are in the log of the process only. bodies_bytes_max: maximum
+    total size of the bodies of all requests in progress.
     """
     app = FastAPI(
         title="Oncelog admin",
@@ -118,6 +123,7 @@ def new_app(
     if console is not None:
         console.install(app)
     # The last middleware added runs first.
+    app.add_middleware(Audit, log=audit or AuditLog(EventRing("metadata")))
     app.add_middleware(Welcome, console="" if console is None else HOME)
     generate = app.openapi
 

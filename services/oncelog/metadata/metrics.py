@@ -9,6 +9,7 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
+from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 
@@ -129,4 +130,13 @@ def observe_consuming(telemetry: Telemetry, consumer: HttpConsumeService) -> Non
         "metadata_http_consumed_messages",
         "Messages that HTTP consume has given out, acknowledged, or returned",
         lambda: [Reading(counts[what], {"outcome": what}) for what in ("given", "acknowledged", "returned")],
+    )
+
+
+def observe_audit(telemetry: Telemetry, audit: AuditLog) -> None:
+    results = ("logged", "left_out", "missing_in_file")
+    telemetry.observe_count(
+        "metadata_audit_lines",
+        "Lines of the audit log, refusals that were left out, and lines that the audit file lacks",
+        lambda: [Reading(audit.counts[result], {"result": result}) for result in results],
     )

@@ -86,6 +86,7 @@ class Coordination:
         peers: Credentials = PLAIN,
         pace: RepairPace | None = None,
         keys: KeyStore | None = None,
+        events: EventRing | None = None,
     ) -> "Coordination":
         """Build all parts over one session with the store. start: runs their background tasks. pace: of repair.
         keys: idempotency keys; None: they are not configured."""
@@ -95,7 +96,7 @@ class Coordination:
             PolicyStore(session),
             LedgerStore(session),
         )
-        namespaces, events = NamespaceStore(session), EventRing("metadata")
+        namespaces, events = NamespaceStore(session), events or EventRing("metadata")
         owners, calls = Owners(registry, start, probe=reach, events=events), OwnerCalls(peers)
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements

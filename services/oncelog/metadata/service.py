@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
+from pathlib import Path
 from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
@@ -41,6 +42,8 @@ from oncelog.rpc.server import Server
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
+from oncelog.runtime.observing.audit_log import AuditLog
+from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
@@ -67,7 +70,9 @@ class MetadataService:
         settings = self.settings
         security = Security.of(settings)
         security.observe(self.telemetry)
+        audit = AuditLog(EventRing("metadata"), Path(settings.audit_file) if settings.audit_file else None)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(audit.close)
             health = Health(self.telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
@@ -85,7 +90,7 @@ class MetadataService:
             start = await stack.enter_async_context(running_tasks())
             pace = RepairPace(settings.repair_bytes_per_s, settings.repair_absent_delay_ms, settings.repair_interval_ms)
             coordination = Coordination.over(
-                session, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys
+                session, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys, events=audit.events
             )
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
@@ -94,6 +99,7 @@ class MetadataService:
             if not await until_answered(settings, shutdown, "the topic owners", coordination.owners.refresh):
                 return
             self._start_coordination(coordination, gateway, start)
+            metrics.observe_audit(self.telemetry, audit)
             if isinstance(session, ZooKeeperSession) and session.tree_acls is not None:
                 start(session.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
 
@@ -122,7 +128,7 @@ class MetadataService:
             console = self._console(security)
             redrive = Redrive(client, coordination.lookup, coordination.subscriptions)
             app = new_app(
-                coordination, security, publisher, consumer, redrive, console,
+                coordination, security, publisher, consumer, redrive, console, audit=audit,
                 bodies_bytes_max=settings.rest_bodies_bytes_max,
             )  # fmt: skip
             RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server

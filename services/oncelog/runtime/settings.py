@@ -237,6 +237,8 @@ class MetadataSettings(ProcessSettings):
     console: bool = False
     console_payloads: bool = True
     console_streams_max: int = 100
+    #: path of a file for the lines of the audit log, besides the log of the process; empty: none
+    audit_file: str = ""
     #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys
     redis_url: str = ""
     #: paths of files with the URL (instead of redis_url) and the password; read again at each connection

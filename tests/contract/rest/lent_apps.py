@@ -15,6 +15,8 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
+from oncelog.runtime.observing.audit_log import AuditLog
+from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.security import OPEN, Security
 
 
@@ -33,13 +35,14 @@ class _LentApp:
     def __init__(self, publisher: HttpPublishService | None, console: Mapping[str, Any] | None) -> None:
         self.limits = publisher and publisher.limits
         self.options = console
-        self._given = given = [_Given() for _ in range(5)]
+        self._given = given = [_Given() for _ in range(6)]
         given[2].of = publisher
-        coordination, security, publishes, consumes, redrives = cast(
-            "tuple[Coordination, Security, HttpPublishService, HttpConsumeService, Redrive]", given
+        coordination, security, publishes, consumes, redrives, audit = cast(
+            "tuple[Coordination, Security, HttpPublishService, HttpConsumeService, Redrive, AuditLog]", given
         )
         self.console = None if console is None else Console(security, **console)
-        self.app = new_app(coordination, security, publishes if publisher else None, consumes, redrives, self.console)
+        publishing = publishes if publisher else None
+        self.app = new_app(coordination, security, publishing, consumes, redrives, self.console, audit=audit)
 
     def give(self, *borrowed: object) -> None:
         """In the order of `new_app`."""
@@ -58,6 +61,7 @@ def lent_app(
     consumer: HttpConsumeService | None = None,
     redrive: Redrive | None = None,
     console: Mapping[str, Any] | None = None,
+    audit: AuditLog | None = None,
 ) -> Iterator[FastAPI]:
     """What `new_app` returns, inside the block. No two borrowers have the same one at a time. console: the options of
     one; None: without it.
@@ -68,11 +72,11 @@ def lent_app(
         lent = _LentApp(publisher, console)
     else:
         _free.remove(lent)
-    lent.give(coordination, security, publisher, consumer, redrive)
+    lent.give(coordination, security, publisher, consumer, redrive, audit or AuditLog(EventRing("metadata")))
     try:
         yield lent.app
     finally:
         if lent.console is not None:
             lent.console.close()
-        lent.give(None, None, None, None, None)
+        lent.give(None, None, None, None, None, None)
         _free.append(lent)

@@ -46,7 +46,8 @@ class Asker:
         if self.authorization:
             headers.append((b"authorization", self.authorization.encode("latin-1")))
         sent = b"" if body is None else json.dumps(body).encode()
-        return await answer(self.app, InnerRequest(method, target, headers, sent, self.peer), asyncio.Event())
+        request = InnerRequest(method, target, headers, sent, self.peer, "console")
+        return await answer(self.app, request, asyncio.Event())
 
     def curl(self, target: str, method: str = "GET", body: object = None) -> str:
         """The same request as a command line."""

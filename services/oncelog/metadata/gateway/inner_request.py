@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Scope
 
 logger = logging.getLogger(__name__)
+_VIA = "oncelog_via"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class InnerRequest:
     headers: Sequence[tuple[bytes, bytes]] = ()
     body: bytes = b""
     peer: str = ""
+    #: over what it came: "grpc", or "console"
+    via: str = "grpc"
 
 
 @dataclass(slots=True)
@@ -66,6 +69,12 @@ async def answer(app: ASGIApp, request: InnerRequest, gone: asyncio.Event) -> In
     return result
 
 
+def via_of(scope: Scope) -> str:
+    """Over what a request came: "rest", "grpc" or "console"."""
+    via: str = scope.get(_VIA, "rest")
+    return via
+
+
 def _scope(request: InnerRequest) -> Scope:
     path, _, query = request.target.partition("?")
     own = [(b"host", b"oncelog"), (b"content-length", str(len(request.body)).encode())]
@@ -83,4 +92,5 @@ def _scope(request: InnerRequest) -> Scope:
         "client": (request.peer, 0),
         "server": None,
         "state": {},
+        _VIA: request.via,
     }

@@ -42,6 +42,11 @@ class Authentication:
         await self._app(scope, receive, send)
 
 
+def caller_in(scope: Scope) -> Caller | None:
+    """The authenticated caller of a request; None: there is none (yet)."""
+    return scope.get(_CALLER)
+
+
 def caller_of(request: Request) -> Caller:
     """The authenticated caller of a request."""
     caller: Caller = request.scope[_CALLER]

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     RIGHTS_CHANGED = "rights_changed"
     ADMINISTRATION = "administration"
     REFUSED = "refused"
+    AUDIT_FAILED = "audit_failed"
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class EventRing:
     def note(
         self,
         kind: EventKind,
-        logger: logging.Logger,
+        logger: logging.Logger | None,
         message: str,
         *,
         level: str = "info",
@@ -121,7 +122,8 @@ class EventRing:
         count: int = 1,
         **fields: object,
     ) -> None:
-        """Log the event, and keep it. message: constant. count: how many it stands for."""
+        """Log the event, and keep it. logger None: it is logged already. message: constant. count: how many it stands
+        for."""
         now_ms = self.now_ms()
         key = repr((kind, message, topic, node, sorted(fields.items()))) if repeats else ""
         former = self._repeated.get(key)
@@ -134,6 +136,8 @@ class EventRing:
         if repeats:
             self._repeated[key] = event
         self._keep(event)
+        if logger is None:
+            return
         about = {"topic": topic, "node": node, "count": count if repeats else None}
         shown = {name: value for name, value in about.items() if value} | fields
         logger.log(_LEVELS[level], message, extra={"fields": {"event": kind.value, **shown}}, stacklevel=2)

@@ -12,6 +12,7 @@ from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.service import running_tasks
+from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.security import OPEN, Security
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
 from tests.contract.rest.lent_apps import lent_app
@@ -25,6 +26,7 @@ class Admin:
     replica: Replica
     http: httpx.AsyncClient
     port: int
+    audit: AuditLog
 
     async def owner(self) -> FakeOwner:
         owner = await self.world.owner(self.replica)
@@ -63,11 +65,12 @@ async def serving(security: Security = OPEN, *, console: Mapping[str, Any] | Non
         coordination = replica.coordination
         # No topic of this world has dead letters.
         redrive = Redrive(cast("AsyncClient", None), coordination.lookup, coordination.subscriptions)
-        with lent_app(coordination, security, redrive=redrive, console=console) as app:
+        audit = AuditLog(coordination.events)
+        with lent_app(coordination, security, redrive=redrive, console=console, audit=audit) as app:
             server = RestServer(app, stop_timeout_s=1)
             port = server.start(host="127.0.0.1", port=0)
             running = start(server.run())
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-                yield Admin(world, replica, http, port)
+                yield Admin(world, replica, http, port, audit)
             server.stop()
             await running
