@@ -76,8 +76,10 @@ class FakeOwner:
     called: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
-    #: topics that it lists, in order; None: it does not answer. And the requests for lists
+    #: topics that it lists, in order; None: it does not answer. When it answers, if there is an event. And the
+    #: requests for lists
     listed: list[observation_pb2.ListedTopic] | None = field(default_factory=list)
+    hold_lists: asyncio.Event | None = None
     lists_asked: list[observation_pb2.ListTopicsRequest] = field(default_factory=list)
     #: of its lists; 0: it knows no order and no filter by name
     list_version: int = 1
@@ -173,6 +175,8 @@ class FakeOwner:
 
     async def list_topics(self, request: observation_pb2.ListTopicsRequest) -> observation_pb2.ListTopicsAnswer:
         self.lists_asked.append(request)
+        if self.hold_lists is not None:
+            await self.hold_lists.wait()
         if self.listed is None:
             raise DeadlineExceeded("the owner does not answer in time")
         after = (request.after_rank, request.after_topic)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.until import until
-from tests.contract.process.security_world import ROOT, secured, token
+from tests.contract.process.security_world import ROOT, bearer, secured, token
+from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import Browser, serving, text_of
 
 pytestmark = pytest.mark.asyncio
@@ -74,6 +75,19 @@ async def test_stream_ends_when_the_key_is_replaced(tmp_path: Path) -> None:
             (tmp_path / "token.key").write_bytes(b"another secret of the tests, which is long enough, too")
             *_, last = [event async for event in events]
         assert (last[0], last[1]["code"]) == ("end", "unauthenticated")
+
+
+async def test_block_is_hidden_when_its_right_is_revoked(tmp_path: Path) -> None:
+    """While the page is open, and its token goes on to be valid: what it showed is not kept."""
+    async with serving(secured(tmp_path)) as console:
+        await console.admin.change("PUT", FLIGHTS, headers=bearer(ROOT))
+        rights = "/admin/v2/namespaces/public/default/permissions/shop"
+        await console.admin.change("POST", rights, headers=bearer(ROOT), json=["consume"])
+        await console.log_in("shop")
+        async with live(console, "/console/topics?namespace=public/default") as events:
+            await text_in(events, "unowned", "public/default/flights")
+            await console.admin.change("DELETE", rights, headers=bearer(ROOT))
+            await text_in(events, "topics", "○ hidden permission denied: role shop")
 
 
 async def test_streams_are_limited_and_the_page_is_not() -> None:

@@ -1,17 +1,21 @@
 """The overview and the list of topics."""
 
+import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from oncelog.metadata.console.pages.overview import cluster_rates
 from oncelog.wire.observation_pb2 import ListedTopic
+from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import block_of, serving, text_of
 
 pytestmark = pytest.mark.asyncio
+DEADLINE_S = 20.0
 
 
 def listed(name: str, **summary: object) -> ListedTopic:
@@ -66,6 +70,38 @@ async def test_overview_shows_a_role_its_own_namespaces(tmp_path: Path) -> None:
         assert "public/default/flights" in text_of(block_of(page, "unowned"))
         page = await console.page("/console/topics?namespace=public/other")
         assert "○ hidden permission denied" in text_of(block_of(page, "topics"))
+
+
+async def test_page_does_not_wait_for_an_owner_that_does_not_answer() -> None:
+    """REST waits for it, for seconds; the page shows what it knows, and since when the rest is unknown."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.listed = [listed("public/default/t", states=["waiting"], waiting_for="x", waiting_since_ms=1_000)]
+        await console.page("/console/")
+        owner.hold_lists = asyncio.Event()
+
+        async def unknown() -> bool:
+            text = text_of(block_of(await console.page("/console/"), "stuck"))
+            return (
+                re.search(r"\? unknown since \S+ \S+ ago , shown as of then: no answer within 1\.5 s", text) is not None
+            )
+
+        await until(unknown, DEADLINE_S)
+        page = await console.page("/console/")
+        assert "public/default/t ■ waiting" in text_of(block_of(page, "stuck"))
+        assert f"{owner.address} ● live" in text_of(block_of(page, "owners"))
+        owner.hold_lists.set()
+
+
+async def test_overview_does_not_say_that_nothing_waits_at_a_silent_owner() -> None:
+    """The topics of an owner that does not answer may be stuck."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.listed = None
+        page = await console.page("/console/")
+        assert f"? unknown the topics of owner {owner.address}: " in text_of(block_of(page, "stuck"))
+        assert "whether others wait is unknown" in text_of(block_of(page, "sentence"))
+        assert "nothing" not in text_of(block_of(page, "stuck")) + text_of(block_of(page, "sentence"))
 
 
 async def test_topics_are_listed_with_what_their_owner_says() -> None:
