@@ -190,7 +190,8 @@ dist: $(STAMP) ## build wheels and sdist in dist/, install them into a new virtu
 	$(BIN)/uv pip check --quiet --python build/installed/bin/python
 	cd build/installed && PYTHONPATH= bin/oncelog --version && PYTHONPATH= bin/oncelog --help >bin/help.txt
 	cd build/installed && PYTHONPATH= bin/python -I -c 'import oncelog; assert "build/installed" in oncelog.__file__; \
-		[getattr(oncelog, name) for name in oncelog.__all__]'
+		[getattr(oncelog, name) for name in oncelog.__all__]; from importlib.resources import files; \
+		assert all(files("oncelog.metadata.console").joinpath(each).is_file() for each in ("templates/base.html", "static/console.js"))'
 	cd build/installed && PYTHONPATH= bin/oncelog bench --help >>bin/help.txt && ! grep 'oncelog-lab' bin/help.txt
 	@ls -l dist
 

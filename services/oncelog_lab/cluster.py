@@ -53,9 +53,9 @@ class LabCluster:
         return self.access.admin_url
 
     @property
-    def console_url(self) -> str:
-        """The address of the console; empty if it is off. Raises LabFailed as `processes`."""
-        return str(self._status()["console_url"])
+    def console(self) -> str:
+        """The address of the console, or that it is off. Raises LabFailed as `processes`."""
+        return str(self._status()["console_url"]) or "off: ONCELOG_CONSOLE is false"
 
     async def connect(self, *, storage_reads: bool = True) -> AsyncClient:
         """A client with a short timeout: the lab does not wait for a cluster that is not there."""

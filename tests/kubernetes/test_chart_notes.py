@@ -52,6 +52,17 @@ def test_notes_have_the_next_commands(tmp_path: Path) -> None:
     assert "kubectl exec -i " in second, "what is piped in must arrive"
 
 
+def test_notes_say_where_the_console_is(tmp_path: Path) -> None:
+    """If it is enabled: at its Ingress, or at the end of a port-forward, whose scheme is that of the cluster."""
+    enabled = ("--set", "auth.enabled=true,console.enabled=true")
+    ingress = ("--set", "console.ingress.enabled=true,console.ingress.host=console.example")
+    assert "/console/" not in notes(tmp_path / "off", *QUICK)
+    assert "port-forward -n logs svc/oncelog-metadata 8080    # http://localhost:8080/console/" in notes(
+        tmp_path / "on", *QUICK, *enabled
+    )
+    assert "token at https://console.example/console/" in notes(tmp_path / "ingress", *QUICK, *enabled, *ingress)
+
+
 @pytest.mark.parametrize(
     ("replicas", "more"), [(3, ()), (5, ()), (3, ("--set", "storage.persistence.whenScaled=Delete"))]
 )

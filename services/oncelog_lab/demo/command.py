@@ -63,7 +63,7 @@ async def _kept(interrupt: Interrupt, errors: Console, cluster: "LabCluster") ->
     """Return at the first signal: the result stands, so it is the command's exit code, too."""
     ended = asyncio.Event()
     interrupt.first = ended.set
-    errors.print(f"The cluster runs on. The console: {cluster.console_url}", markup=False, soft_wrap=True)
+    errors.print(f"The cluster runs on. The console: {cluster.console}", markup=False, soft_wrap=True)
     errors.print(f"Clients: --url {cluster.url} --admin-url {cluster.admin_url}", markup=False, soft_wrap=True)
     errors.print("Press Ctrl-C to stop the cluster and delete its data.")
     await ended.wait()
@@ -99,7 +99,7 @@ async def _demo(
         view.tell("starting 3 storage nodes and 2 topic owners")
         data = Path(folder)
         async with standalone_cluster(data, on_line=lambda line: view.tell(line.decode().rstrip())) as cluster:
-            view.tell(f"the console: {cluster.console_url}")
+            view.tell(f"the console: {cluster.console}")
             rate = f"{len(lines) / seconds:.3f}"
             arguments = (TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate)
             producer = ProducerProcess((*arguments, "--url", cluster.url), data / "producer.log")
