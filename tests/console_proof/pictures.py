@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 Scheme = Literal["light", "dark"]
 WIDTHS = (360, 1280, 2560)
 _HEIGHT = 900
-#: The page says whether it is live, and why not.
-_SHOWS = "!document.getElementById('live').textContent.includes('one moment')"
 _LIVE_MS = 10_000
 
 
@@ -39,7 +37,8 @@ async def take_pictures(
                     page = await context.new_page()
                     answer = await page.goto(path)
                     if await page.locator("body[data-live]").count():
-                        await page.wait_for_function(_SHOWS, timeout=_LIVE_MS)
+                        # The page says whether it is live, and why not.
+                        await expect(page.locator("#live")).not_to_contain_text("one moment", timeout=_LIVE_MS)
                     await page.screenshot(path=directory / f"{state}-{name}-{width}-{scheme}.png", full_page=True)
                     print(f"{answer and answer.status} {path} -> {state}-{name}-{width}-{scheme}.png", flush=True)
                     await page.close()

@@ -7,6 +7,7 @@ what they should be.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +27,7 @@ from oncelog_lab.cluster import LabCluster
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.console.addresses import pages
 from tests.cluster.console.browser import Complaints, chromium, overflow, violations
+from tests.cluster.until import until
 from tests.console_proof.busy_cluster import ORDERS, SUBSCRIPTION, fill, traffic
 from tests.console_proof.large_cluster import LONG, PRODUCERS, SUBSCRIPTIONS, fill_large
 from tests.console_proof.pictures import take_pictures
@@ -192,24 +194,26 @@ async def check_kills(
 
 
 async def _all_answer(rest: httpx.AsyncClient, paths: dict[str, str], when: str) -> None:
+    """For some seconds, so that no answer is one from before."""
     slowest = 0.0
-    for path in paths.values():
-        began = time.perf_counter()
-        answer = await rest.get(path)
-        slowest = max(slowest, time.perf_counter() - began)
-        assert answer.status_code == 200, (when, path, answer.status_code, answer.text[:500])
+    async for _ in ticks(per_second=0.5, seconds=8):
+        for path in paths.values():
+            began = time.perf_counter()
+            answer = await rest.get(path)
+            slowest = max(slowest, time.perf_counter() - began)
+            assert answer.status_code == 200, (when, path, answer.status_code, answer.text[:500])
     tell(f"slowest page while {when}", f"{slowest:.2f} s")
 
 
 async def _goes_on(cluster: Cluster, page: Page) -> None:
     """The open page shows a number of messages above the present one."""
     before = int((await cluster.stats(ORDERS))["message_count"])
-    await page.wait_for_function(
-        """before => [...document.querySelectorAll("main dd, main td")].some(
-            each => { const shown = Number(each.textContent.replace(/[\\s\\u202f]/g, ""));
-                      return shown > before && shown < before + 100000; })""",
-        arg=before,
-        timeout=DEADLINE_S * 1_000,
-    )
+
+    async def shown() -> bool:
+        texts = await page.locator("main dd, main td").all_inner_texts()
+        figures = [int(text) for text in (re.sub(r"\s", "", each) for each in texts) if text.isdecimal()]
+        return any(before < figure < before + 100_000 for figure in figures)
+
+    await until(shown, DEADLINE_S, every_s=0.5, waiting_for=f"a figure above {before}")
     await expect(page.locator("#live")).to_have_text("live")
     tell("figures of the open page go on", f"above {before:,} messages")
