@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 import oncelog
 from oncelog.core.errors import DeadlineExceeded, ProducerFenced
 from oncelog_lab.bench.baseline import ticks
-from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 
 NAMESPACE = "public/shop"
 ORDERS = f"{NAMESPACE}/orders"
@@ -27,14 +27,17 @@ _PER_SECOND, _SECONDS_MAX = 20, 3_600.0
 _RECEIVE_S = 5.0
 
 
-async def fill(cluster: Cluster, client: oncelog.AsyncClient, *, messages: int = 200) -> None:
-    """Write what the pages show; the owner of ORDERS is killed halfway. Returns when everything is stored."""
+async def fill(cluster: Cluster, client: oncelog.AsyncClient, *, messages: int = 200, kill: bool = True) -> None:
+    """Write what the pages show. Halfway the owner of ORDERS is killed, or only closes the topic."""
     await cluster.change("PUT", f"/admin/v2/namespaces/{NAMESPACE}")
     await cluster.change("PUT", f"/admin/v2/persistent/{PARTITIONED}/partitions", json=4)
     await cluster.change("PUT", f"/admin/v2/persistent/{NAMESPACE}/nothing-yet")
     await _publish(client, messages)
     await _consume(client)
-    await cluster.kill(await cluster.owner_of(ORDERS))
+    if kill:
+        await cluster.kill(await cluster.owner_of(ORDERS))
+    else:
+        await cluster.change("PUT", f"{rest_path(ORDERS)}/unload")
     await _publish(client, messages, first=messages)
     await _successor(client)
     async with await client.create_producer(PARTITIONED, producer_name="web") as clicks:

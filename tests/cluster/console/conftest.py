@@ -41,7 +41,7 @@ async def client(cluster: Cluster, files: Path) -> AsyncIterator[oncelog.AsyncCl
     async with oncelog.AsyncClient(
         cluster.url, token=token("root"), tls_ca_file=files / "ca.crt", operation_timeout=DEADLINE_S
     ) as connected:
-        await fill(cluster, connected, messages=80)
+        await fill(cluster, connected, messages=80, kill=False)
         await cluster.change("POST", f"/admin/v2/namespaces/{NAMESPACE}/permissions/reader", json=["consume"])
         yield connected
 
@@ -70,11 +70,11 @@ async def visitor(browser: Browser, cluster: Cluster) -> AsyncIterator[Visitor]:
     assert complaints.found == []
 
 
-async def log_in(visitor: Visitor, role: str, path: str) -> Page:
+async def log_in(visitor: Visitor, role: str, path: str, *, expires_s: int | None = None) -> Page:
     """The page at this path, for a new login with a token of this role."""
     page = visitor.page
     await page.goto(path)
-    await page.get_by_label("Token").fill(token(role))
+    await page.get_by_label("Token").fill(token(role, expires_s=expires_s))
     await page.get_by_role("button", name="Log in").click()
     await expect(page.get_by_role("button", name="Log out")).to_be_visible()
     return page

@@ -6,11 +6,13 @@ import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
 import oncelog
+from oncelog.runtime.tokens import LEEWAY_S
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.console.addresses import pages
 from tests.cluster.console.browser import overflow, violations
 from tests.cluster.console.conftest import Visitor, in_browser, log_in
 from tests.console_proof.busy_cluster import ORDERS, SUBSCRIPTION
+from tests.contract.process.security_world import token
 
 pytestmark = in_browser
 ADDRESSES = pages(ORDERS, SUBSCRIPTION)
@@ -77,3 +79,16 @@ async def test_id_is_copied_whole(visitor: Visitor, client: oncelog.AsyncClient)
     await button.click()
     await expect(button).to_have_text("copied")
     assert await page.evaluate("navigator.clipboard.readText()") == await button.get_attribute("data-copy")
+
+
+async def test_open_page_leads_to_the_login_when_its_token_expires(
+    visitor: Visitor, client: oncelog.AsyncClient
+) -> None:
+    """And says why there; after another login it is shown again."""
+    visitor.complaints.expected("status of 401")
+    page = await log_in(visitor, "root", ASKED, expires_s=4 - LEEWAY_S)
+    await expect(page).to_have_url(re.compile("/console/login"), timeout=20_000)
+    await expect(page.get_by_role("alert")).to_contain_text("expired")
+    await page.get_by_label("Token").fill(token("root"))
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page).to_have_url(re.compile(re.escape(ASKED)))
