@@ -11,12 +11,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import oncelog
+from oncelog_lab.bench.baseline import ticks
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.console.addresses import pages
 from tests.cluster.console.browser import chromium
 from tests.console_proof.busy_cluster import ORDERS, SETTINGS, SUBSCRIPTION, fill, traffic
 from tests.console_proof.pictures import take_pictures
 from tests.console_proof.proof import prove
+
+RATES_S = 45.0
 
 
 async def screenshots(cluster: Cluster, directory: Path) -> None:
@@ -26,6 +29,8 @@ async def screenshots(cluster: Cluster, directory: Path) -> None:
         await take_pictures(browser, cluster.admin_url, first, directory, "empty")
         await fill(cluster, client)
         async with traffic(client):
+            async for _ in ticks(per_second=1, seconds=RATES_S):
+                pass  # owners note their rates each 10 s
             await take_pictures(browser, cluster.admin_url, paths, directory, "busy")
             with cluster.stopped(await cluster.owner_of(ORDERS)), cluster.stopped("zookeeper"):
                 await take_pictures(browser, cluster.admin_url, paths, directory, "silent")

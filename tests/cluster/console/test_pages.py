@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
 import oncelog
+from oncelog.metadata.console.pages import PAGES
 from oncelog.runtime.tokens import LEEWAY_S
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.console.addresses import pages
@@ -51,6 +52,25 @@ async def test_every_page_can_be_read_without_a_script(
             assert await headings.count() > 0, path
             await expect(page.locator("main h1, main h2")).to_have_text(await headings.all_inner_texts())
             await expect(page.locator(".needs-js").locator("visible=true")).to_have_count(0)
+
+
+async def test_keys_go_to_pages_and_rows_without_a_pointer(visitor: Visitor, client: oncelog.AsyncClient) -> None:
+    """g and a letter to each page of the navigation, / to the filter of rows, arrows between them."""
+    page = await log_in(visitor, "root", "/console/")
+    for target in [each for each in PAGES if each.key is not None]:
+        await page.keyboard.press("g")
+        await page.keyboard.press(str(target.key))
+        await expect(page).to_have_url(re.compile(f"{re.escape(target.path)}$"))
+    await page.goto("/console/topics")
+    rows = page.locator("table[data-rows] tbody tr:visible")
+    await page.keyboard.press("/")
+    await expect(page.locator(".filter")).to_be_focused()
+    await page.keyboard.type("SHOP/orders")
+    await expect(rows).to_have_count(2)  # with the dead letters
+    await page.keyboard.press("Tab")
+    await rows.first.get_by_role("link").first.focus()
+    await page.keyboard.press("ArrowDown")
+    await expect(rows.last.get_by_role("link").first).to_be_focused()
 
 
 async def test_login_leads_to_the_page_that_was_asked_for_and_logout_ends_it(
