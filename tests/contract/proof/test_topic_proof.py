@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.errors import LimitReached
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.proof import topic_range
 from oncelog.verify.proof import Part, ProofState
@@ -259,17 +259,49 @@ async def test_another_replica_goes_on_where_the_copies_were() -> None:
 
 
 @pytest.mark.asyncio
-async def test_topic_that_is_deleted_meanwhile_leaves_nothing() -> None:
-    """Its records go with it, and the proof writes none."""
+async def test_proof_that_another_replica_has_taken_is_left_to_it() -> None:
+    """Two replicas that believe to be elected do not mix their work: the record says whose it is."""
+    async with Proving.of(a_log()) as proving:
+        proving.verified = verified(state="running")
+        proving.elect()
+        await proving.ask()
+        await proving.reaches(Part.FOLD)
+        store = proving.coordination.proofs.store
+        going = await store.proof(TOPIC_ID)
+        assert going is not None
+        await store.write(replace(going.value, replica="m-9"), version=going.version)
+        await proving.reaches(Part.FOLD)
+        proving.verified = verified()
+        assert (await proving.ended()).began == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_topic_that_is_deleted_leaves_nothing(goes_on: bool) -> None:
+    """Its verdict goes with it, and a proof that goes on writes none."""
     async with Proving.of(a_log()) as proving:
         proving.elect()
         await proving.verdict()
-        proving.verified = verified(state="running")
-        await proving.ask()
-        await proving.reaches(Part.FOLD)
+        if goes_on:
+            proving.verified = verified(state="running")
+            await proving.ask()
+            await proving.reaches(Part.FOLD)
         proving.owner.states = []
         await proving.change(3, state=LedgerState.CLOSED, end=EntryId(1))
         await proving.coordination.deletions.delete(FLIGHTS)
         store = proving.coordination.proofs.store
         assert await store.proof(TOPIC_ID) is None
         assert await store.verdict(TOPIC_ID) is None
+
+
+@pytest.mark.asyncio
+async def test_verdict_of_a_topic_that_an_older_replica_has_deleted_is_swept() -> None:
+    """It does not know verdicts. The elected replica looks for them when it is elected."""
+    async with Proving.of(a_log()) as proving:
+        store = proving.coordination.proofs.store
+        gone = replace(await proving.ask(), topic_id=TopicId("0e" * 16))
+        await store.ask(gone)
+        await store.conclude(gone.concluded(1), version=0)
+        proving.elect()
+        await proving.ended()
+        assert await store.verdict(gone.topic_id) is None
