@@ -96,12 +96,13 @@ def routes(coordination: Coordination) -> APIRouter:
         namespace: NamespacePath,
         kind: KindQuery = None,
         topic: TopicQuery = None,
+        node: NodeQuery = None,
         before: BeforeQuery = None,
         limit: LimitQuery = 100,
     ) -> EventPage:
         """As for the whole cluster: events of the namespace and of its topics. topic: without tenant and namespace."""
         within = str(namespace) if topic is None else f"{namespace}/{check_part(topic, field='topic')}"
-        return await _page(coordination, within, kind, None, before, limit)
+        return await _page(coordination, within, kind, node, before, limit)
 
     return router
 

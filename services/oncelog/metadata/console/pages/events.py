@@ -1,0 +1,42 @@
+"""What happened lately: in the cluster for superusers, in one namespace for its admins. The query has the filters."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.runtime.observing.events import EventKind
+
+LIMIT = 100
+
+
+async def collect(view: View) -> dict[str, Any]:
+    """Raises InvalidArgument."""
+    query = view.query
+    namespace, topic = query.get("namespace", ""), query.get("topic", "").strip()
+    parts = namespace.split("/")
+    if namespace and (len(parts) != 2 or not all(parts)):
+        raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
+    given = {name: query.get(name) for name in ("kind", "node", "before")} | {"limit": LIMIT}
+    if topic.count("/") == 2 and not view.caller.superuser:
+        tenant, name, topic = topic.split("/")
+        parts = [tenant, name]
+    target: str | None = None
+    if view.caller.superuser and not namespace:
+        target = rest_path("/admin/v2/events", topic=topic, **given)
+    elif all(parts):
+        target = rest_path("/admin/v2/events/{}/{}", *parts, topic=topic.removeprefix(f"{namespace}/"), **given)
+    events = None if target is None else await view.read(target)
+    facts = [_facts(row) for row in events.value["events"]] if events is not None and events.known else []
+    return {"events": events, "facts": facts, "kinds": list(EventKind), "namespace": namespace}
+
+
+def _facts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the message leaves open, as names and texts."""
+    given = ((name, value) for name, value in row["fields"].items() if value is not None)
+    return [(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in given]
+
+
+PAGE = Page("/console/events", "Events", "events.html", collect, interval_s=2.0, key="e")
