@@ -12,10 +12,16 @@ def topic_page(topic: str, *more: str) -> str:
     return "/console/topics/" + "/".join(quote(part, safe="") for part in (*str(parse_topic(topic)).split("/"), *more))
 
 
-def pages(topic: str, subscription: str) -> dict[str, str]:
-    """{title: path} of every page, those of a topic and a subscription for these."""
+def pages(topic: str, subscription: str, producer: str = "importer") -> dict[str, str]:
+    """{title: path} of every page, those of a topic, a subscription and a producer for these."""
     tenant, namespace, name = str(parse_topic(topic)).split("/")
-    parts = {"tenant": tenant, "namespace": namespace, "topic": name, "subscription": subscription}
+    parts = {
+        "tenant": tenant,
+        "namespace": namespace,
+        "topic": name,
+        "subscription": subscription,
+        "producer": producer,
+    }
     return {
         page.title.lower(): re.sub(r"\{(\w+)[^}]*\}", lambda part: quote(parts[part[1]], safe=""), page.path)
         for page in PAGES

@@ -1,7 +1,9 @@
 """Numbers as the geometry of SVG: the templates draw it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 
 def lines(values: Sequence[float | None], *, width: float = 120, height: float = 24) -> list[str]:
@@ -48,3 +50,23 @@ def strip(parts: Iterable[tuple[float, str, str]], *, least: float = 4.0) -> lis
         pieces.append(Piece(round(x, 2), round(width * scale, 2), state, title))
         x += width * scale
     return pieces
+
+
+def ack_parts(acks: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
+    """The parts of a strip from an answer of `ackState`; neighbours of the same state are one part. good: all is
+    acknowledged; off: nothing is, and no consumer has any; warn: between."""
+    first, size, next_index = acks["first"], acks["bucket_messages"], acks["next"]
+    buckets = list(enumerate(acks["buckets"]))
+
+    def state_of(numbered: tuple[int, dict[str, int]]) -> str:
+        number, bucket = numbered
+        count = min(size, next_index - first - number * size)
+        if bucket["acknowledged"] == count:
+            return "good"
+        return "warn" if bucket["acknowledged"] + bucket["in_flight"] else "off"
+
+    for state, run in groupby(buckets, state_of):
+        same = list(run)
+        begin, end = first + same[0][0] * size, min(next_index, first + (same[-1][0] + 1) * size)
+        acked, held = (sum(bucket[name] for _, bucket in same) for name in ("acknowledged", "in_flight"))
+        yield end - begin, state, f"{begin} to {end - 1}: {acked} acknowledged, {held} with consumers, of {end - begin}"

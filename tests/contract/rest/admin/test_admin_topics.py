@@ -98,6 +98,8 @@ async def test_looking_at_a_topic_asks_its_owner_and_never_places_it() -> None:
         owner = await admin.owner()
         with pytest.raises(Conflict, match="no owner serves topic public/default/flights now"):
             await calls.of_owner(topic, ask, placed=False)
+        nothing: dict[str, object] = {"ledger_count": 0, "older": None, "ledgers": []}
+        assert await admin.get(f"{FLIGHTS}/ledgers") == nothing
         for look in ("subscriptionStats", "subscription/s/ackState", "subscription/s/place?position=earliest"):
             await admin.refused("GET", f"{FLIGHTS}/{look}", 409, "conflict")
         record = await admin.world.record()

@@ -1,6 +1,12 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, overview, topics
+from oncelog.metadata.console.pages import events, overview, topic, topics
 
-PAGES: tuple[Page, ...] = (overview.PAGE, topics.PAGE, events.PAGE)
+PAGES: tuple[Page, ...] = (
+    overview.PAGE,
+    topics.PAGE,
+    topic.PAGE,
+    topic.PRODUCER,
+    events.PAGE,
+)

@@ -72,7 +72,7 @@ def routes(coordination: Coordination) -> APIRouter:
         watch = coordination.repair.watch
         await watch.refresh(within_ms=_SEEN_WITHIN_MS)
         links = record.ledgers
-        ends = [*(link.base_index for link in links[1:]), None]
+        ends = [*(link.base_index for link in links), None][1:]
         rows = [_row(link, end, watch) for link, end in zip(links, ends, strict=True)]
         shown = rows[-limit:]
         return TopicLedgers(

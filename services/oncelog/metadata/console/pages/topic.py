@@ -1,0 +1,111 @@
+"""One topic: where its log is, who writes, what takeovers took, who consumes, and which policies apply. And one of its
+producers, with its generations.
+
+A topic that no owner serves stays without one: calls that place a topic are made only after `/stats` has named its
+owner, and not while the owner does not answer.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from oncelog.metadata.console.charts import ack_parts
+from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.rest_reading import Block, rest_path
+
+#: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
+ROWS, STRIPS = 50, 8
+LEDGERS, BUCKETS = 200, 100
+_PATH = "/console/topics/{tenant}/{namespace}/{topic}"
+_PHASES = ("acquire", "recover", "load_snapshot", "replay", "open")
+#: What is not here is unknown.
+_HEALTH = {"ok": "good", "unverified": "good", "under-replicated": "warn"} | dict.fromkeys(
+    ("unavailable", "lost", "frozen"), "bad"
+)
+
+
+async def collect(view: View) -> dict[str, Any]:
+    """Reads that were not made are none."""
+    after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
+    about, stats, policies, ledgers, subscriptions = await view.read_all(
+        _rest(view),
+        _rest(view, "/stats", subscriptions=False),
+        _rest(view, "/policies"),
+        _rest(view, "/ledgers", limit=LEDGERS),
+        _rest(view, "/subscriptionStats", limit=ROWS, after=after),
+    )
+    producers = deduplication = None
+    acks: list[Block] = []
+    names: list[str] = []
+    if _is_served(stats):
+        rows = subscriptions.value["subscriptions"] if subscriptions.known else []
+        names = [row["name"] for row in rows if row["msg_backlog"]][:STRIPS]
+        producers, deduplication, *acks = await view.read_all(
+            _rest(view, "/producers", limit=ROWS, after=view.query.get("producers_after"), name_prefix=prefix),
+            _rest(view, "/deduplication"),
+            *(_rest(view, "/subscription/{}/ackState", name, buckets=BUCKETS) for name in names),
+        )
+    strips = {name: list(ack_parts(read.value)) for name, read in zip(names, acks, strict=True) if read.known}
+    return {
+        "about": about,
+        "partitions": about.value["partitions"] if about.known else 0,
+        "stats": stats,
+        "policies": policies,
+        "ledgers": ledgers,
+        "log": list(_log_parts(ledgers.value, stats.value)) if ledgers.known else [],
+        "subscriptions": subscriptions,
+        "strips": strips,
+        "ack_reads": acks,
+        "producers": producers,
+        "deduplication": deduplication,
+        "takeovers": [_durations(each) for each in (stats.value or {}).get("takeovers", ())][::-1],
+        "phases": _PHASES,
+        "health": lambda word: _HEALTH.get(word, "unknown"),
+    }
+
+
+async def collect_producer(view: View) -> dict[str, Any]:
+    stats = await view.read(_rest(view, "/stats", subscriptions=False))
+    producer = await view.read(_rest(view, "/producers/{}", view.parts["producer"])) if _is_served(stats) else None
+    return {"stats": stats, "producer": producer, "name": view.parts["producer"]}
+
+
+def _is_served(stats: Block) -> bool:
+    return stats.known and stats.problem is None and stats.value["phase"] == "serving"
+
+
+def _rest(view: View, more: str = "", *parts: str, **query: object) -> str:
+    own = (view.parts[name] for name in ("tenant", "namespace", "topic"))
+    return rest_path("/admin/v2/persistent/{}/{}/{}" + more, *own, *parts, **query)
+
+
+def _log_parts(ledgers: Mapping[str, Any], stats: Mapping[str, Any] | None) -> Iterator[tuple[float, str, str]]:
+    """The log by messages: what is older than the list, then each ledger with the state of its copies."""
+    older = ledgers["older"]
+    if older is not None:
+        text = f"{older['ledgers']} older ledgers: messages {older['first_index']} to {older['next_index'] - 1}"
+        yield older["next_index"] - older["first_index"], "off", text
+    end = (stats or {}).get("message_count")
+    for ledger in ledgers["ledgers"]:
+        first, next_index = ledger["first_index"], ledger["next_index"]
+        if next_index is None:
+            next_index = end
+        count = max(0, next_index - first) if next_index is not None else 0
+        messages = f"messages {first} to {first + count - 1}" if count else "no messages"
+        copies = "" if ledger["copies"] is None else f", {ledger['copies']} of {ledger['write_quorum']} copies"
+        text = f"ledger {ledger['ledger_id']}: {messages}, {ledger['state']}, {ledger['health']}{copies}"
+        yield count, _HEALTH.get(ledger["health"], "unknown"), text
+
+
+def _durations(takeover: dict[str, Any]) -> dict[str, Any]:
+    """With the time of each phase instead of its end."""
+    before, took = 0.0, dict[str, float]()
+    for phase in _PHASES:
+        end = takeover["phases_ms"].get(phase)
+        if end is not None:
+            took[phase], before = max(0.0, end - before), max(end, before)
+    parts = [(ms, "off", f"{phase}: {ms:.1f} ms") for phase, ms in took.items()]
+    return {**takeover, "took": took, "parts": parts}
+
+
+PAGE = Page(_PATH, "Topic", "topic.html", collect)
+PRODUCER = Page(_PATH + "/producers/{producer:path}", "Producer", "producer.html", collect_producer)
