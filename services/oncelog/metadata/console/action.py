@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oncelog.core.access import Right
-from oncelog.core.errors import PermissionDenied
+from oncelog.core.access import Right, require, require_superuser
 from oncelog.metadata.console.page import View
 
 
@@ -25,8 +24,8 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Action:
     """path: with {parts}, below a page. name: unique, one word. title: an order, "Unload the topic". done: what is told
-    afterwards, if the call answers without a body; otherwise its figures are shown. right: in the namespace of the
-    path; None: only superusers.
+    afterwards; figures that the call answers are shown with it. rights: in the namespace of the path, any of them;
+    none: only superusers.
 
     collect: the context of the template, from `view.read_fresh`: what the action would lose. typed: what the viewer
     types to confirm, the name of what is changed. change: the request. back: the page to return to.
@@ -36,7 +35,7 @@ class Action:
     name: str
     title: str
     done: str
-    right: Right | None
+    rights: tuple[Right, ...]
     template: str
     collect: Callable[[View], Awaitable[dict[str, Any]]]
     typed: Callable[[View], str]
@@ -45,8 +44,9 @@ class Action:
 
     def check(self, view: View) -> None:
         """Raises PermissionDenied early; the request itself is checked again."""
-        if self.right is None and not view.caller.superuser:
-            raise PermissionDenied(f"permission denied: role {view.caller.role} is not a superuser")
-        if self.right is not None and not view.may(self.right, view.namespace):
-            text = f"permission denied: role {view.caller.role} has no right to {self.right} in {view.namespace}"
-            raise PermissionDenied(text)
+        if view.caller.superuser or (self.rights and not view.me.known):
+            return
+        granted = tuple(view.me.value["namespaces"].get(view.namespace, ())) if self.rights else ()
+        if not self.rights:
+            require_superuser(view.caller)
+        require(view.caller, {view.caller.role: granted}, *self.rights, what=f"namespace {view.namespace}")

@@ -3,34 +3,44 @@
 Rules
 - The request must come from a page of this console: `Origin` names the host that the request is for, or, without it,
   `Sec-Fetch-Site` is `same-origin`.
-- It carries a token that only a page rendered for this viewer and this form has: HMAC-SHA256 of method and URL, under
-  the hash of the viewer's token; without authentication, under random bytes of this process. So a token of another
-  form, or of another role, is refused.
+- It carries a token that only a page rendered for this viewer and this form has: HMAC-SHA256 of method, URL, time and a
+  random number, under the hash of the viewer's token; without authentication, under random bytes of this process. So a
+  token of another form, or of another role, is refused.
+- A token ends after 10 minutes: what its page said would be lost is old by then. One replica takes it once, so a form
+  that is sent twice acts once.
 - A form has at most 8 fields and 8 KiB. It is UTF-8.
 """
 
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 
-from oncelog.core.errors import InvalidArgument, PermissionDenied
+from oncelog.core.errors import Conflict, InvalidArgument, PermissionDenied
 
 FIELDS_MAX = 8
 BYTES_MAX = 8 << 10
 FIELD = "csrf"
 TYPED = "typed"
+VALID_S = 600
+#: Characters of a token before its signature: the time and the random number.
+_HEAD = 26
 
 _PROCESS_KEY = secrets.token_bytes(32)
 
 
 def csrf_of(authorization: str) -> Callable[[str], str]:
-    """A function from the path and query that a form is sent to, to its token, for the viewer with this header."""
+    """A function from the path and query that a form is sent to, to a new token, for the viewer with this header."""
+    return lambda url: _signed(authorization, url, f"{int(time.time()):010x}{secrets.token_hex(8)}")
+
+
+def _signed(authorization: str, url: str, head: str) -> str:
     key = hashlib.sha256(authorization.encode()).digest() if authorization else _PROCESS_KEY
-    return lambda url: hmac.new(key, f"POST {url}".encode(), hashlib.sha256).hexdigest()
+    return head + hmac.new(key, f"POST {url} {head}".encode(), hashlib.sha256).hexdigest()
 
 
 def check_origin(headers: Headers, *, scheme: str) -> None:
@@ -65,13 +75,32 @@ def fields_of(body: bytes) -> dict[str, str]:
     return fields
 
 
-def check_csrf(fields: dict[str, str], expected: str) -> None:
-    """Raises PermissionDenied."""
-    if not hmac.compare_digest(fields.get(FIELD, "").encode(), expected.encode()):
-        raise PermissionDenied("the form is not one of yours, or is older than your login: open its page again")
+class FormTokens:
+    """Those that this replica has taken."""
 
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        #: {token: when it was made, in s}
+        self._taken: dict[str, int] = {}
 
-def check_typed(fields: dict[str, str], expected: str) -> None:
-    """Raises InvalidArgument unless the viewer typed the name of what the action is about."""
-    if fields.get(TYPED, "").strip() != expected:
-        raise InvalidArgument(f"nothing was done: type {expected} to confirm", field=TYPED)
+    def check(self, fields: dict[str, str], authorization: str, url: str) -> str:
+        """The token of a form that was sent to this URL. Raises PermissionDenied."""
+        token = fields.get(FIELD, "")
+        if not hmac.compare_digest(token.encode(), _signed(authorization, url, token[:_HEAD]).encode()):
+            raise PermissionDenied("the form is not one of yours, or is older than your login: open its page again")
+        return token
+
+    def take(self, token: str) -> None:
+        """Before the action is done. Raises Conflict if the token is too old, or was taken."""
+        now_s, made_s = self._now_s(), int(token[:10], 16)
+        self._taken = {each: at for each, at in self._taken.items() if at > now_s - VALID_S}
+        if made_s <= now_s - VALID_S:
+            minutes = VALID_S // 60
+            raise Conflict(
+                f"nothing was done: the form is older than {minutes} minutes; look again at what would be lost"
+            )
+        if token in self._taken:
+            raise Conflict(
+                "the form was sent twice, and is carried out once: look at the result before you send it again"
+            )
+        self._taken[token] = made_s

@@ -61,6 +61,7 @@ class Rendering:
             "path": rest_path,
             "topic_link": topic_link,
             "counted": counted,
+            "totals": shown.totals,
             "lines": charts.lines,
             "strip_of": charts.strip,
             "navigation": navigation,

@@ -9,11 +9,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import compile_path
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.core.errors import Conflict, InvalidArgument, NotFound
 from oncelog.metadata.console.access import ConsoleAccess
 from oncelog.metadata.console.action import Action
 from oncelog.metadata.console.actions import ACTIONS
-from oncelog.metadata.console.forms import TYPED, check_csrf, check_origin, csrf_of, fields_of
+from oncelog.metadata.console.forms import TYPED, FormTokens, check_origin, csrf_of, fields_of
 from oncelog.metadata.console.live import Hub
 from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
 from oncelog.metadata.console.pages import PAGES
@@ -32,6 +32,7 @@ class Console:
         self.reading = Reading()
         self._security = security
         self._payloads = payloads
+        self._tokens = FormTokens()
         self._rendering = Rendering(
             [page for page in PAGES if page.key is not None], {action.name: action.done for action in ACTIONS}
         )
@@ -70,11 +71,15 @@ class Console:
             check_origin(request.headers, scheme=request.url.scheme)
             view = await self._requested(request, caller)
             fields = fields_of(await request.body())
-            check_csrf(fields, view.csrf(view.url()))
+            token = self._tokens.check(fields, view.asker.authorization, view.url())
             action.check(view)
             if fields.get(TYPED, "").strip() != action.typed(view):
                 text = f"nothing was done: type {action.typed(view)} to confirm"
                 return await self._confirmation(action, view, Problem(422, "invalid_argument", text))
+            try:
+                self._tokens.take(token)
+            except Conflict as error:
+                return await self._confirmation(action, view, Problem(409, error.code, error.message))
             return await self._done(action, view)
 
     async def _done(self, action: Action, view: View) -> Response:
@@ -87,7 +92,9 @@ class Console:
         if answer.status == 204:
             return RedirectResponse(f"{back}{'&' if '?' in back else '?'}done={action.name}", 303)
         result = json.loads(answer.body)
-        html = self._rendering.text("result.html", view=view, title=action.title, back=back, result=result)
+        html = self._rendering.text(
+            "result.html", view=view, title=action.title, told=action.done, back=back, result=result
+        )
         return HTMLResponse(html)
 
     async def _confirmation(self, action: Action, view: View, refused: Problem | None = None) -> Response:

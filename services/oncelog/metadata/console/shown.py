@@ -1,7 +1,10 @@
 """How values are shown: the filters of the templates."""
 
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from markupsafe import Markup
 
@@ -77,3 +80,13 @@ def short(text: str) -> str:
 def as_json(value: object) -> str:
     """For a <pre>: indented."""
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def totals(topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the statistics of a topic, or of its partitions: their messages, and the backlog of each subscription, the
+    largest first."""
+    backlogs: Counter[str] = Counter()
+    for each in topics:
+        backlogs.update({name: one["msg_backlog"] for name, one in each.get("subscriptions", {}).items()})
+    messages = sum(each["message_count"] - each.get("first_index", 0) for each in topics)
+    return {"messages": messages, "backlogs": sorted(backlogs.items(), key=lambda one: (-one[1], one[0]))}

@@ -62,3 +62,12 @@ def block_of(page: str, name: str) -> str:
     found = re.search(rf'<section id="{name}" class="block">.*?</section>', page, re.DOTALL)
     assert found is not None, f"no block {name}"
     return found[0]
+
+
+async def confirmed(browser: Browser, path: str, said: str = "") -> str:
+    """The token of the form on the page of an action. said: what the page says would be lost."""
+    page = await browser.page(path)
+    assert said in text_of(page)
+    found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
+    assert found is not None
+    return found[1]

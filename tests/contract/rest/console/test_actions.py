@@ -1,6 +1,7 @@
 """Actions: only from a page of the console, rendered for the same viewer, and after a name was typed."""
 
-import re
+import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from oncelog.core.errors import Conflict, PermissionDenied
+from oncelog.metadata.console.actions.topics import POLICIES
+from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of
+from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
-from tests.contract.rest.console.console_world import Browser, serving, text_of
+from tests.contract.rest.console.console_world import Browser, confirmed, serving, text_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,9 +34,14 @@ class Acting:
 
     async def csrf(self, path: str = UNLOAD) -> str:
         """The token of the form on a page."""
-        found = re.search(r'name="csrf" value="([0-9a-f]{64})"', await self.browser.page(path))
-        assert found is not None
-        return found[1]
+        return await confirmed(self.browser, path)
+
+    async def holds(self, topic: str, *, messages: int, first: int, **backlogs: int) -> None:
+        """Let the owner say this of a topic that it serves."""
+        record = await self.browser.admin.world.record(topic)
+        subscriptions = {name: {"msg_backlog": backlog} for name, backlog in backlogs.items()}
+        stats = json.dumps({"message_count": messages, "first_index": first, "subscriptions": subscriptions})
+        self.owner.states.append(owner_pb2.TopicState(topic_id=record.topic_id, phase="serving", stats_json=stats))
 
     async def refused(self, status: int, headers: dict[str, str] | None = None, **fields: str) -> str:
         """The text of the page that the form is answered with; nothing was unloaded."""
@@ -100,7 +110,7 @@ async def test_action_is_refused_from_another_origin(acting: Acting, headers: di
 async def test_action_without_the_right_is_not_offered_and_refused(acting: Acting) -> None:
     """A role without a right in the namespace gets no form, and its POST is refused before REST is asked."""
     await acting.browser.log_in("stranger")
-    assert "has no right to admin in public/default" in text_of(await acting.browser.page(UNLOAD, 403))
+    assert "has no right to admin in namespace public/default" in text_of(await acting.browser.page(UNLOAD, 403))
     await acting.refused(403, typed=NAME)
 
 
@@ -128,3 +138,116 @@ async def test_bodies_that_are_no_form_are_refused(acting: Acting) -> None:
         answer = await acting.browser.http.post(UNLOAD, content=body, headers=kind)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
     assert not acting.owner.unloading
+
+
+# --- what the other actions of topics and storage nodes say and do ----------------------------------------------------
+
+
+async def test_action_on_a_topic_says_what_it_holds(acting: Acting) -> None:
+    """The figures are those of its owner; of a partitioned topic, the sum of its partitions; or unknown, in words."""
+    browser = acting.browser
+    await confirmed(browser, f"{TOPIC}/snapshot", "No message is lost.")
+    await confirmed(browser, f"{TOPIC}/truncate", "All messages of public/default/flights are deleted for ever")
+    await confirmed(browser, f"{TOPIC}/delete", "public/default/flights is deleted for ever")
+    await confirmed(browser, f"{TOPIC}/delete", "How many messages it has is unknown")
+    await acting.holds("flights", messages=1_250, first=50, billing=7, audit=3)
+    holds = "It has 1,200 messages and 2 subscriptions: billing (backlog 7), audit (backlog 3)."
+    await confirmed(browser, f"{TOPIC}/truncate", holds)
+    await browser.admin.change("PUT", f"{FLIGHTS}2/partitions", json=3, headers=bearer(ROOT))
+    for number in (0, 2):
+        await browser.admin.replica.look_up(f"{NAME}2-partition-{number}", create=True)
+        await acting.holds(f"flights2-partition-{number}", messages=10, first=0, billing=2)
+    text = text_of(await browser.page(f"{TOPIC}2/delete-partitions"))
+    assert "It has 20 messages and 1 subscription: billing (backlog 4)." in text
+    assert "unknown" not in text
+
+
+async def test_page_of_a_topic_leads_to_its_actions(acting: Acting) -> None:
+    """Only with the right, and a partitioned topic to those that it has."""
+    page = await acting.browser.page(TOPIC)
+    for name in ("unload", "snapshot", "truncate", "delete"):
+        assert f'href="{TOPIC}/{name}"' in page
+    assert "<option>messageTTL</option>" in page
+    await acting.browser.admin.change("PUT", f"{FLIGHTS}2/partitions", json=3, headers=bearer(ROOT))
+    page = await acting.browser.page(f"{TOPIC}2")
+    assert f'href="{TOPIC}2/delete-partitions"' in page
+    assert f'href="{TOPIC}2/unload"' not in page
+    await acting.browser.log_in("stranger")
+    assert "truncate" not in await acting.browser.page(TOPIC)
+
+
+async def test_deletion_is_carried_out_and_leads_to_the_list(acting: Acting) -> None:
+    """A topic that is gone has no page."""
+    path = f"{TOPIC}/delete"
+    answer = await acting.browser.send(path, csrf=await confirmed(acting.browser, path), typed=NAME)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/topics?done=delete")
+    await acting.browser.admin.refused("GET", FLIGHTS, 404, "topic_not_found", headers=bearer(ROOT))
+
+
+async def test_policy_is_set_and_removed(acting: Acting) -> None:
+    """The page shows what holds now and from where, and what would then."""
+    browser = acting.browser
+    path = f"{TOPIC}/policy?name=messageTTL&value=3600&do=set"
+    form = await confirmed(browser, path, "Now messageTTL of public/default/flights is 0 , from the level default.")
+    await confirmed(browser, path, "Then it is 3600 , set at this topic.")
+    assert (await browser.send(path, csrf=form, typed=NAME)).status_code == 303
+    path = f"{TOPIC}/policy?name=messageTTL&do=remove"
+    form = await confirmed(browser, path, "is 3600 , from the level topic.")
+    assert (await browser.send(path, csrf=form, typed=NAME)).status_code == 303
+    assert await browser.admin.get(f"{FLIGHTS}/messageTTL", headers=bearer(ROOT)) is None
+    path = f"{TOPIC}/policy?name=retention&value=%7B%7D&do=set"
+    answer = await browser.send(path, csrf=await confirmed(browser, path), typed=NAME)
+    assert "■ not done retentionTimeInMinutes" in text_of(answer.text)
+    assert answer.status_code == 422
+
+
+async def test_link_of_a_policy_leads_to_no_other_request(acting: Acting) -> None:
+    """A stranger may write the link, and the viewer types what the page asks for."""
+    for query, detail in (
+        ("name=truncate&do=remove", "name: a policy of a topic is one of"),
+        ("name=..%2F..&do=remove", "name: a policy of a topic is one of"),
+        ("name=messageTTL&do=set&value=an+hour", "value: must be JSON"),
+        ("name=messageTTL&do=set", "value: must be JSON"),
+        ("name=messageTTL", "do: must be set or remove"),
+    ):
+        assert detail in text_of(await acting.browser.page(f"{TOPIC}/policy?{query}", 422))
+
+
+async def test_every_policy_of_a_topic_says_what_it_loses(acting: Acting) -> None:
+    """A new one is not changed by the console before it has its sentence."""
+    policies = await acting.browser.admin.get(f"{FLIGHTS}/policies", headers=bearer(ROOT))
+    assert set(policies) == set(POLICIES)
+
+
+async def test_action_on_a_storage_node_is_for_superusers(acting: Acting) -> None:
+    """It says what becomes of the copies, and how many nodes are left to write to."""
+    browser, node = acting.browser, "0f" * 16
+    path = f"/console/storage/nodes/{node}/decommission"
+    form = await confirmed(browser, path, "its copies are moved to other nodes")
+    await confirmed(browser, path, "0 other storage nodes live and writable.")
+    answer = await browser.send(path, csrf=form, typed="0f0f0f0f")
+    assert answer.status_code == 404
+    assert "■ not done" in text_of(answer.text)
+    await confirmed(browser, path.replace("decommission", "read-only"), "new ledgers do not use it")
+    await confirmed(browser, path.replace("decommission", "writable"), "New ledgers use it again")
+    await confirmed(browser, path.replace("decommission", "keep"), "It stays, and is writable again.")
+    await browser.log_in("stranger")
+    assert "is not a superuser" in text_of(await browser.page(path, 403))
+
+
+async def test_form_acts_once_and_within_ten_minutes() -> None:
+    """A second click, or a form that was left open, says so and does nothing."""
+    url, now_s = "/console/x?a=1", time.time()
+    tokens = FormTokens(now_s=lambda: now_s)
+    one, two = csrf_of("Bearer x")(url), csrf_of("Bearer x")(url)
+    for token in (one, two):
+        assert tokens.check({"csrf": token}, "Bearer x", url) == token
+        tokens.take(token)
+        with pytest.raises(Conflict, match="sent twice"):
+            tokens.take(token)
+    later = csrf_of("Bearer x")(url)
+    now_s += VALID_S + 1
+    with pytest.raises(Conflict, match="older than 10 minutes"):
+        tokens.take(later)
+    with pytest.raises(PermissionDenied):
+        tokens.check({"csrf": f"{int(now_s):010x}{later[10:]}"}, "Bearer x", url)

@@ -1,34 +1,134 @@
 """Actions on one topic."""
 
+import asyncio
+import json
 from typing import Any
 
 from oncelog.core.access import Right
+from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.action import Action, Change
 from oncelog.metadata.console.page import View
 from oncelog.metadata.console.rendering import topic_link
-from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.metadata.console.rest_reading import Block, rest_path
 
 _TOPIC = "/console/topics/{tenant}/{namespace}/{topic}"
+#: What a change of each policy of a topic loses. A policy that is not here is not changed by the console.
+POLICIES = {
+    "deduplicationEnabled": "While it is off, a message that is sent again is stored again, and its consumers get it "
+    "again; switched on again, the log does not know which of these messages it has.",
+    "retention": "Messages that every subscription has acknowledged and that are beyond the limits are deleted for "
+    "ever, soon after the change. Without a subscription this holds for all messages.",
+    "messageTTL": "A message that is older counts as acknowledged by every subscription: it is not delivered any more.",
+    "backlogQuota": "Above the limits publishing waits, or fails, or the oldest messages count as acknowledged and are "
+    "not delivered any more, as `policy` says.",
+    "dispatcherPauseOnAckStatePersistent": "No message is lost. While it is on, a subscription whose ack state is "
+    "above its limit gets no new messages.",
+    "maxUnackedRangesToPersist": "No message is lost. Above the limit a subscription gets no new messages, if that "
+    "pause is on; 0 lets it get none while any message is acknowledged out of order.",
+    "ackStateBytesMax": "No message is lost. Above the limit a subscription gets no new messages, if that pause is on; "
+    "0 lets it get none while any message is acknowledged out of order.",
+    "assignedProducerExpiry": "Producers that are idle for longer are forgotten: what they send again is stored again. "
+    "The time counts from the change on.",
+    "chosenProducerExpiry": "Producers that are idle for longer are forgotten: what they send again is stored again. "
+    "The time counts from the change on.",
+    "producerLeaseExpiry": "Leases that are made from now on expire after this time, if they state none.",
+    "maxKnownProducersPerTopic": "At the cap no new producer is opened; known ones go on.",
+}
 
 
-def _rest(view: View, more: str = "") -> str:
-    parts = (view.parts[name] for name in ("tenant", "namespace", "topic"))
-    return rest_path("/admin/v2/persistent/{}/{}/{}" + more, *parts)
+def rest_topic(view: View, more: str = "", *parts: str, **query: object) -> str:
+    """A path of REST below the topic of a page."""
+    place = (view.parts[name] for name in ("tenant", "namespace", "topic"))
+    return rest_path("/admin/v2/persistent/{}/{}/{}" + more, *place, *parts, **query)
 
 
-async def _stats(view: View) -> dict[str, Any]:
-    return {"stats": await view.read_fresh(_rest(view, "/stats"))}
+async def content(view: View) -> dict[str, Any]:
+    """`record` and `stats`, of the topic or of each of its partitions: what they hold. A partition that was never used
+    is left out."""
+    record = await view.read_fresh(rest_topic(view))
+    count = record.value["partitions"] if record.known else 0
+    paths = [rest_topic(view, "/stats")]
+    if count:
+        place = view.parts["tenant"], view.parts["namespace"]
+        names = (f"{view.parts['topic']}-partition-{number}" for number in range(count))
+        paths = [rest_path("/admin/v2/persistent/{}/{}/{}/stats", *place, name) for name in names]
+    stats = await asyncio.gather(*(view.read_fresh(path) for path in paths))
+    return {"record": record, "stats": [each for each in stats if not (count and _missing(each))]}
 
 
-UNLOAD = Action(
-    path=_TOPIC + "/unload",
-    name="unload",
-    title="Unload the topic",
-    done="The topic was unloaded: another owner takes it over.",
-    right=Right.ADMIN,
-    template="unload.html",
-    collect=_stats,
-    typed=lambda view: view.topic,
-    change=lambda view: Change("PUT", _rest(view, "/unload")),
-    back=lambda view: topic_link(view.topic),
-)
+def _missing(stats: Block) -> bool:
+    return stats.problem is not None and stats.problem.code == "topic_not_found"
+
+
+async def _policies(view: View) -> dict[str, Any]:
+    name = _policy(view)
+    return {
+        "policies": await view.read_fresh(rest_topic(view, "/policies")),
+        "name": name,
+        "about": POLICIES[name],
+        "value": view.query.get("value", "") if view.query.get("do") == "set" else None,
+    }
+
+
+def _policy(view: View) -> str:
+    """Raises InvalidArgument: an address must not lead to a request of another kind."""
+    name = view.query.get("name", "")
+    if name not in POLICIES:
+        raise InvalidArgument(f"name: a policy of a topic is one of {', '.join(POLICIES)}", field="name")
+    return name
+
+
+def _change_policy(view: View) -> Change:
+    target = rest_topic(view, "/{}", _policy(view))
+    match view.query.get("do"):
+        case "set":
+            try:
+                body = json.loads(view.query.get("value", ""))
+            except ValueError as error:
+                raise InvalidArgument(
+                    'value: must be JSON: a number, true or false, or an object as {"limitSize": 1}', field="value"
+                ) from error
+            return Change("POST", target, body)
+        case "remove":
+            return Change("DELETE", target)
+    raise InvalidArgument("do: must be set or remove", field="do")
+
+
+def _action(name: str, method: str, more: str, title: str, done: str, *, list_after: bool = False) -> Action:
+    """list_after: the topic has no page any more."""
+    return Action(
+        path=f"{_TOPIC}/{name}",
+        name=name,
+        title=title,
+        done=done,
+        rights=(Right.ADMIN,),
+        template="topic_loss.html",
+        collect=content,
+        typed=lambda view: view.topic,
+        change=lambda view: Change(method, rest_topic(view, more)),
+        back=lambda view: "/console/topics" if list_after else topic_link(view.topic),
+    )
+
+
+ACTIONS = (
+    _action("unload", "PUT", "/unload", "Unload the topic", "The topic was unloaded: another owner takes it over."),
+    _action("snapshot", "POST", "/deduplication/snapshot", "Write a snapshot now", "The snapshot is durable."),
+    _action("truncate", "DELETE", "/truncate", "Delete all messages", "All messages of the topic were deleted."),
+    _action("delete", "DELETE", "", "Delete the topic", "The topic was deleted.", list_after=True),
+    _action(
+        "delete-partitions", "DELETE", "/partitions", "Delete the topic with all partitions",
+        "The topic was deleted with all its partitions.", list_after=True,
+    ),
+    Action(
+        path=_TOPIC + "/policy",
+        name="policy",
+        title="Change a policy",
+        done="The policy was changed.",
+        rights=(Right.ADMIN,),
+        template="policy_loss.html",
+        collect=_policies,
+        typed=lambda view: view.topic,
+        change=_change_policy,
+        back=lambda view: topic_link(view.topic),
+    ),
+)  # fmt: skip

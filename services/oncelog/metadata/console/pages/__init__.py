@@ -1,12 +1,13 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, overview, topic, topics
+from oncelog.metadata.console.pages import events, overview, subscription, topic, topics
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     topics.PAGE,
     topic.PAGE,
     topic.PRODUCER,
+    subscription.PAGE,
     events.PAGE,
 )

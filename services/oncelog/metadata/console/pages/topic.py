@@ -8,9 +8,10 @@ owner, and not while the owner does not answer.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
-from oncelog.metadata.console.rest_reading import Block, rest_path
+from oncelog.metadata.console.rest_reading import Block
 
 #: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
 ROWS, STRIPS = 50, 8
@@ -27,22 +28,22 @@ async def collect(view: View) -> dict[str, Any]:
     """Reads that were not made are none."""
     after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
     about, stats, policies, ledgers, subscriptions = await view.read_all(
-        _rest(view),
-        _rest(view, "/stats", subscriptions=False),
-        _rest(view, "/policies"),
-        _rest(view, "/ledgers", limit=LEDGERS),
-        _rest(view, "/subscriptionStats", limit=ROWS, after=after),
+        rest_topic(view),
+        rest_topic(view, "/stats", subscriptions=False),
+        rest_topic(view, "/policies"),
+        rest_topic(view, "/ledgers", limit=LEDGERS),
+        rest_topic(view, "/subscriptionStats", limit=ROWS, after=after),
     )
     producers = deduplication = None
     acks: list[Block] = []
     names: list[str] = []
-    if _is_served(stats):
+    if is_served(stats):
         rows = subscriptions.value["subscriptions"] if subscriptions.known else []
         names = [row["name"] for row in rows if row["msg_backlog"]][:STRIPS]
         producers, deduplication, *acks = await view.read_all(
-            _rest(view, "/producers", limit=ROWS, after=view.query.get("producers_after"), name_prefix=prefix),
-            _rest(view, "/deduplication"),
-            *(_rest(view, "/subscription/{}/ackState", name, buckets=BUCKETS) for name in names),
+            rest_topic(view, "/producers", limit=ROWS, after=view.query.get("producers_after"), name_prefix=prefix),
+            rest_topic(view, "/deduplication"),
+            *(rest_topic(view, "/subscription/{}/ackState", name, buckets=BUCKETS) for name in names),
         )
     strips = {name: list(ack_parts(read.value)) for name, read in zip(names, acks, strict=True) if read.known}
     return {
@@ -64,18 +65,13 @@ async def collect(view: View) -> dict[str, Any]:
 
 
 async def collect_producer(view: View) -> dict[str, Any]:
-    stats = await view.read(_rest(view, "/stats", subscriptions=False))
-    producer = await view.read(_rest(view, "/producers/{}", view.parts["producer"])) if _is_served(stats) else None
+    stats = await view.read(rest_topic(view, "/stats", subscriptions=False))
+    producer = await view.read(rest_topic(view, "/producers/{}", view.parts["producer"])) if is_served(stats) else None
     return {"stats": stats, "producer": producer, "name": view.parts["producer"]}
 
 
-def _is_served(stats: Block) -> bool:
+def is_served(stats: Block) -> bool:
     return stats.known and stats.problem is None and stats.value["phase"] == "serving"
-
-
-def _rest(view: View, more: str = "", *parts: str, **query: object) -> str:
-    own = (view.parts[name] for name in ("tenant", "namespace", "topic"))
-    return rest_path("/admin/v2/persistent/{}/{}/{}" + more, *own, *parts, **query)
 
 
 def _log_parts(ledgers: Mapping[str, Any], stats: Mapping[str, Any] | None) -> Iterator[tuple[float, str, str]]:
