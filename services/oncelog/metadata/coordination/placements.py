@@ -171,6 +171,8 @@ class Placements:
         await asyncio.gather(*(self._move(topic_id, owner) for topic_id in known))
         elsewhere = [topic_id for topic_id in await self._scan(owner) if topic_id not in known]
         await asyncio.gather(*(self._move(topic_id, owner) for topic_id in elsewhere))
+        if not known and not elsewhere:
+            return  # another replica was faster, or it had none
         self._owners.events.note(
             EventKind.OWNER, logger, "placed the topics of a lost owner", node=owner,
             topics=len(known) + len(elsewhere), ms=now_ms() - began_ms,

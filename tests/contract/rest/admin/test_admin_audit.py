@@ -17,7 +17,7 @@ from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventFilter, EventKind, EventRing
 from tests.contract.noted import noted
 from tests.contract.process.security_world import ROOT, bearer, secured, token
-from tests.contract.process.test_audit_log import on_full_disk
+from tests.contract.process.test_audit_log import lines, on_full_disk
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 from tests.contract.rest.lent_apps import lent_app
 
@@ -179,6 +179,15 @@ async def test_change_is_answered_if_the_disk_of_the_audit_file_is_full(audited:
         made = await answer(app, InnerRequest("PUT", FLIGHTS), asyncio.Event())
     await log.close()
     assert made.status == 204
-    assert [line["status"] for line in audited.lines()] == [204]
+    assert [(line["role"], line["status"]) for line in audited.lines()] == [("unauthenticated", 204)]
     (failed,) = noted(log.events, EventKind.AUDIT_FAILED)
     assert (failed.level, log.counts["missing_in_file"]) == ("error", 1)
+
+
+async def test_answer_of_a_change_leaves_after_its_line_is_in_the_file(audited: Audited, tmp_path: Path) -> None:
+    """Or else a process that is killed then has made a change that no audit shows."""
+    log = AuditLog(EventRing("metadata"), tmp_path / "audit.log")
+    with lent_app(audited.admin.replica.coordination, audit=log) as app:
+        assert (await answer(app, InnerRequest("PUT", FLIGHTS), asyncio.Event())).status == 204
+        assert [line["status"] for line in lines(tmp_path / "audit.log")] == [204]
+    await log.close()

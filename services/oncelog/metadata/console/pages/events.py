@@ -1,15 +1,18 @@
 """What happened lately: in the cluster for superusers, in one namespace for its admins. The query has the filters."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.metadata.console.shown import short
 from oncelog.runtime.observing.events import EventKind
 
 LIMIT = 100
+_ID = re.compile(r"\b[0-9a-f]{32}\b", re.ASCII)
 
 
 async def collect(view: View) -> dict[str, Any]:
@@ -29,14 +32,20 @@ async def collect(view: View) -> dict[str, Any]:
     elif all(parts):
         target = rest_path("/admin/v2/events/{}/{}", *parts, topic=topic.removeprefix(f"{namespace}/"), **given)
     events = None if target is None else await view.read(target)
-    facts = [_facts(row) for row in events.value["events"]] if events is not None and events.known else []
+    facts = [_facts(row["fields"]) for row in events.value["events"]] if events is not None and events.known else []
     return {"events": events, "facts": facts, "kinds": list(EventKind), "namespace": namespace}
 
 
-def _facts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the message leaves open, as names and texts."""
-    given = ((name, value) for name, value in row["fields"].items() if value is not None)
-    return [(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in given]
+def _facts(fields: Mapping[str, Any]) -> str:
+    """What the message leaves open, as one text; ids are shortened."""
+    text = ", ".join(f"{name} {_text(value)}" for name, value in fields.items() if value not in (None, ""))
+    return _ID.sub(lambda match: short(match[0]), text)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"({_facts(value)})"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 PAGE = Page("/console/events", "Events", "events.html", collect, interval_s=2.0, key="e")

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from oncelog.core.access import NO_ROLE
 from oncelog.metadata.gateway.inner_request import via_of
 from oncelog.metadata.rest.access import caller_in
 from oncelog.runtime.observing.audit_log import AuditLog
@@ -32,6 +33,7 @@ BODY_READ_BYTES = 8 << 10
 _HIDDEN = "(hidden)"
 _SECRET = re.compile(r"token|passw|secret|credential|authorization|private|api_?key", re.IGNORECASE)
 _TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|-----BEGIN .*", re.ASCII | re.DOTALL)
+_CHANGED = {EventKind.POLICY_CHANGED: "policies were changed", EventKind.RIGHTS_CHANGED: "rights were changed"}
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: A program renews its producer every few minutes.
 _DATA = re.compile(r"/producers/lease$")
@@ -81,8 +83,9 @@ class Audit:
         message, fields = self._outcome(request, status, _problem(status, body))
         if status not in (401, 403):
             if status < 400:
-                facts = _without(fields, "superuser", "route")
-                self._log.events.note(_kind_of(request.scope), None, message, topic=request.about, **facts)
+                facts = _without(fields, "superuser", "route", "path_parameters")
+                kind = _kind_of(request.scope)
+                self._log.events.note(kind, None, _CHANGED.get(kind, message), topic=request.about, **facts)
             return message, fields
         names = ("role", "via", "method", "route", "status", "code")
         refused: dict[str, Any] = {name: fields.get(name) for name in names}
@@ -106,7 +109,7 @@ class Audit:
         elif status >= 400 and not refused:
             message = "administrative change failed"
         fields: dict[str, object] = {
-            "role": None if caller is None else caller.role,
+            "role": None if caller is None else caller.role or NO_ROLE,
             "superuser": caller is not None and caller.superuser,
             "peer": request.peer,
             "via": via_of(scope),
