@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
-from oncelog.core.formats.outcome import Outcome
+from oncelog.core.formats.outcome import Outcome, ResultRange
 from oncelog.core.ids import ProducerId, SequenceId
 
 #: Of one topic.
@@ -22,9 +22,9 @@ _RUN_GAP_MS = 10_000
 
 @dataclass(slots=True)
 class Refusal:
-    """Ids first..last of one producer got `verdict`, a kind of result or the code of an error: each of them, if dense;
-    otherwise only the first and the last one are known. times: how often all of them did. peer: host:port of the client
-    that sent the last batch; empty: unknown."""
+    """Ids first..last of one producer got `verdict`, a kind of result, content_differs, or the code of an error: each
+    of them, if dense; otherwise only the first and the last one are known. times: how often all of them did. peer:
+    host:port of the client that sent the last batch; empty: unknown."""
 
     producer_id: ProducerId
     verdict: str
@@ -73,13 +73,13 @@ class Refusals:
         """The batch, or the beginning of it, got these results. One row for each kind, however many ranges there are:
         a hostile batch has thousands."""
         if len(outcome) == 1 and outcome[0].count == batch.count:
-            self.refused(batch, outcome[0].kind.name.lower(), now_ms=now_ms, peer=peer)
+            self.refused(batch, _verdict_of(outcome[0]), now_ms=now_ms, peer=peer)
             return
         ids = decode_ids(batch, deltas)
         spans: dict[str, tuple[int, int, int]] = {}
         at = 0
         for result in outcome:
-            kind, end = result.kind.name.lower(), at + result.count
+            kind, end = _verdict_of(result), at + result.count
             begin, _, count = spans.get(kind, (at, at, 0))
             spans[kind] = begin, end - 1, count + result.count
             at = end
@@ -121,6 +121,11 @@ class Refusals:
             self._since_ms if self._dropped_ms is None else self._dropped_ms,
             self._dropped_ms is None,
         )
+
+
+def _verdict_of(result: ResultRange) -> str:
+    """content_differs: of a duplicate, at least one message of which is another one than the stored one."""
+    return "content_differs" if result.content_differs else result.kind.name.lower()
 
 
 def _joined(row: Refusal, new: Refusal) -> bool:

@@ -35,6 +35,7 @@ class Owner:
         self.admin = admin
         self.asked: list[pb.FindMessageRequest] = []
         self.read_asked: list[pb.StoredMessagesRequest] = []
+        self.found: dict[str, Any] = dict(FOUND)
         self.page = pb.StoredMessagesAnswer()
         self.unavailable: set[str] = set()
         self.moving = 0
@@ -46,7 +47,7 @@ class Owner:
             raise TopicLoading("the topic is moving to another owner: try again")
         if request.topic in self.unavailable:
             raise LedgerUnavailable("no storage node gives entry 3:5 now")
-        return pb.FindMessageAnswer(found_json=json.dumps(FOUND))
+        return pb.FindMessageAnswer(found_json=json.dumps(self.found))
 
     async def read(self, request: pb.StoredMessagesRequest) -> pb.StoredMessagesAnswer:
         self.read_asked.append(request)

@@ -1,7 +1,7 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, overview, subscription, topic, topics
+from oncelog.metadata.console.pages import events, messages, overview, subscription, topic, topics
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
@@ -10,4 +10,5 @@ PAGES: tuple[Page, ...] = (
     topic.PRODUCER,
     subscription.PAGE,
     events.PAGE,
+    messages.PAGE,
 )

@@ -53,7 +53,8 @@ class RefusalsView(BaseModel):
     the last 100 batches, and runs of batches, of the topic."""
 
     counts: dict[str, int] = Field(
-        description="{verdict: how often}: duplicate, below_mark (a success without verification), or an error's code"
+        description="{verdict: how often}: duplicate, content_differs (a duplicate with another message than the "
+        "stored one), below_mark (not verified), or an error's code"
     )
     possible_counts: dict[str, int] = Field(
         description="Of runs of batches with gaps between their ids: the id may have been in one"

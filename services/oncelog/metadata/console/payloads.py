@@ -1,0 +1,79 @@
+"""How stored bytes are shown: as text, as JSON with indentation, or in hexadecimal. What is shown is what is stored: no
+number or key is read and written again."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+FORMS = ("text", "json", "hex")
+#: Deeper values are not indented further: a hostile one would make megabytes of blanks.
+_DEPTH_MAX = 20
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+_LINE_BYTES = 16
+
+
+class ShownBytes(NamedTuple):
+    """note: why it is not in the form that was asked for; empty: it is."""
+
+    text: str
+    note: str = ""
+
+
+def shown_bytes(row: dict[str, Any], name: str, form: str, *, alone: bool = True) -> ShownBytes | None:
+    """The field `name` of a message of REST, which has it as text, or in base64; None: it has neither. alone: it has
+    the page for itself, so JSON gets lines of its own."""
+    text, encoded = row[name], row[f"{name}_base64"]
+    if text is None and encoded is None:
+        return None
+    if text is None:
+        data = base64.b64decode(encoded)
+        return ShownBytes(hexadecimal(data), "" if form == "hex" else "no text in UTF-8")
+    if form == "hex":
+        return ShownBytes(hexadecimal(text.encode()))
+    if form == "json":
+        indented = indented_json(text)
+        if indented is None:
+            return ShownBytes(text, "no JSON")
+        return ShownBytes(indented if alone else text)
+    return ShownBytes(text)
+
+
+def hexadecimal(data: bytes) -> str:
+    """Lines of 16 bytes: place, bytes, and their ASCII characters."""
+    lines = []
+    for at in range(0, len(data), _LINE_BYTES):
+        part = data[at : at + _LINE_BYTES]
+        characters = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+        lines.append(f"{at:06x}  {part.hex(' '):<{3 * _LINE_BYTES}} {characters}")
+    return "\n".join(lines)
+
+
+def indented_json(text: str) -> str | None:
+    """The same tokens with line breaks and indentation; None: the text is no JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return "".join(_indented(_WORD.findall(text)))
+
+
+def _indented(words: list[str]) -> Iterator[str]:
+    depth = 0
+    for at, word in enumerate(words):
+        empty = at > 0 and words[at - 1] + word in {"{}", "[]"}
+        if word in "}]":
+            depth -= 1
+            yield word if empty else f"{_line(depth)}{word}"
+        elif word in "{[":
+            depth += 1
+            yield word if words[at + 1 : at + 2] in (["}"], ["]"]) else f"{word}{_line(depth)}"
+        elif word == ",":
+            yield f",{_line(depth)}"
+        else:
+            yield ": " if word == ":" else word
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * min(depth, _DEPTH_MAX)
