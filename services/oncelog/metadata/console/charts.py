@@ -17,13 +17,10 @@ def lines(values: Sequence[float | None], *, width: float = 120, height: float =
         if value is None:
             runs.append([])
         else:
-            runs[-1].append(f"{place * step:.1f},{height - 1 - value / top * (height - 2):.1f}")
-    # A single point is no line: it is drawn as a short one.
-    return [
-        " ".join(run if len(run) > 1 else [run[0], f"{float(run[0].split(',')[0]) + 1:.1f},{run[0].split(',')[1]}"])
-        for run in runs
-        if run
-    ]
+            x, y = place * step, f"{height - 1 - value / top * (height - 2):.1f}"
+            # Each value is a short line, so that one between two gaps can be seen, too.
+            runs[-1] += [f"{max(x - 1, 0):.1f},{y}", f"{min(x + 1, width):.1f},{y}"]
+    return [" ".join(run) for run in runs if run]
 
 
 @dataclass(frozen=True, slots=True)

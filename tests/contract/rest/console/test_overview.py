@@ -20,7 +20,9 @@ DEADLINE_S = 20.0
 
 def listed(name: str, **summary: object) -> ListedTopic:
     shown = {"phase": "serving", "states": [], "publishing": "open", **summary}
-    return ListedTopic(topic=name, topic_id="0" * 32, owner_epoch=1, rank=0, summary_json=json.dumps(shown))
+    return ListedTopic(
+        topic=name, topic_id=name.encode().hex()[-32:], owner_epoch=1, rank=0, summary_json=json.dumps(shown)
+    )
 
 
 async def test_overview_of_an_empty_cluster_says_what_is_missing() -> None:
@@ -109,12 +111,23 @@ async def test_topics_are_listed_with_what_their_owner_says() -> None:
     async with serving() as console:
         owner = await console.admin.owner()
         owner.listed = [
-            listed("public/default/a", subscriptions=2, backlog_messages=1_204_331, backlog_subscription="<i>s</i>")
-        ]
+            listed("public/default/a", subscriptions=2, backlog_messages=1_204_331, backlog_subscription="<i>s</i>",
+                   message_count=5, bytes=1_536, rate_in=0.25, rate_out=1_000.0, states=["backlog"]),
+            listed("public/default/p", partitions=3, message_count=7, states=["growing"], growing_subscription="s"),
+        ]  # fmt: skip
         page = await console.page("/console/topics")
         text = text_of(block_of(page, "topics"))
-        assert "public/default/a ● serving 2 1 204 331 <i>s</i>" in text
+        assert "public/default/a ● serving 5 0.2 1 000 2 1 204 331 – 1.5 KiB" in text
+        assert "public/default/p 3 partitions ▲ growing s 7" in text
+        assert 'title="&lt;i&gt;s&lt;/i&gt;"' in page
         assert "<i>" not in page
+        asked = owner.lists_asked[-1]
+        assert (asked.sort, asked.folded) == ("name", True)
+        assert '<a href="/console/topics?sort=rate_in">In/s</a>' in page
+        page = await console.page("/console/topics?sort=rate_in&name=A&after=")
+        asked = owner.lists_asked[-1]
+        assert (asked.sort, asked.folded, asked.name) == ("rate_in", False, "A")
+        assert 'href="/console/topics?sort=rate_in&amp;name=A" aria-current="true">In/s</a> ▼' in page
         owner.listed = None
         page = await console.page("/console/topics?state=held")
         assert f"? unknown the topics of owner {owner.address}: " in text_of(block_of(page, "topics"))

@@ -64,7 +64,10 @@ async def collect(view: View) -> dict[str, Any]:
             "rates": rest_path("/admin/v2/rates", seconds=_RATES_S),
             "events": rest_path("/admin/v2/events", limit=8),
             "proofs": rest_path("/admin/v2/proofs", limit=5),
-            **{state: rest_path("/admin/v2/topics", state=state, limit=5) for state in ("waiting", "held", "blocked")},
+            **{
+                state: rest_path("/admin/v2/topics", state=state, limit=5)
+                for state in ("waiting", "held", "blocked", "growing")
+            },
         }
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
     rates = reads.get("rates")

@@ -1,5 +1,6 @@
 """The topics: of the cluster for superusers, of one namespace for everybody who has a right in it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,8 @@ from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
 
 LIMIT = 100
-_FILTERS = ("state", "after")
+_PARTITION = re.compile(r"-partition-[0-9]+", re.ASCII)
+_FILTERS = ("name", "state", "sort", "after")
 
 
 async def collect(view: View) -> dict[str, Any]:
@@ -17,18 +19,21 @@ async def collect(view: View) -> dict[str, Any]:
     parts = namespace.split("/")
     if namespace and (len(parts) != 2 or not all(parts)):
         raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
-    context: dict[str, Any] = {"namespace": namespace, "topics": None, "names": None, "unowned": []}
-    given = {name: view.query.get(name) for name in _FILTERS}
+    given = {name: view.query.get(name, "") for name in _FILTERS}
+    # A state has an order of its own, the worst first. Partitions can be folded only in the order of names.
+    given["sort"] = given["sort"] or ("" if given["state"] else "name")
+    partitions = view.query.get("partitions", "folded") if given["sort"] == "name" else ""
+    asked = {"limit": LIMIT, "partitions": partitions, **given}
+    context: dict[str, Any] = {"namespace": namespace, "sort": given["sort"], "topics": None, "unowned": []}
     if namespace:
         page, names = await view.read_all(
-            rest_path("/admin/v2/topics/{}/{}", *parts, limit=LIMIT, **given),
-            rest_path("/admin/v2/persistent/{}/{}", *parts),
+            rest_path("/admin/v2/topics/{}/{}", *parts, **asked), rest_path("/admin/v2/persistent/{}/{}", *parts)
         )
         context |= {"topics": page, "names": names}
-        if page.known and names.known and not any(given.values()):
+        if page.known and names.known and not any(view.query.get(name) for name in (*_FILTERS, "partitions")):
             context["unowned"] = _unowned(page.value, names.value)
     elif view.caller.superuser:
-        context["topics"] = await view.read(rest_path("/admin/v2/topics", limit=LIMIT, **given))
+        context["topics"] = await view.read(rest_path("/admin/v2/topics", **asked))
     return context
 
 
@@ -37,7 +42,8 @@ def _unowned(page: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     if page["next_after"] is not None or page["silent_owners"]:
         return []
     owned = {row["topic"] for row in page["topics"]}
-    return [name for name in names if name not in owned][:LIMIT]
+    folded = {row["topic"] for row in page["topics"] if row["partitions"]}
+    return [name for name in names if name not in owned and _PARTITION.sub("", name) not in folded][:LIMIT]
 
 
 PAGE = Page("/console/topics", "Topics", "topics.html", collect, key="t")
