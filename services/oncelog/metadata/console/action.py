@@ -24,8 +24,8 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Action:
     """path: with {parts}, below a page. name: unique, one word. title: an order, "Unload the topic". done: what is told
-    afterwards; figures that the call answers are shown with it. rights: in the namespace of the path, any of them;
-    none: only superusers.
+    afterwards; figures that the call answers are shown with it, unless shows_answer is False, because the page to
+    return to shows them. rights: in the namespace of the path, any of them; none: only superusers.
 
     collect: the context of the template, from `view.read_fresh`: what the action would lose. typed: what the viewer
     types to confirm, the name of what is changed. change: the request. back: the page to return to.
@@ -41,6 +41,7 @@ class Action:
     typed: Callable[[View], str]
     change: Callable[[View], Change]
     back: Callable[[View], str]
+    shows_answer: bool = True
 
     def check(self, view: View) -> None:
         """Raises PermissionDenied early; the request itself is checked again."""

@@ -89,7 +89,7 @@ class Console:
         refused = problem_of(answer)
         if refused is not None:
             return await self._confirmation(action, view, refused)
-        if answer.status == 204:
+        if answer.status == 204 or not action.shows_answer:
             return RedirectResponse(f"{back}{'&' if '?' in back else '?'}done={action.name}", 303)
         result = json.loads(answer.body)
         html = self._rendering.text(

@@ -1,7 +1,7 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, messages, overview, subscription, topic, topics
+from oncelog.metadata.console.pages import events, messages, overview, proofs, subscription, topic, topics
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
@@ -11,4 +11,6 @@ PAGES: tuple[Page, ...] = (
     subscription.PAGE,
     events.PAGE,
     messages.PAGE,
+    proofs.PAGE,
+    proofs.TOPIC_PAGE,
 )

@@ -27,12 +27,13 @@ _HEALTH = {"ok": "good", "unverified": "good", "under-replicated": "warn"} | dic
 async def collect(view: View) -> dict[str, Any]:
     """Reads that were not made are none."""
     after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
-    about, stats, policies, ledgers, subscriptions = await view.read_all(
+    about, stats, policies, ledgers, subscriptions, proof = await view.read_all(
         rest_topic(view),
         rest_topic(view, "/stats", subscriptions=False),
         rest_topic(view, "/policies"),
         rest_topic(view, "/ledgers", limit=LEDGERS),
         rest_topic(view, "/subscriptionStats", limit=ROWS, after=after),
+        rest_topic(view, "/proof"),
     )
     producers = deduplication = None
     acks: list[Block] = []
@@ -54,6 +55,7 @@ async def collect(view: View) -> dict[str, Any]:
         "ledgers": ledgers,
         "log": list(_log_parts(ledgers.value, stats.value)) if ledgers.known else [],
         "subscriptions": subscriptions,
+        "proof": proof,
         "strips": strips,
         "ack_reads": acks,
         "producers": producers,
