@@ -1,7 +1,7 @@
 """REST about storage: nodes, ledgers in pages, verification, replacement, decommission, repair on request."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +56,14 @@ class Served:
 
 @pytest_asyncio.fixture
 async def served() -> AsyncIterator[Served]:
-    async with serving() as admin, AsyncExitStack() as stack:
+    async with serving() as admin, three_nodes(admin) as nodes:
+        yield Served(admin, nodes)
+
+
+@asynccontextmanager
+async def three_nodes(admin: Admin) -> AsyncIterator[list[FakeStorageNode]]:
+    """See `Served`."""
+    async with AsyncExitStack() as stack:
         session = await admin.world.session()
         nodes = [FakeStorageNode(Incarnation(name * 32), session) for name in "abc"]
         registry = Registry(session)
@@ -69,7 +76,7 @@ async def served() -> AsyncIterator[Served]:
         await admin.owner()
         await admin.change("PUT", FLIGHTS)
         await _fill(nodes)
-        yield Served(admin, nodes)
+        yield nodes
 
 
 async def _fill(nodes: list[FakeStorageNode]) -> None:

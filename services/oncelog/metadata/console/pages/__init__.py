@@ -1,7 +1,7 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, messages, overview, proofs, subscription, topic, topics
+from oncelog.metadata.console.pages import events, messages, overview, proofs, storage, subscription, topic, topics
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
@@ -9,8 +9,9 @@ PAGES: tuple[Page, ...] = (
     topic.PAGE,
     topic.PRODUCER,
     subscription.PAGE,
-    events.PAGE,
     messages.PAGE,
+    storage.PAGE,
+    events.PAGE,
     proofs.PAGE,
     proofs.TOPIC_PAGE,
 )
