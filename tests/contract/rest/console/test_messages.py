@@ -142,6 +142,9 @@ async def test_pages_lead_to_each_other_and_what_cannot_be_read_is_named() -> No
         assert (owner.read_asked[2].limit, owner.read_asked[2].value_bytes_max) == (1, 65_536)
         for query, field in (("place=index&at=x", "index"), ("place=time&at=soon", "time_ms"), ("limit=0", "limit")):
             assert f"■ refused {field}: " in text_of(block_of(await console.page(f"{TOPIC}?{query}"), "messages"))
+        topic = TOPIC.removesuffix("/messages")
+        assert f'href="{TOPIC}"' in await console.page(topic)
+        assert f'action="{TOPIC}"' in await console.page(f"{topic}/producers/till")
         for query in ("place=there&at=1", "show=colours"):
             assert query.partition("=")[0] in text_of(await console.page(f"{TOPIC}?{query}", 422))
 

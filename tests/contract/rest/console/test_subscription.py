@@ -122,6 +122,7 @@ async def test_page_shows_who_holds_what_since_when(world: Subscribed) -> None:
     assert " 47 9 2 " in consumers
     assert "<b>till" not in page
     assert "41 43 <b>till</b>" in text_of(block_of(page, "holes"))
+    assert 'place=index&amp;at=41&amp;limit=1">41</a>' in page, "it leads to the message"
     letters = text_of(block_of(page, "letters"))
     assert "There is no topic public/default/flights-billing-DLQ : no message has become a dead letter." in letters
     assert "▲ not stored yet 1 dead letter: topic x is full" in letters
