@@ -77,7 +77,8 @@ class TopicRates:
         self.last = _IDLE
 
     def sample(self, next_index: int, subscriptions: Sequence[SubscriptionCounts], now_ms: int) -> Sampled:
-        """Read the topic's counts; the first sample finds nothing. next_index: after the last stored message."""
+        """Read the topic's counts; the first sample finds nothing. next_index: after the last stored message.
+        now_ms: of a clock that is never set."""
         watched, first = self._subscriptions, self._at_ms is None
         new_minute = now_ms - self._minute_ms >= MINUTE_MS
         moved = new_minute or next_index != self._next_index

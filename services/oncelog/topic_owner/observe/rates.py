@@ -38,7 +38,7 @@ class OwnerRates:
         #: {topic: (what it was served by, its rates)}
         self._of: dict[TopicId, tuple[Serving, TopicRates]] = {}
         #: as counted by this owner since its start, up to the last sample
-        self._at_ms = time.time_ns() // 1_000_000
+        self._at_ms = _running_ms()
         self._counts = self._counted()
         self._latencies = list(metrics.publish_buckets)
         self._acknowledged = 0
@@ -47,10 +47,10 @@ class OwnerRates:
         """Take samples, forever."""
         while True:
             await asyncio.sleep(SAMPLE_MS / 1000)
-            await self.sample(now_ms=time.time_ns() // 1_000_000)
+            await self.sample(now_ms=_running_ms())
 
     async def sample(self, *, now_ms: int) -> None:
-        """Sample every topic, then what this owner counts. now_ms: wall clock."""
+        """Sample every topic, then what this owner counts. now_ms: a clock that is never set."""
         runners, sampled = list(self._topics), dict[TopicId, tuple[Serving, TopicRates]]()
         for first in range(0, len(runners), _SLICE):
             for runner in runners[first : first + _SLICE]:
@@ -69,7 +69,7 @@ class OwnerRates:
         counts, buckets = self._counted(), list(self._metrics.publish_buckets)
         measured = [now - before for now, before in zip(buckets, self._latencies, strict=True)]
         sample = pb.RatesSample(
-            at_ms=now_ms,
+            at_ms=time.time_ns() // 1_000_000,
             interval_ms=max(1, now_ms - self._at_ms),
             acknowledged=self._acknowledged,
             publish_p50_ms=quantile_ms(measured, 0.5),
@@ -98,6 +98,10 @@ class OwnerRates:
             raise InvalidArgument("seconds=0: give how far back, in seconds", field="seconds")
         since_ms = time.time_ns() // 1_000_000 - request.seconds * 1000
         return pb.RatesAnswer(samples=[each for each in self._samples if each.at_ms > since_ms])
+
+
+def _running_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def _counts(serving: Serving) -> list[SubscriptionCounts]:
