@@ -53,6 +53,7 @@ async def test_cookie_over_tls_is_bound_to_the_host(console: Browser) -> None:
     await console.page(HOME, headers={"Cookie": f"other={{}}; __Host-oncelog={token(ROOT)}"})
 
 
+@pytest.mark.hazard("forged-form")
 async def test_cookie_counts_only_below_the_console(console: Browser) -> None:
     """So no page of another origin can make a REST request with it."""
     await console.log_in(ROOT)
@@ -131,6 +132,7 @@ async def test_login_keeps_the_page_that_was_wanted() -> None:
 @pytest.mark.parametrize(
     "host", ["attacker.example", "attacker.example:8080", "10.0.0.7", "[::2]:1", "127.0.0.1.nip.io", ""]
 )
+@pytest.mark.hazard("forged-form")
 async def test_console_without_authentication_is_refused_under_another_name(host: str) -> None:
     """A page of that name could otherwise resolve it to 127.0.0.1, and read and change this cluster."""
     async with serving() as console:

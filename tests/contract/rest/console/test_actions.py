@@ -80,6 +80,7 @@ async def test_action_is_refused_without_the_typed_name(acting: Acting) -> None:
     assert "Unload the topic" in text
 
 
+@pytest.mark.hazard("forged-form")
 async def test_action_is_refused_without_the_token_of_its_own_form(acting: Acting) -> None:
     """Not without one, not with that of another page, and not with that of another role."""
     await acting.refused(403, typed=NAME)
@@ -102,6 +103,7 @@ async def test_action_is_refused_without_the_token_of_its_own_form(acting: Actin
         {},
     ],
 )
+@pytest.mark.hazard("forged-form")
 async def test_action_is_refused_from_another_origin(acting: Acting, headers: dict[str, str]) -> None:
     """Also if the token is right: it may have leaked."""
     await acting.refused(403, headers, typed=NAME, csrf=await acting.csrf())

@@ -56,6 +56,7 @@ async def test_viewers_see_what_changes() -> None:
         await text_in(other, "owners", owner.address)
 
 
+@pytest.mark.hazard("login-outlives-its-right")
 async def test_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
     """A token that is still valid for some seconds. The viewer is told why; the page leads to the login."""
     async with serving(secured(tmp_path)) as console:
@@ -66,6 +67,7 @@ async def test_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
         assert (last[0], last[1]["code"]) == ("end", "unauthenticated")
 
 
+@pytest.mark.hazard("login-outlives-its-right")
 async def test_stream_ends_when_the_key_is_replaced(tmp_path: Path) -> None:
     """One viewer's token is checked each time, also if another viewer's rendering is shared."""
     async with serving(secured(tmp_path)) as console:
@@ -77,6 +79,7 @@ async def test_stream_ends_when_the_key_is_replaced(tmp_path: Path) -> None:
         assert (last[0], last[1]["code"]) == ("end", "unauthenticated")
 
 
+@pytest.mark.hazard("login-outlives-its-right")
 async def test_block_is_hidden_when_its_right_is_revoked(tmp_path: Path) -> None:
     """While the page is open, and its token goes on to be valid: what it showed is not kept."""
     async with serving(secured(tmp_path)) as console:

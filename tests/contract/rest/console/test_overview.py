@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.ids import Incarnation
 from oncelog.metadata.console.pages.overview import cluster_rates
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.records.repair_store import RepairProgress
 from oncelog.wire.observation_pb2 import ListedTopic
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured
@@ -37,6 +40,29 @@ async def test_overview_of_an_empty_cluster_says_what_is_missing() -> None:
         assert "No topic has been proved yet" in text_of(block_of(page, "proofs"))
         line = f"curl http://127.0.0.1:{console.admin.port}/admin/v2/brokers"
         assert line in text_of(block_of(page, "owners"))
+
+
+@pytest.mark.parametrize(
+    ("by_copies", "sentence"),
+    [
+        ((), "● healthy Repair knows of no ledger that lacks a copy."),
+        ((0, 0, 0, 1_204_331), "● healthy All 1 204 331 entries of closed ledgers have 3 copies."),
+        ((0, 2, 0, 10), "● healthy All 12 entries of closed ledgers have 1 copy or more."),
+    ],
+)
+async def test_overview_says_how_many_copies_there_are(by_copies: tuple[int, ...], sentence: str) -> None:
+    """As the elected replica last counted, not more."""
+    async with serving() as console:
+        await console.admin.owner()
+        registry = Registry(await console.admin.world.session())
+        for number in range(3):
+            node = LiveStorageNode(Incarnation(f"{number:032x}"), "127.0.0.1", 1, 1)
+            await registry.register_storage_node(node).establish()
+        progress = RepairProgress(updated_ms=1_000, entries_by_copies=by_copies)
+        await console.admin.replica.coordination.repair.store.write(progress)
+        text = text_of(block_of(await console.page("/console/"), "sentence"))
+        assert sentence in text
+        assert "Only a proof reads the copies" in text
 
 
 async def test_overview_names_what_is_stuck() -> None:
@@ -74,6 +100,7 @@ async def test_overview_shows_a_role_its_own_namespaces(tmp_path: Path) -> None:
         assert "○ hidden permission denied" in text_of(block_of(page, "topics"))
 
 
+@pytest.mark.hazard("page-hides-the-silent")
 async def test_page_does_not_wait_for_an_owner_that_does_not_answer() -> None:
     """REST waits for it, for seconds; the page shows what it knows, and since when the rest is unknown."""
     async with serving() as console:
@@ -95,6 +122,7 @@ async def test_page_does_not_wait_for_an_owner_that_does_not_answer() -> None:
         owner.hold_lists.set()
 
 
+@pytest.mark.hazard("page-hides-the-silent")
 async def test_overview_does_not_say_that_nothing_waits_at_a_silent_owner() -> None:
     """The topics of an owner that does not answer may be stuck."""
     async with serving() as console:

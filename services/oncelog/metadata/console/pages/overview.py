@@ -52,6 +52,12 @@ def cluster_rates(answer: Mapping[str, Any]) -> ClusterRates:
     return ClusterRates(rates, totals, min(sample["at_ms"] - sample["interval_ms"] for sample in samples))
 
 
+def _copies(repair: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """Of entries of closed ledgers: how many there are, and the lowest and highest number of copies. None: no entry."""
+    found = {int(copies): entries for copies, entries in repair["entries_by_copies"].items() if entries}
+    return {"entries": sum(found.values()), "least": min(found), "most": max(found)} if found else None
+
+
 async def collect(view: View) -> dict[str, Any]:
     calls = {"health": "/admin/v2/brokers/health"}
     if view.caller.superuser:
@@ -71,7 +77,8 @@ async def collect(view: View) -> dict[str, Any]:
         }
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
     rates = reads.get("rates")
-    return {"reads": reads, **reads, "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates()}
+    copies = _copies(reads["repair"].value) if "repair" in reads and reads["repair"].known else None
+    return {"copies": copies, **reads, "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates()}
 
 
 PAGE = Page("/console/", "Overview", "overview.html", collect, key="o")
