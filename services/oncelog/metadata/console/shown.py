@@ -69,7 +69,8 @@ def ago(time_ms: int | None, now_ms: int) -> Markup:
         if passed_s > 0
         else f"in {duration(-passed_s)}"
     )
-    return Markup('<time title="{}">{}</time>').format(exact(time_ms), text)
+    # Digits and words of this module only, so nothing is to be escaped; `Markup.format` takes ten times as long.
+    return Markup(f'<time title="{exact(time_ms)}">{text}</time>')  # noqa: S704
 
 
 def short(text: str) -> str:
