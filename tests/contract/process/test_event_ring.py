@@ -81,19 +81,20 @@ def test_filter_takes_a_topic_with_its_partitions_or_a_namespace_and_no_other() 
         "a/b-partition-1/c",
         "a/b",
         "",
+        "a/b-partition-1",
     ):
         ring.note(EventKind.QUOTA, logger, "held", topic=topic)
     assert numbers(ring, within="a/b/c") == [2, 1]
     assert numbers(ring, within="a/b") == [7, 4, 3, 2, 1]
     clock.ms += 1
     ring.note(EventKind.OWNER, logger, "gone", node="n")
-    assert numbers(ring, node="n", kinds={"owner", "quota"}) == [9]
+    assert numbers(ring, node="n", kinds={"owner", "quota"}) == [10]
     assert numbers(ring, node="n", kinds={"quota"}) == []
-    assert numbers(ring, node="here:1", kinds={"owner"}) == [9], "what this process noted itself"
-    assert numbers(ring, limit=2) == [9, 8]
-    assert numbers(ring, before=(clock.ms, ring.source, 9), limit=2) == [8, 7]
+    assert numbers(ring, node="here:1", kinds={"owner"}) == [10], "what this process noted itself"
+    assert numbers(ring, limit=2) == [10, 9]
+    assert numbers(ring, before=(clock.ms, ring.source, 10), limit=2) == [9, 8]
     assert numbers(ring, before=(clock.ms - 1, "", 0)) == []
-    assert len(numbers(ring, before=(clock.ms - 1, "~", 0))) == 8
+    assert len(numbers(ring, before=(clock.ms - 1, "~", 0))) == 9
 
 
 def test_long_texts_are_cut() -> None:
