@@ -33,7 +33,7 @@ async def screenshots(cluster: Cluster, directory: Path) -> None:
                 pass  # owners note their rates each 10 s
             await take_pictures(browser, cluster.admin_url, paths, directory, "busy")
             with cluster.stopped(await cluster.owner_of(ORDERS)), cluster.stopped("zookeeper"):
-                await take_pictures(browser, cluster.admin_url, paths, directory, "silent")
+                await take_pictures(browser, cluster.admin_url, paths, directory, "silent", widths=[1280])
 
 
 def main() -> None:

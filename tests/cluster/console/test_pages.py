@@ -9,10 +9,10 @@ import oncelog
 from oncelog.metadata.console.pages import PAGES
 from oncelog.runtime.tokens import LEEWAY_S
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.console.addresses import pages
+from tests.cluster.console.addresses import pages, topic_page
 from tests.cluster.console.browser import overflow, violations
 from tests.cluster.console.conftest import Visitor, in_browser, log_in
-from tests.console_proof.busy_cluster import ORDERS, SUBSCRIPTION
+from tests.console_proof.busy_cluster import MARKUP, ORDERS, SUBSCRIPTION
 from tests.contract.process.security_world import token
 
 pytestmark = in_browser
@@ -54,6 +54,26 @@ async def test_every_page_can_be_read_without_a_script(
             await expect(page.locator(".needs-js").locator("visible=true")).to_have_count(0)
 
 
+async def test_names_and_values_are_shown_as_text(visitor: Visitor, client: oncelog.AsyncClient) -> None:
+    """A producer may have any name, also one that is HTML, and its messages any key and value."""
+    page = await log_in(visitor, "root", topic_page(ORDERS))
+    await expect(page.locator("main")).to_contain_text(MARKUP[:20])
+    await expect(page.locator("main img, main script")).to_have_count(0)
+
+
+async def test_figures_change_while_messages_are_published(visitor: Visitor, client: oncelog.AsyncClient) -> None:
+    """Without loading the page again."""
+    producer = await client.create_producer("public/shop/live", producer_name="importer")
+    await producer.send(b"first")
+    page = await log_in(visitor, "root", topic_page("public/shop/live"))
+    await expect(page.locator("#live")).to_have_text("live")
+    await page.evaluate("window.same = true")
+    await producer.send_many([b"one"] * 4_320)
+    await expect(page.locator("main")).to_contain_text(re.compile(r"4.321"))
+    assert await page.evaluate("window.same")
+    await producer.close()
+
+
 async def test_keys_go_to_pages_and_rows_without_a_pointer(visitor: Visitor, client: oncelog.AsyncClient) -> None:
     """g and a letter to each page of the navigation, / to the filter of rows, arrows between them."""
     page = await log_in(visitor, "root", "/console/")
@@ -71,6 +91,8 @@ async def test_keys_go_to_pages_and_rows_without_a_pointer(visitor: Visitor, cli
     await rows.first.get_by_role("link").first.focus()
     await page.keyboard.press("ArrowDown")
     await expect(rows.last.get_by_role("link").first).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile("orders-billing-DLQ$"))
 
 
 async def test_login_leads_to_the_page_that_was_asked_for_and_logout_ends_it(
