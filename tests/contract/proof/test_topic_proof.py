@@ -8,8 +8,10 @@ from oncelog.core.errors import LimitReached
 from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.proof import topic_range
+from oncelog.metadata.proof.log_check import LogCheck, LogChecked
+from oncelog.metadata.proof.throttle import Throttle
 from oncelog.verify.proof import Part, ProofState
-from tests.contract.proof.proving import FLIGHTS, Proving, a_log, done, findings, verified
+from tests.contract.proof.proving import FAST, FLIGHTS, Proving, a_log, done, findings, verified
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 
@@ -108,6 +110,31 @@ async def test_doubled_batch_is_found() -> None:
 
 
 @pytest.mark.asyncio
+async def test_log_that_is_doubled_as_a_whole_is_read_no_further() -> None:
+    """What was found until then counts; the memory for findings is bounded. The rest is named. A log that is read in
+    small summaries has the same verdict as one that is read in one."""
+    log = a_log()
+    for number in range(6):
+        log.store("p", range(3 * number, 3 * number + 3))
+    async with Proving.of(log) as proving:
+        coordination, throttle = proving.coordination, Throttle(FAST, 100)
+        await coordination.repair.watch.refresh()
+        ranges, nodes = coordination.proofs.ranges, coordination.repair.calls
+        known = await ranges.range_of(TOPIC_ID, list(log.entries)[-1], log.next_index)
+
+        async def checked(summary_entries: int, low_max: int = 100) -> LogChecked:
+            return await LogCheck(
+                nodes, ranges.record, known, throttle, lambda _: None, summary_entries=summary_entries, low_max=low_max
+            ).run()
+
+        whole, small = await checked(1_000), await checked(3)
+        assert whole.findings == small.findings
+        assert (whole.not_checked, [each.rule for each in whole.findings]) == ("", ["once"] * 4)
+        broken_off = await checked(3, low_max=1)
+        assert "too many ids are out of order" in broken_off.not_checked
+
+
+@pytest.mark.asyncio
 async def test_entry_that_no_node_has_is_found() -> None:
     """Every member has refused it, so it is lost."""
     async with Proving.of(a_log()) as proving:
@@ -174,6 +201,7 @@ async def test_silent_node_leaves_the_proof_incomplete() -> None:
         proving.elect()
         proof = await proving.verdict()
         assert (proof.state, proof.findings_count) == (ProofState.INCOMPLETE, 0)
+        assert proof.part(Part.COPIES).not_checked_count == 3, "one of each ledger"
         assert proof.part(Part.COPIES).not_checked[0].startswith("storage node aaaaaaaa did not answer")
         assert not proof.part(Part.ONCE).not_checked
 

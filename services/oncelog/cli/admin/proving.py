@@ -97,25 +97,27 @@ def _proof_line(proof: dict[str, object]) -> str:
 
 
 def _shown_proof(verdict: dict[str, object], seen: dict[str, object]) -> Answer:
-    """The verdict, its range, and each finding and gap on a line of its own."""
-    lines: list[str] = []
-    for part in _parts(verdict):
-        unit = f"{part['done']} of {part['of']} {part['unit']}"
-        lines.append(f"{part['part']}: {unit}")
-        lines += [f"  {each['position'] or 'topic'}: {each['message']}" for each in part["findings"]]
-        lines += [f"  not checked: {each}" for each in part["not_checked"]]
-    behind = seen.get("behind")
+    """The verdict, its range, and what each part has read and found."""
+    parts, found, gaps = _parts(verdict), list[Answer](), list[Answer]()
+    for part in parts:
+        for each in part["findings"]:
+            place = each["position"] or "the topic"
+            found.append({"part": part["part"], "position": place, "message": each["message"]})
+        gaps += [{"part": part["part"], "reason": each} for each in part["not_checked"]]
+    behind, first, until = seen.get("behind"), cast("int", verdict["from_index"]), cast("int", verdict["until_index"])
     return {
         "topic": verdict["topic"],
         "verdict": verdict["state"],
-        "messages": f"index {verdict['from_index']} to {cast('int', verdict['until_index']) - 1}",
+        "messages": f"index {first} to {until - 1}" if until > first else "none",
         "up_to": verdict["end"],
         "began_ms": verdict["began_ms"],
         "ended_ms": verdict["ended_ms"],
         "behind_and_not_proved": "not known: no owner serves the topic" if behind is None else behind,
-        "findings": verdict["findings_count"],
-        "not_checked": verdict["not_checked_count"],
-        "parts": "\n".join(lines),
+        "findings_count": verdict["findings_count"],
+        "not_checked_count": verdict["not_checked_count"],
+        "findings": found,
+        "not_checked": gaps,
+        "parts": [{name: part[name] for name in ("part", "done", "of", "unit", "findings_count")} for part in parts],
     }
 
 

@@ -12,6 +12,7 @@ compared.
                                      replaces members
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.entry_reading import HAS_ERASED
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.repair.copies import joined, ranges_of
+from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.proof.topic_range import RangedLedger, TopicRange
 from oncelog.metadata.repair.copying import Copying
@@ -33,6 +35,8 @@ from oncelog.verify.range_summary import Finding
 _CHECKSUM_BYTES = 4
 #: Entries of an open ledger that a member does not have on its disk, and that are read from it one by one.
 _LOOKS_MAX = 64
+#: A member that did not answer is not asked for this long: each question may take minutes.
+SILENT_S = 300.0
 _CANNOT_READ = "the node cannot read it from its disk"
 _SILENT = "did not answer"
 
@@ -55,6 +59,8 @@ class CopiesCheck:
         self._copying = copying
         self._record = record
         self._throttle = throttle
+        #: {member that did not answer: until when it is not asked}
+        self._silent: dict[Incarnation, float] = {}
 
     async def run(self, known: TopicRange, behind: Position) -> AsyncIterator[CopiesChecked]:
         """From the entry `behind` on, step by step. Raises LogHole when retention deletes a ledger meanwhile."""
@@ -68,7 +74,7 @@ class CopiesCheck:
         record, following = ledger.record, first
         lacking: dict[Incarnation, list[EntryId]] = {}
         while following <= record.end:
-            async for found in read_back(self._copying.verify, record, record.members, following, record.end):
+            async for found in read_back(self._verify, record, record.members, following, record.end):
                 if found.copies.erased and (present := await self._with_other_members(record)) is not None:
                     record = present
                     break
@@ -78,6 +84,15 @@ class CopiesCheck:
                 following = EntryId(found.copies.span.last + 1)
         if ledger.closed:
             yield _lost_copies(record, {node: lacking[node] for node in record.members if lacking.get(node)})
+
+    async def _verify(self, effect: VerifyCopy) -> CopyVerified:
+        now_s = asyncio.get_running_loop().time()
+        if self._silent.get(effect.node, now_s) > now_s:
+            return CopyVerified(effect.node, effect.first, VerifyStatus.SILENT)
+        answer = await self._copying.verify(effect)
+        if answer.status is VerifyStatus.SILENT:
+            self._silent[effect.node] = asyncio.get_running_loop().time() + SILENT_S
+        return answer
 
     async def _with_other_members(self, record: LedgerMetadata) -> LedgerMetadata | None:
         """None: the members are the same as before."""

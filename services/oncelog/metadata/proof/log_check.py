@@ -54,8 +54,12 @@ class LogCheck:
         known: TopicRange,
         throttle: Throttle,
         progressed: Callable[[int], None],
+        *,
+        summary_entries: int = SUMMARY_ENTRIES,
+        low_max: int = LOW_MAX,
     ) -> None:
         """progressed: is told how many entries were read."""
+        self._summary_entries, self._low_max = summary_entries, low_max
         self._nodes = nodes
         self._record = record
         self._range = known
@@ -71,9 +75,8 @@ class LogCheck:
         joined = self._joined
         try:
             for ledger in self._range.ledgers:
-                await self._each(ledger, self._take, self._fold_lost)
-                if len(joined.low) > LOW_MAX:
-                    return self._broken_off(f"ledgers behind {ledger.record.ledger_id}: too many ids are out of order")
+                if not await self._each(ledger, self._take, self._fold_lost, low_max=self._low_max):
+                    return self._broken_off(f"what is behind entry {self._read}: too many ids are out of order")
             self._join()
             places = await self._places(looked_for(joined.low)) if joined.low else {}
         except LedgerUnavailable as error:
@@ -89,8 +92,14 @@ class LogCheck:
         return LogChecked(self._joined.findings, self._joined.findings_count, reason)
 
     async def _each(
-        self, ledger: RangedLedger, take: Callable[[Position, Buffer], None], lost: Callable[[Position, str], None]
-    ) -> None:
+        self,
+        ledger: RangedLedger,
+        take: Callable[[Position, Buffer], None],
+        lost: Callable[[Position, str], None],
+        *,
+        low_max: int | None = None,
+    ) -> bool:
+        """Whether all entries were read; False after more than low_max batches with ids at or below the mark."""
         record = ledger.record
         pages = read_with_losses(
             self._nodes, record, EntryId(0), record.end, timeout_ms=PATIENCE_MS, record=self._record,
@@ -103,7 +112,10 @@ class LogCheck:
             with self._throttle.working():
                 for entry_id, data in page:
                     take(Position(record.ledger_id, entry_id), data)
+            if low_max is not None and len(self._joined.low) > low_max:
+                return False
             await self._throttle.pause(sum(len(data) for _, data in page))
+        return True
 
     def _take(self, position: Position, data: Buffer) -> None:
         try:
@@ -119,7 +131,7 @@ class LogCheck:
     def _count(self) -> None:
         self._read += 1
         self._progressed(self._read)
-        if self._read % SUMMARY_ENTRIES == 0:
+        if self._read % self._summary_entries == 0:
             self._join()
 
     def _join(self) -> None:
