@@ -30,7 +30,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof retention-proof ledgers-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -130,6 +130,9 @@ sim-long: $(STAMP) ## the same with SEEDS=n seeds
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo
+
+upgrade-proof: $(STAMP) ## upgrade and roll back a cluster under load, in random mixes with the former version (SEED=, PROOF=more options)
+	$(BIN)/python -m tests.upgrade_proof --seed $(SEED) $(PROOF)
 
 spark-proof: tools $(STAMP) ## kill all processes while Spark copies a topic, and compare with plain Python (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.spark_proof --seed $(SEED) $(PROOF)

@@ -1,24 +1,13 @@
 """`python -m tests.fault_proof.faulty_standalone`: `oncelog standalone` with storage nodes over interposed disks."""
 
-import argparse
-import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from oncelog.cli.standalone import cluster_plan as plans
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan
-from oncelog.cli.standalone.directory import earlier_gone, locked
-from oncelog.cli.standalone.supervisor import Supervisor
-from oncelog.runtime.logs import set_up_logs
-from oncelog.runtime.process import Shutdown, run
+from tests.cluster.varied_standalone import standalone
 
 _PRODUCT, _INTERPOSED = "oncelog.log_storage", "tests.fault_proof.storage_node"
-_DRAIN_TIMEOUT_MS = 60_000
-
-
-def tell(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
@@ -28,27 +17,5 @@ def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True)
-    for option in ("--storage-nodes", "--owners", "--metadata", "--port", "--http-port"):
-        parser.add_argument(option, type=int, required=True)
-    parser.add_argument("-o", dest="output")
-    given = parser.parse_args()
-    given.data.mkdir(parents=True, exist_ok=True)
-    sizes = (given.storage_nodes, given.owners, given.metadata)
-    plan = ClusterPlan(given.data, *sizes, given.port, given.http_port)
-    set_up_logs("warning")
-
-    async def serve(shutdown: Shutdown) -> None:
-        await earlier_gone(plan.status_path, tell)
-        async with Supervisor(plan, tell).running(processes=_processes) as status:
-            print(json.dumps(status.to_json()), flush=True)
-            await shutdown.wait()
-
-    with locked(plan.data):
-        return run(serve, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(standalone(_processes))

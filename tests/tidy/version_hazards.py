@@ -13,6 +13,15 @@ VERSION_HAZARDS = {
         "and puts all its ledgers into limbo, or cuts them off as a torn write.",
         "A sound record of an unknown kind refuses the start, before anything is changed.",
     ),
+    "late-rollback": Hazard(
+        "An operator goes back to the former version after the upgrade was ended. Its processes crash at records that "
+        "they cannot read, and restart for hours.",
+        "They are refused before the roll-back, and at their start, in one sentence and before anything is written.",
+    ),
+    "changed-default": Hazard(
+        "A version reads a missing field of an older record as something else than the version that wrote it meant.",
+        "A default belongs to the format. A directory of each former version is kept for ever, and the tests serve it.",
+    ),
     "start-races-finalize": Hazard(
         "An operator raises the level. A process of an older version reads the former level, is not counted, because "
         "it registers a moment later, and serves at a level that it does not know.",
