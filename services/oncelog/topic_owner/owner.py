@@ -337,7 +337,7 @@ class Owner:
         server.unary(finding_codec.FIND_MESSAGE, finding.find)
         server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LIST_TOPICS, TopicListing(self.topics, self.rates).list)
+        server.unary(owner_codec.LIST_TOPICS, TopicListing(self.topics, self.rates).answer)
         server.unary(owner_codec.RATES, self.rates.answer)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)

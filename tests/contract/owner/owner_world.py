@@ -250,7 +250,7 @@ async def owner_world(
         server.unary(finding_codec.FIND_MESSAGE, finding.find)
         server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LIST_TOPICS, TopicListing(world.topics, world.rates).list)
+        server.unary(owner_codec.LIST_TOPICS, TopicListing(world.topics, world.rates).answer)
         serve_events(server, world.metrics.events)
         server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

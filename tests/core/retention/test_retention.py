@@ -307,3 +307,16 @@ def test_open_ledger_without_messages_makes_no_message_older() -> None:
     sizes.ends_read((EndOfLedger(LedgerId(1), EntryId(0), 10, 1_000), EndOfLedger(LedgerId(2), EntryId(0), 10, 5_000)))
     sizes.opened(LedgerId(3), 9)
     assert list(sizes.ages_from(0)) == [(5, 1_000), (9, 5_000)]
+
+
+def test_bytes_of_a_log_follow_what_it_holds() -> None:
+    """They are added up only when something has changed: former owners' ledgers are read, ledgers leave the log."""
+    record = TopicRecord(TOPIC, "a/b/t", ledgers=(LedgerLink(LedgerId(1), 0), LedgerLink(LedgerId(2), 5)))
+    sizes = LedgerSizes(record, 9)
+    found = [sizes.message_bytes]
+    for ledger_id, length in ((1, 10), (2, 7)):
+        sizes.ends_read((EndOfLedger(LedgerId(ledger_id), EntryId(0), length, 1_000),))
+        found.append(sizes.message_bytes)
+    sizes.trimmed(replace(record, ledgers=record.ledgers[1:]))
+    assert [*found, sizes.message_bytes] == [None, None, 17, 7]
+    assert LedgerSizes(TopicRecord(TOPIC, "a/b/t"), 0).message_bytes == 0

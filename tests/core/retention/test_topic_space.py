@@ -218,7 +218,10 @@ def stored(own: Consuming, request: int) -> list[object]:
 def bytes_of_messages(own: Consuming) -> int:
     serving = own.owner.core.serving
     assert serving is not None
-    return sum(span.message_bytes for span in serving.space.ledgers.spans())
+    ledgers = serving.space.ledgers
+    found = sum(span.message_bytes for span in ledgers.spans())
+    assert ledgers.message_bytes in {found, None if ledgers.unknown else found}
+    return found
 
 
 def held(own: Consuming) -> bool:

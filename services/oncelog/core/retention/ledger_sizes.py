@@ -47,6 +47,8 @@ class LedgerSizes:
         self._mark_ms = MARK_MS
         #: grows with everything that can change a decision
         self.changes = 0
+        #: (`changes`, bytes of all spans then)
+        self._summed = (0, 0)
         links = record.ledgers
         ends = [*(link.base_index for link in links), next_index][1:]
         for link, end_index in zip(links, ends, strict=True):
@@ -207,7 +209,12 @@ class LedgerSizes:
     @property
     def message_bytes(self) -> int | None:
         """Of all messages that are stored, one copy. None: the ends of some ledgers are not read yet."""
-        return None if self._unread else sum(span.message_bytes for span in self._spans.values())
+        if self._unread:
+            return None
+        # Thousands of topics are sorted by this, and few of them have changed since the last time.
+        if self._summed[0] != self.changes:
+            self._summed = self.changes, sum(span.message_bytes for span in self._spans.values())
+        return self._summed[1]
 
     def spans(self) -> list[LedgerSpan]:
         """All ledgers whose ends are known, oldest first."""

@@ -6,7 +6,7 @@ Finding the topics costs some microseconds for each topic of the owner; the line
 import asyncio
 import heapq
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from oncelog.core.errors import InvalidArgument
@@ -28,7 +28,8 @@ from oncelog.wire import observation_pb2 as pb
 
 #: Topics of one answer: a page and the next topic.
 LISTED_MAX = 1_001
-#: Topics whose lines are made at once.
+#: Topics that are looked at, and whose lines are made, at once: producers need not wait for the whole list.
+_LOOKED_AT = 500
 _SLICE = 50
 #: Of the requests that this owner knows.
 VERSION = 1
@@ -47,7 +48,7 @@ class TopicListing:
         self._topics = topics
         self._rates = rates
 
-    async def list(self, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
+    async def answer(self, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
         """Raises InvalidArgument."""
         if not 1 <= request.limit <= LISTED_MAX:
             raise InvalidArgument(f"limit={request.limit}: give 1 to {LISTED_MAX}", field="limit", limit=LISTED_MAX)
@@ -55,7 +56,7 @@ class TopicListing:
             _choice(ListedState, request.state, "state"), request.namespace, request.name,
             _choice(ListSort, request.sort, "sort"), request.folded,
         )  # fmt: skip
-        every = [*self._found(query)]
+        every = await self._found(query)
         after = ListPosition(request.after_rank, request.after_topic) if request.after_topic else None
         behind = every if after is None else [found for found in every if found.place > after]
         page = heapq.nsmallest(request.limit, behind, key=lambda found: found.place)
@@ -66,12 +67,15 @@ class TopicListing:
             made += len(found.runners)
             if made >= _SLICE:
                 made = 0
-                await asyncio.sleep(0)  # producers need not wait for the whole page
+                await asyncio.sleep(0)
         return answer
 
-    def _found(self, query: ListQuery) -> Iterator[_Found]:
+    async def _found(self, query: ListQuery) -> list[_Found]:
+        every: list[_Found] = []
         partitions: dict[str, list[TopicRunner]] = {}
-        for runner in self._topics:
+        for number, runner in enumerate(self._topics, 1):
+            if number % _LOOKED_AT == 0:
+                await asyncio.sleep(0)
             if not query.matches(runner.name):
                 continue
             rank = 0 if query.state is None else self._rank(runner, query.state)
@@ -82,9 +86,9 @@ class TopicListing:
                 partitions.setdefault(whole_topic(name), []).append(runner)
             else:
                 order = rank if query.sort is None else -self._figure(runner, query.sort)
-                yield _Found(ListPosition(order, name), (runner,))
-        for name, runners in partitions.items():
-            yield _Found(ListPosition(0, name), tuple(runners))
+                every.append(_Found(ListPosition(order, name), (runner,)))
+        every += [_Found(ListPosition(0, name), tuple(runners)) for name, runners in partitions.items()]
+        return every
 
     def _rank(self, runner: TopicRunner, state: ListedState) -> int | None:
         """The smaller, the worse; None: the topic is not in this state."""
