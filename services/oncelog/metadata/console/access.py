@@ -113,9 +113,11 @@ def _require_loopback(scope: Scope) -> None:
 
 def _is_loopback(text: str) -> bool:
     try:
-        return ipaddress.ip_address(text).is_loopback
+        address = ipaddress.ip_address(text)
     except ValueError:
         return False
+    # A socket for both families names an IPv4 client like ::ffff:127.0.0.1.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class _AsPages:

@@ -26,7 +26,8 @@ FRESH_S = 1.0
 DEADLINE_S = 1.5
 AT_ONCE_MAX = 64
 KEPT_MAX = 1_000
-KEPT_BYTES_MAX = 64 << 20
+#: Of JSON text; the values in memory take several times as much.
+KEPT_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Block:
 
     @property
     def known(self) -> bool:
-        return self.value is not None
+        return self.as_of_ms is not None  # a value may be null
 
 
 def rest_path(form: str, *parts: str, **query: object) -> str:
@@ -173,7 +174,10 @@ class Reading:
     def _keep(self, kept: _Kept, result: InnerAnswer) -> None:
         kept.problem = problem_of(result)
         if kept.problem is None:
-            kept.value, kept.as_of_ms = json.loads(result.body), time.time_ns() // 1_000_000
+            try:
+                kept.value, kept.as_of_ms = json.loads(result.body), time.time_ns() // 1_000_000
+            except ValueError:
+                kept.problem = Problem(500, "error", "the answer of this call is not JSON: this is a bug of the server")
         elif not kept.problem.passes:
             kept.value = kept.as_of_ms = None
 

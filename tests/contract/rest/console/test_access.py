@@ -146,6 +146,7 @@ async def test_console_without_authentication_is_for_this_machine() -> None:
     with lent_app(None, console={}) as app:  # type: ignore[arg-type]  # the pages here ask nothing of the cluster
         for client, host, status in (
             ("127.0.0.1", "localhost:8080", 303), ("::1", "[::1]:8080", 303), ("127.8.9.1", "127.0.0.1", 303),
+            ("::ffff:127.0.0.1", "localhost", 303), ("::ffff:10.1.2.3", "localhost", 403),
             ("10.1.2.3", "localhost:8080", 403), ("fe80::1", "127.0.0.1", 403),
         ):  # fmt: skip
             transport = httpx.ASGITransport(app, client=(client, 1))

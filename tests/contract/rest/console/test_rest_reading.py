@@ -29,6 +29,7 @@ class Rest:
         self.at_once = 0
         self.at_once_highest = 0
         self.error: OncelogError | None = None
+        self.body = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked.append(scope["path"])
@@ -43,7 +44,7 @@ class Rest:
             await problem(self.error)(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(number).encode()})
+        await send({"type": "http.response.body", "body": self.body or json.dumps(number).encode()})
 
     def by(self, role: str) -> Asker:
         return Asker(self, Caller(role), f"Bearer {role}", "127.0.0.1", "http://localhost:8080")
@@ -106,6 +107,16 @@ async def test_failure_keeps_the_last_good_answer_and_a_refusal_does_not(rest: R
     rest.error = PermissionDenied("no right")
     refused = await reading.get(rest.by("a"), "/x")
     assert (*seen(refused), refused.as_of_ms) == (None, "permission_denied", None)
+
+
+async def test_answer_that_is_no_json_is_a_problem_and_null_is_a_value(rest: Rest) -> None:
+    """A block is never empty without a word."""
+    reading = Reading(fresh_s=0)
+    rest.body = b"null"
+    null = await reading.get(rest.by("a"), "/x")
+    assert (null.known, *seen(null)) == (True, None, None)
+    rest.body = b"<html>"
+    assert seen(await reading.get(rest.by("a"), "/x")) == (None, "error")
 
 
 async def test_requests_at_once_are_limited(rest: Rest) -> None:
