@@ -75,6 +75,13 @@ async def test_retry_of_a_message_in_chunks_is_a_duplicate(cluster: Cluster, cli
     repeated = await again.send_many(values, sequence_ids=[10, 20, 30, 40])
     assert list(repeated.message_ids) == list(stored.message_ids)
     assert (await again.send(values[1], sequence_id=20)).duplicate
+    page = await cluster.get(f"{rest_path(topic)}/messages?index=0")
+    shown = [(one["value"], one["value_bytes"], one["in_chunks"]) for one in page["messages"]]
+    chunked = [(None, len(value), True) for value in values[1:3]]
+    assert shown == [("small", 5, False), *chunked, ("small too", 9, False)]
+    [found] = await cluster.get(f"{rest_path(topic)}/messages/find?producer_name=importer&sequence_id=20")
+    assert (found["state"], found["message_id"], found["index"]) == ("stored", str(stored.message_ids[1]), 1)
+    assert found["refusals"]["counts"] == {"duplicate": 2}
     async with await client.create_reader(topic) as reader:
         assert [digest((await reader.read_next(timeout=DEADLINE_S)).value) for _ in values] == [*map(digest, values)]
         assert not await reader.has_message_available()

@@ -13,7 +13,7 @@ from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS
-from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId
+from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.core.process_version import CODECS_VERSION
 from oncelog.core.publishing.uploads import HOLD_MS_MAX, IDLE_MS
 from oncelog.core.topic.serving import TopicSettings
@@ -122,6 +122,10 @@ def test_retry_of_a_stored_message_sends_one_chunk() -> None:
     position = outcome(owner, 4).position
     assert outcome(owner, 11) == outcome(owner, 12) == ResultRange(ResultKind.DUPLICATE, 1, position, 0, None)
     assert len(world.entries_of(LedgerId(1))) == held + 1, "the grant"
+    assert owner.core.serving is not None
+    sessions = owner.core.serving.sessions
+    assert sessions.counters["duplicate"] == 1, "one message, not one for each chunk"
+    assert sessions.refusals.of(granted.instance.producer_id, SequenceId(0)).counts == {"duplicate": 1}
 
 
 def test_contiguous_producer_sends_chunks() -> None:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
-from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of
+from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of, payload_of
+from oncelog.core.formats.chunks import decode_chunk
 from oncelog.core.formats.compression import needs_codecs
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
@@ -261,6 +262,8 @@ class Sessions:
 
     def _count_results(self, session: TopicSession, batch: ReceivedBatch, outcome: Outcome) -> None:
         header = batch.header
+        if header.payload_format == PayloadFormat.CHUNK and decode_chunk(payload_of(header, batch.data))[0]:
+            return  # its message was counted with the first of its chunks
         deltas = deltas_of(header, batch.data)
         self.refusals.known(header, deltas, outcome, now_ms=self._step.now_ms, peer=session.peer)
         for result in outcome:

@@ -38,7 +38,7 @@ _READ_BYTES = 8 << 20
 #: Read at once: small messages need no more, and of large ones one entry is read in any case.
 _STEP_BYTES = 64 * 1024
 #: Pages that are in memory; further requests wait.
-_PAGES_AT_ONCE = 4
+_PAGES_AT_ONCE = 16
 
 
 class FindingService:
