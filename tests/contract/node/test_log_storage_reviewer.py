@@ -254,4 +254,7 @@ async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -
         away.clear()
         await reviewing.find_lost()
         assert (await service.damage(request)).ledger_ids == [LedgerId(3), LedgerId(6)]
+        await node.runner.review(node.incarnation, LedgerId(4))
+        found = noted(node.runner.events, EventKind.COPY_FOUND)
+        assert [one.fields for one in found] == [{"ledger_id": LedgerId(4)}], "it is not in limbo any more"
         service.close()
