@@ -3,6 +3,8 @@
 Rules
 - A page is rendered while it has a viewer, each second; every two seconds when more than ten are.
 - A viewer gets the newest content of a block, however slowly it reads: what was not sent yet is replaced.
+- Which blocks the page has is sent like a block, named "": a page with others reloads itself. So no block stays that
+  says what is not known any more, and none is missing that has come.
 - Each viewer's own token is checked before each rendering. A stream whose token is not valid any more ends with 401.
 - The number of streams is limited, and one role has at most half of them, so that none can take all.
 """
@@ -153,13 +155,19 @@ class Hub:
 
     async def _tick(self, page: Page, live: _LivePage) -> None:
         rendered = await self._render(page, live.viewers[0].view)
-        for block, digest in rendered.digests().items():
-            if block in live.sent and live.sent[block].id == digest:
-                continue
-            data = json.dumps({"id": block, "html": rendered.fragments[block]}).encode()
-            live.sent[block] = event = Event(digest, data)
-            for viewer in live.viewers:
-                viewer.show(event, block)
+        digests = rendered.digests()
+        live.sent = {block: event for block, event in live.sent.items() if block in digests or not block}
+        for block, digest in digests.items():
+            self._show(live, block, digest, {"id": block, "html": rendered.fragments[block]})
+        self._show(live, "", " ".join(digests), {"id": "", "blocks": list(digests)})
+
+    def _show(self, live: _LivePage, block: str, digest: str, content: dict[str, object]) -> None:
+        """To all viewers, if it is new."""
+        if block in live.sent and live.sent[block].id == digest:
+            return
+        live.sent[block] = event = Event(digest, json.dumps(content).encode())
+        for viewer in live.viewers:
+            viewer.show(event, block)
 
     def _end(self, live: _LivePage, error: OncelogError) -> None:
         for viewer in live.viewers:

@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from oncelog.core.counted import counted
 from oncelog.metadata.console import charts, shown
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
@@ -60,7 +59,7 @@ class Rendering:
             "static": static_url,
             "path": rest_path,
             "topic_link": topic_link,
-            "counted": counted,
+            "counted": shown.counted,
             "totals": shown.totals,
             "lines": charts.lines,
             "strip_of": charts.strip,

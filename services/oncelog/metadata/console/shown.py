@@ -8,6 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from oncelog.core.counted import counted as core_counted
+
 #: A narrow space that does not break: 1 204 331.
 _THIN = "\u202f"
 _SHORT_MAX = 14
@@ -21,6 +23,11 @@ def number(value: float | None) -> str:
     if abs(value) < 10 and value != int(value):
         return f"{value:.1f}"
     return f"{round(value):,}".replace(",", _THIN)
+
+
+def counted(count: int, what: str, many: str | None = None) -> str:
+    """1 message, 1 204 331 messages; see `core.counted`."""
+    return core_counted(count, what, many).replace(",", _THIN)
 
 
 def binary(size: float | None) -> str:

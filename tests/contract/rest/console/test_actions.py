@@ -153,7 +153,7 @@ async def test_action_on_a_topic_says_what_it_holds(acting: Acting) -> None:
     await confirmed(browser, f"{TOPIC}/delete", "public/default/flights is deleted for ever")
     await confirmed(browser, f"{TOPIC}/delete", "How many messages it has is unknown")
     await acting.holds("flights", messages=1_250, first=50, billing=7, audit=3)
-    holds = "It has 1,200 messages and 2 subscriptions: billing (backlog 7), audit (backlog 3)."
+    holds = "It has 1 200 messages and 2 subscriptions: billing (backlog 7), audit (backlog 3)."
     await confirmed(browser, f"{TOPIC}/truncate", holds)
     await browser.admin.change("PUT", f"{FLIGHTS}2/partitions", json=3, headers=bearer(ROOT))
     for number in (0, 2):
@@ -226,7 +226,7 @@ async def test_action_on_a_storage_node_is_for_superusers(acting: Acting) -> Non
     browser, node = acting.browser, "0f" * 16
     path = f"/console/storage/nodes/{node}/decommission"
     form = await confirmed(browser, path, "its copies are moved to other nodes")
-    await confirmed(browser, path, "0 other storage nodes live and writable.")
+    await confirmed(browser, path, "Other storage nodes that are live and writable: 0 .")
     answer = await browser.send(path, csrf=form, typed="0f0f0f0f")
     assert answer.status_code == 404
     assert "■ not done" in text_of(answer.text)

@@ -56,6 +56,25 @@ async def test_viewers_see_what_changes() -> None:
         await text_in(other, "owners", owner.address)
 
 
+async def test_viewers_learn_which_blocks_the_page_has() -> None:
+    """A block that is gone would say for ever what is not known any more, and one that has come would be missing."""
+
+    async def blocks(events: AsyncIterator[Any]) -> list[str]:
+        async for _, data in events:
+            if "blocks" in data:
+                found: list[str] = data["blocks"]
+                return found
+        pytest.fail("the stream ended")
+
+    async with serving() as console, live(console, "/console/topics/public/default/flights") as events:
+        before = await blocks(events)
+        assert "log" in before
+        await console.admin.change("PUT", f"{FLIGHTS}/partitions", json=3)
+        after = await blocks(events)
+        assert "log" not in after
+        assert set(after) < set(before)
+
+
 @pytest.mark.hazard("login-outlives-its-right")
 async def test_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
     """A token that is still valid for some seconds. The viewer is told why; the page leads to the login."""

@@ -195,8 +195,8 @@ async def test_actions_are_shown_with_the_right_only(world: Subscribed) -> None:
 
 
 LOSSES = [
-    ("seek?by=index&at=5", "1,234 messages that were acknowledged are delivered again", "seek"),
-    ("seek?by=time&at=2026-01-31T12%3A00", "1 message of the backlog are left out", "seek"),
+    ("seek?by=index&at=5", "Acknowledged, and delivered again: 1 234 messages .", "seek"),
+    ("seek?by=time&at=2026-01-31T12%3A00", "Not acknowledged, and left out: 1 message , not delivered", "seek"),
     ("seek?by=message_id&at=7%3A0", "It goes on at index 5", "seek"),
     ("seek?by=earliest&at=", "begins again at the place, for all its consumers", "seek"),
     ("skip?count=3", "The oldest 3 messages of the backlog", "skip"),

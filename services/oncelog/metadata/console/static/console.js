@@ -82,8 +82,9 @@ function open() {
   stream = new EventSource(url);
   stream.onopen = () => tell("live");
   stream.onmessage = (event) => {
-    const { id, html } = JSON.parse(event.data);
-    place(id, html);
+    const { id, html, blocks } = JSON.parse(event.data);
+    if (blocks) compare(blocks);
+    else place(id, html);
   };
   stream.addEventListener("end", (event) => {
     const { code, detail } = JSON.parse(event.data);
@@ -101,6 +102,13 @@ function open() {
     tell("not live: too many pages are open, or the server does not answer");
     setTimeout(resume, 10000);
   };
+}
+// Blocks have come or gone: load the page again, not more often than each 5 s, and not while the viewer types.
+function compare(blocks) {
+  const shown = [...document.querySelectorAll("section.block[id]")].map((each) => each.id);
+  if (shown.join(" ") === blocks.join(" ")) return;
+  if (document.activeElement?.matches("input, textarea, select")) tell("live; this page has other parts now: reload it");
+  else setTimeout(() => location.reload(), Math.max(0, 5000 - performance.now()));
 }
 function resume() {
   if (!document.hidden && (stream === null || stream.readyState === EventSource.CLOSED)) open();
