@@ -1,6 +1,7 @@
 """Small parts of an owner: ids out of a counter, the cache, the routes of answers, the progress, the takeovers."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -273,16 +274,19 @@ async def test_readers_wait_while_a_topic_is_recovered_again() -> None:
 
 def test_takeover_is_timed_from_its_first_assignment() -> None:
     """The phases in order, and the replayed entries; a repeated assignment does not restart the clock."""
-    trace = TakeoverTrace()
+    trace, before_ms = TakeoverTrace(), time.time_ns() // 1_000_000 - 5_000
     for phase, handled in zip(TakeoverPhase, (0, 3, 2, 7, 0), strict=True):
         trace.begin()
         if phase is not TakeoverPhase.ACQUIRE:
-            trace.ended(phase, handled=handled)
+            last_ms = before_ms if phase is TakeoverPhase.REPLAY else None
+            trace.ended(phase, handled=handled, last_append_ms=last_ms)
     record = trace.finish(OwnerEpoch(4))
     assert list(record.phases_ms) == ["acquire", "recover", "load_snapshot", "replay", "open"]
     assert list(record.phases_ms.values()) == sorted(record.phases_ms.values())
     assert (record.owner_epoch, record.replayed_entries, record.phases_ms["acquire"]) == (4, 7, 0)
     assert record.total_ms == record.phases_ms["open"]
+    assert record.silent_ms is not None
+    assert 0 <= record.silent_ms - 5_000 <= time.time_ns() // 1_000_000 - before_ms - 5_000
 
 
 def test_only_the_latest_takeovers_are_kept() -> None:
@@ -290,5 +294,5 @@ def test_only_the_latest_takeovers_are_kept() -> None:
     trace = TakeoverTrace()
     for epoch in range(KEPT + 5):
         trace.begin()
-        trace.finish(OwnerEpoch(epoch))
+        assert trace.finish(OwnerEpoch(epoch)).silent_ms is None
     assert [record.owner_epoch for record in trace.finished] == list(range(5, KEPT + 5))

@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.chain.replay import EntriesRead, ReadEntries
 from oncelog.core.errors import LedgerUnavailable
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import HEADER_BYTES
+from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
@@ -289,6 +289,7 @@ def test_repeated_pages_are_folded_once() -> None:
     assert owner.handle(page) == []
     assert owner.handle(EntriesRead(LedgerId(77), [(EntryId(1), held[1])])) == []
     assert takeover.log.replayed_entries == 1
+    assert takeover._log_fold.last_append_ms == peek_header(held[0]).append_time_ms
 
 
 def test_replay_needs_only_headers_and_ids() -> None:

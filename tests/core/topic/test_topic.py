@@ -283,7 +283,7 @@ def test_producers_wait_only_for_the_close_of_the_log_during_a_drain() -> None:
     assert owner.emitted(SnapshotTaken)[-1].position < folded.position
     second = Owner(world, "o2").take_over()
     assert state_of(second) == (plain(folded), folded.position, folded.next_index)
-    assert second.emitted(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY, 1)
+    assert second.emitted(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY, 1, last_append_ms=0)
 
 
 def test_opening_during_the_drain_is_answered_not_owner() -> None:

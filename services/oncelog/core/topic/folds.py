@@ -27,6 +27,8 @@ class LogFold(ChainFold):
     def __init__(self, record: TopicRecord, state: DedupState) -> None:
         self.state = state
         self.unavailable: EntriesUnavailable | None = None
+        #: of the last entry that was folded
+        self.last_append_ms: int | None = None
         self._deleted_below = record.deleted_below
 
     @property
@@ -62,6 +64,7 @@ class LogFold(ChainFold):
         if header.position != expected:
             raise LogHole(f"{expected} was to follow, the bytes say {header.position}")
         self.state.fold(header, data)
+        self.last_append_ms = header.append_time_ms
         return header
 
     def pass_over(self, last: Position) -> None:

@@ -275,7 +275,7 @@ class Takeover:
         if log.state is not ReplayState.DONE or acks.state is not ReplayState.DONE:
             return
         self.state = TakeoverState.DONE
-        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, log.replayed_entries))
+        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, log.replayed_entries, self._log_fold.last_append_ms))
         for _ in acks.given_up:
             self._ack_fold.state.gave_up()
         self._done(

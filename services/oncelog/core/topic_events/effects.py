@@ -200,10 +200,12 @@ class TakeoverPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TakeoverPhaseEnded:
-    """For traces. count: recovered entries, producers of the snapshot, or replayed entries; else 0."""
+    """For traces. count: recovered entries, producers of the snapshot, or replayed entries; else 0. last_append_ms:
+    when the last replayed entry was appended, by the clock of its owner; None: none was replayed."""
 
     phase: TakeoverPhase
     count: int = 0
+    last_append_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def stats(runner: TopicRunner, *, subscriptions: bool = True) -> Json:
                 "began_ms": record.began_ms,
                 "ms": round(record.total_ms, 2),
                 "replayed_entries": record.replayed_entries,
+                "silent_ms": record.silent_ms,
                 "phases_ms": {phase: round(ms, 2) for phase, ms in record.phases_ms.items()},
             }
             for record in runner.trace.finished

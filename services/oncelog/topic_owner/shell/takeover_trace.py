@@ -16,22 +16,26 @@ KEPT = 20
 
 
 class PhaseEnd(NamedTuple):
-    """When a phase ended. handled: recovered entries, producers of the snapshot, or replayed entries; else 0."""
+    """When a phase ended. handled: recovered entries, producers of the snapshot, or replayed entries; else 0.
+    last_append_ms: see `TakeoverPhaseEnded`."""
 
     phase: str
     at_ns: int
     handled: int
+    last_append_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TakeoverRecord:
-    """One finished takeover. phases_ms: {phase: ms from acquire to its end}."""
+    """One finished takeover. phases_ms: {phase: ms from acquire to its end}. silent_ms: from the last entry before the
+    takeover to its end, by the clocks of both owners: nothing was stored meanwhile. None: no entry was replayed."""
 
     owner_epoch: OwnerEpoch
     began_ms: int
     total_ms: float
     replayed_entries: int
     phases_ms: dict[str, float]
+    silent_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -44,15 +48,19 @@ class TakeoverTrace:
         if not self._ended:
             self.ended(TakeoverPhase.ACQUIRE, handled=0)
 
-    def ended(self, phase: TakeoverPhase, *, handled: int) -> None:
-        self._ended.append(PhaseEnd(phase.value, time.time_ns(), handled))
+    def ended(self, phase: TakeoverPhase, *, handled: int, last_append_ms: int | None = None) -> None:
+        self._ended.append(PhaseEnd(phase.value, time.time_ns(), handled, last_append_ms))
 
     def finish(self, owner_epoch: OwnerEpoch) -> TakeoverRecord:
         """The topic is served: keep the record."""
         began = self._ended[0].at_ns
         phases_ms = {end.phase: (end.at_ns - began) / 1e6 for end in self._ended}
-        replayed = next((end.handled for end in reversed(self._ended) if end.phase == "replay"), 0)
-        record = TakeoverRecord(owner_epoch, began // 1_000_000, max(phases_ms.values()), replayed, phases_ms)
+        replay = next((end for end in reversed(self._ended) if end.phase == "replay"), None)
+        replayed, last_ms = (0, None) if replay is None else (replay.handled, replay.last_append_ms)
+        silent_ms = None if last_ms is None else max(0, self._ended[-1].at_ns // 1_000_000 - last_ms)
+        record = TakeoverRecord(
+            owner_epoch, began // 1_000_000, max(phases_ms.values()), replayed, phases_ms, silent_ms
+        )
         self.finished.append(record)
         self._ended = []
         return record

@@ -320,7 +320,7 @@ class TopicRunner:
         self._executor.cancel_member_requests()
         # Followed long before the topic serves, so that a topic without deduplication never checks a batch.
         self._executor.follow_policies(self.name)
-        self.trace.ended(effect.phase, handled=effect.count)
+        self.trace.ended(effect.phase, handled=effect.count, last_append_ms=effect.last_append_ms)
 
     def _served(self, effect: Served) -> None:
         name = self.name or self.topic_id

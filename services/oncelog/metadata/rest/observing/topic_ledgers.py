@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.access import Right
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.replica import Coordination
@@ -72,6 +73,8 @@ def routes(coordination: Coordination) -> APIRouter:
         watch = coordination.repair.watch
         await watch.refresh(within_ms=_SEEN_WITHIN_MS)
         links = record.ledgers
+        if any(_is_older(link, watch, closed=link != links[-1]) for link in links):
+            await watch.refresh()
         ends = [*(link.base_index for link in links), None][1:]
         rows = [_row(link, end, watch) for link, end in zip(links, ends, strict=True)]
         shown = rows[-limit:]
@@ -82,6 +85,12 @@ def routes(coordination: Coordination) -> APIRouter:
         )
 
     return router
+
+
+def _is_older(link: LedgerLink, watch: ClusterWatch, *, closed: bool) -> bool:
+    """Whether what was seen is from before the topic's record. closed: the record says so, of all but the last."""
+    seen = watch.seen_record(link.ledger_id)
+    return seen is None or (closed and seen.state is not LedgerState.CLOSED)
 
 
 def _row(link: LedgerLink, end_index: int | None, watch: ClusterWatch) -> TopicLedger:
