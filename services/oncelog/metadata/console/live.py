@@ -88,6 +88,10 @@ class Hub:
     def streams(self) -> int:
         return sum(len(page.viewers) for page in self._pages.values())
 
+    @property
+    def pages(self) -> int:
+        return len(self._pages)
+
     def open(self, page: Page, view: View) -> EventStream:
         """The answer for one viewer. Raises TooManyRequests when it is sent."""
         key = view.url(), view.caller.role, view.caller.superuser, view.asker.base
@@ -133,7 +137,7 @@ class Hub:
         try:
             while self._checked(live):
                 await self._tick(page, live)
-                slower = SLOWER if len(self._pages) > MANY_PAGES else 1
+                slower = SLOWER if self.pages > MANY_PAGES else 1
                 await asyncio.sleep(page.interval_s * slower)
         except OncelogError as error:
             self._end(live, error)

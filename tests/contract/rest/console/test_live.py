@@ -1,13 +1,21 @@
 """Live pages: what changes arrives, and a stream ends with the right to it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from starlette.types import ASGIApp, Message
 
+from oncelog.core.access import UNCHECKED
+from oncelog.metadata.console.live import Hub
+from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.rendering import Rendered
+from oncelog.metadata.console.rest_reading import Asker, Block, Reading
+from oncelog.runtime.security import OPEN
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured, token
 from tests.contract.rest.admin.admin_world import FLIGHTS
@@ -17,6 +25,13 @@ pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 20.0
 HOME = {"page": "/console/"}
+
+
+async def nothing(view: View) -> dict[str, Any]:
+    return {}
+
+
+PAGE = Page("/console/", "Overview", "overview.html", nothing, interval_s=0.01)
 
 
 @asynccontextmanager
@@ -151,3 +166,77 @@ async def test_one_role_cannot_take_all_streams(tmp_path: Path) -> None:
 async def test_stream_of_another_page_is_refused(page: str) -> None:
     async with serving() as console:
         assert (await console.http.get("/console/live", params={"page": page})).status_code == 404
+
+
+class Watching:
+    """A client of one stream of a hub. text: what it got so far."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.text = ""
+        self._gone = asyncio.Event()
+        asker = Asker(cast("ASGIApp", None), UNCHECKED, "", "", "http://localhost")
+        unknown = Block(None, None, None, "")
+        view = View("/console/", {}, {}, asker, Reading(), unknown, lambda url: url)
+        self.running = asyncio.ensure_future(hub.open(PAGE, view)({}, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.text += message.get("body", b"").decode()
+
+    def go(self) -> None:
+        self._gone.set()
+
+
+async def test_streams_end_when_the_service_stops() -> None:
+    """At once, so that the stop of the REST port need not cut them off; the page connects to another replica."""
+
+    async def render(page: Page, view: View) -> Rendered:
+        return Rendered("", {"a": "<p>1</p>"})
+
+    hub = Hub(OPEN, render, streams_max=10)
+    watching = [Watching(hub) for _ in range(3)]
+    await until(lambda: all('"<p>1</p>"' in each.text for each in watching), DEADLINE_S)
+    hub.close()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*(each.running for each in watching))
+    assert all('event: end\ndata: {"type": "urn:oncelog:problem:service_unavailable"' in each.text for each in watching)
+
+
+async def test_page_is_rendered_only_while_it_is_watched_and_only_changes_are_sent() -> None:
+    """However many watch it, and it is rendered again for those who come later."""
+    rendered = 0
+
+    async def render(page: Page, view: View) -> Rendered:
+        nonlocal rendered
+        rendered += 1
+        return Rendered("", {"same": "<p>s</p>", "new": f"<p>{rendered}</p>"})
+
+    hub = Hub(OPEN, render, streams_max=10)
+    watching = [Watching(hub) for _ in range(5)]
+    await until(lambda: all('"<p>3</p>"' in each.text for each in watching), DEADLINE_S)
+    assert all(each.text.count("<p>s</p>") == 1 for each in watching)
+    for each in watching:
+        each.go()
+    await until(lambda: not hub.streams and not hub.pages, DEADLINE_S)
+    before = rendered
+    later = Watching(hub)
+    await until(lambda: f'"<p>{before + 1}</p>"' in later.text, DEADLINE_S)
+    hub.close()
+    await later.running
+
+
+async def test_bug_in_a_page_ends_its_streams_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """And is in the log; other pages go on."""
+
+    async def render(page: Page, view: View) -> Rendered:
+        raise ZeroDivisionError
+
+    hub = Hub(OPEN, render, streams_max=10)
+    watching = Watching(hub)
+    async with asyncio.timeout(DEADLINE_S):
+        await watching.running
+    assert "the page cannot be rendered: reload it" in watching.text
+    assert "could not render a live page" in caplog.text

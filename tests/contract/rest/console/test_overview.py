@@ -175,7 +175,7 @@ async def test_rates_of_owners_are_added_by_time() -> None:
     one = [sample(100_001, 10, 1.0), sample(110_001, 20, None), sample(120_001, 10, 1.0), sample(130_001, 70, 1.0)]
     other = [sample(119_000, 5, 9.0), sample(129_000, 30, 3.0)]
     sums = cluster_rates({"owners": [{"samples": one}, {"samples": other}]})
-    assert sums.rates["stored"] == [1.0, 2.5, 4.0]
-    assert sums.rates["publish_p50_ms"] == [1.0, 9.0, 3.0]
+    assert sums.rates["stored"] == [None] * 57 + [1.0, 2.5, 4.0]
+    assert sums.rates["publish_p50_ms"] == [None] * 57 + [1.0, 9.0, 3.0]
     assert (sums.totals["duplicates"], sums.since_ms) == (6, 90_001)
     assert cluster_rates({"owners": []}).rates == {}

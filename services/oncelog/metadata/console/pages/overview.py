@@ -29,7 +29,8 @@ class ClusterRates:
 
 
 def cluster_rates(answer: Mapping[str, Any]) -> ClusterRates:
-    """From an answer of /admin/v2/rates. The last interval is left out: not every owner has sampled in it."""
+    """From an answer of /admin/v2/rates: the last 60 intervals, unknown before the first sample. The newest interval is
+    left out: not every owner has sampled in it."""
     counts: dict[str, dict[int, float]] = {name: defaultdict(float) for name in _COUNTS}
     times: dict[str, dict[int, float]] = {name: {} for name in _TIMES}
     totals = dict.fromkeys(_COUNTS, 0)
@@ -44,8 +45,8 @@ def cluster_rates(answer: Mapping[str, Any]) -> ClusterRates:
                 times[name][place] = max(times[name].get(place, 0.0), sample[name])
     if not samples:
         return ClusterRates(totals=totals)
-    first, last = (edge(sample["at_ms"] // _INTERVAL_MS for sample in samples) for edge in (min, max))
-    places = range(first, max(last, first + 1))
+    last = max(sample["at_ms"] // _INTERVAL_MS for sample in samples)
+    places = range(last - _RATES_S * 1_000 // _INTERVAL_MS, last)
     rates: dict[str, list[float | None]] = {
         name: [given.get(place) for place in places] for name, given in (*counts.items(), *times.items())
     }
