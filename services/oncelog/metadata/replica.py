@@ -140,7 +140,7 @@ class Coordination:
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
             folds=folds,
-            proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh),
+            proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
             events=events,
             event_lists=EventLister(events, registry, owners, start, peers),
         )

@@ -73,10 +73,7 @@ class Proving:
             proving.topics = TopicStore(await world.session(), new_topic_id=lambda: TOPIC_ID)
             await proving.topics.create(FLIGHTS)
             for name in NAMES:
-                node = FakeStorageNode(Incarnation(name * 32), await world.session())
-                await stack.enter_async_context(node.serving())
-                await node.register()
-                proving.nodes.append(node)
+                await proving.node(name)
             proving.replica = await world.replica()
             proving.owner = await world.owner(proving.replica)
             await proving.replica.sees(proving.owner)
@@ -97,6 +94,14 @@ class Proving:
         self.cancelled += action == "cancel"
         self.begun += action == "begin_bytes_per_s"
         return deduplication_pb2.DeduplicationAnswer(state_json=json.dumps(self.verified if self.begun else None))
+
+    async def node(self, name: str) -> FakeStorageNode:
+        """One more, without any copy."""
+        node = FakeStorageNode(Incarnation(name * 32), await self.world.session())
+        await self.stack.enter_async_context(node.serving())
+        await node.register()
+        self.nodes.append(node)
+        return node
 
     async def plant(self, log: PlantedLog) -> None:
         """Store the log, and let the owner say that it ends there."""

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.errors import LimitReached
-from oncelog.core.ids import EntryId, LedgerId, TopicId
+from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.proof import topic_range
+from oncelog.metadata.proof.copies_check import CopiesCheck
 from oncelog.metadata.proof.log_check import LogCheck, LogChecked
 from oncelog.metadata.proof.throttle import Throttle
+from oncelog.metadata.repair.copying import Copying
+from oncelog.runtime.observing.events import EventFilter
 from oncelog.verify.proof import Part, ProofState
 from tests.contract.proof.proving import FAST, FLIGHTS, Proving, a_log, done, findings, verified
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
@@ -40,6 +43,8 @@ async def test_flipped_byte_in_one_copy_is_found() -> None:
         assert findings(proof, Part.COPIES) == [
             ("2:1", "the copy on bbbbbbbb is damaged: the node cannot read it from its disk")
         ]
+        [event] = proving.coordination.events.newest(EventFilter(kinds={"verification"}), limit=10)
+        assert (event.level, event.topic, event.fields["state"]) == ("error", "public/default/flights", "failed")
 
 
 @pytest.mark.asyncio
@@ -204,6 +209,48 @@ async def test_silent_node_leaves_the_proof_incomplete() -> None:
         assert proof.part(Part.COPIES).not_checked_count == 3, "one of each ledger"
         assert proof.part(Part.COPIES).not_checked[0].startswith("storage node aaaaaaaa did not answer")
         assert not proof.part(Part.ONCE).not_checked
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("answer-of-a-former-member")
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_member_that_has_erased_its_copy_is_asked_for_nothing_else(replaced: bool) -> None:
+    """Repair has replaced it meanwhile: then its successor is asked. Otherwise its copy is not checked."""
+    log = a_log()
+    async with Proving.of(log) as proving:
+        coordination, throttle = proving.coordination, Throttle(FAST, 100)
+        ranges, nodes = coordination.proofs.ranges, coordination.repair.calls
+        known = await ranges.range_of(TOPIC_ID, list(log.entries)[-1], log.next_index)
+        former, successor = proving.nodes[0], await proving.node("d")
+        successor.copies = dict(former.copies)
+        former.erased.add(LedgerId(1))
+        await coordination.repair.watch.refresh()
+        if replaced:
+            members = (successor.incarnation, *(node.incarnation for node in proving.nodes[1:3]))
+            await proving.change(1, members=members)
+        check = CopiesCheck(nodes, Copying(nodes, bytes_per_s=FAST), ranges.record, throttle)
+        steps = [step async for step in check.run(known, Position(LedgerId(-1), EntryId(0)))]
+        assert [finding for step in steps for finding in step.findings] == []
+        left = [reason for step in steps for reason in step.not_checked]
+        assert left == ([] if replaced else ["storage node aaaaaaaa has erased its copy: entries 0 to 3 of ledger 1"])
+        assert sum(step.entries for step in steps) == known.entries
+
+
+@pytest.mark.asyncio
+async def test_messages_that_are_trimmed_meanwhile_leave_the_range() -> None:
+    """Retention has deleted the first ledger since the proof began: another replica goes on without it."""
+    log = a_log()
+    async with Proving.of(log) as proving:
+        begun = (await proving.ask()).taken("m-0", 1)
+        begun = begun.ranged(from_index=0, until_index=24, end=list(log.entries)[-1], entries=10).done(Part.END)
+        await proving.coordination.proofs.store.write(begun, version=0)
+        stored = await proving.topics.read(TOPIC_ID)
+        assert stored is not None
+        await proving.topics.write(replace(stored.value, ledgers=stored.value.ledgers[1:]), version=stored.version)
+        proving.elect()
+        proof = await proving.ended()
+        assert (proof.state, proof.from_index, proof.until_index) == (ProofState.PROVED, 6, 24)
+        assert (proof.began, proof.part(Part.COPIES).done) == (2, 6)
 
 
 @pytest.mark.asyncio

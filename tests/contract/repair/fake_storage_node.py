@@ -32,6 +32,8 @@ class FakeStorageNode:
     unreadable: dict[LedgerId, set[EntryId]] = field(default_factory=dict)
     #: ids of which it sends other bytes than it has verified
     sends_wrong: set[EntryId] = field(default_factory=set)
+    #: ledgers of which it has erased its copy
+    erased: set[LedgerId] = field(default_factory=set)
     #: ledgers in limbo or with damage, until a review finds everything
     damaged: set[LedgerId] = field(default_factory=set)
     #: {ledger: time since its scrubber found it sound}
@@ -123,6 +125,8 @@ class FakeStorageNode:
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyAnswer:
         if self.stopped or request.target != self.incarnation:
             return pb.VerifyAnswer(status=pb.STORAGE_STATUS_WRONG_INCARNATION)
+        if request.ledger_id in self.erased:
+            return pb.VerifyAnswer(status=pb.STORAGE_STATUS_ERASED)
         count = min(request.entries_max, 7)
         sound, missing, unreadable = self._held(LedgerId(request.ledger_id), request.first_entry, count)
         ids = range(request.first_entry, request.first_entry + count)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from oncelog.core.access import NO_ROLE
 from oncelog.core.errors import (
@@ -29,6 +30,7 @@ from oncelog.metadata.proof.topic_range import OwnerEnd, TopicRanges, require_pr
 from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.store_session import Versioned
+from oncelog.runtime.observing.events import EventKind, EventRing
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.proof import Part, ProofState, TopicProof
 
@@ -58,6 +60,7 @@ class Proofs:
         folds: OwnerFolds,
         nodes: NodeCalls,
         refresh: Callable[[], Awaitable[object]],
+        events: EventRing,
     ) -> None:
         """refresh: looks which storage nodes are registered, so that `nodes` has their addresses."""
         self.store = store
@@ -66,6 +69,7 @@ class Proofs:
         self._folds = folds
         self._nodes = nodes
         self._refresh = refresh
+        self._events = events
         self._asked = asyncio.Event()
         self._swept_s: float | None = None
 
@@ -244,15 +248,17 @@ class Proofs:
             if stored is None or stored.value.replica != proof.replica:
                 return  # concluded after all, deleted with its topic, or taken by another replica
             version = stored.version
-        level = logging.ERROR if ended.state is ProofState.FAILED else logging.INFO
-        logger.log(level, "a proof has ended", extra={"fields": _fields(ended)})
+        level = "error" if ended.state is ProofState.FAILED else "info"
+        self._events.note(
+            EventKind.VERIFICATION, logger, "a proof of the topic has ended", level=level, **_fields(ended)
+        )
         for part in ended.parts:
             for finding in part.findings:
                 where = finding.position or "the topic as a whole"
                 logger.error("topic %s is damaged: %s: %s", ended.topic, where, finding.message)
 
 
-def _fields(proof: TopicProof) -> dict[str, object]:
+def _fields(proof: TopicProof) -> dict[str, Any]:
     return {
         "topic": proof.topic,
         "by": proof.by,
