@@ -132,6 +132,7 @@ async def test_refusals_of_one_role_are_one_line_a_second_with_their_number(audi
     assert audited.admin.audit.counts == {"logged": 3, "left_out": 4}
     counts = {event.fields["role"]: event.count for event in noted(audited.events, EventKind.REFUSED)}
     assert counts == {"stranger": 6, "other": 1}
+    assert {event.fields["host"] for event in noted(audited.events, EventKind.REFUSED)} == {"127.0.0.1"}
 
 
 async def test_no_secret_is_in_a_line(audited: Audited) -> None:

@@ -21,6 +21,7 @@ from tests.contract.rest.admin.admin_world import Admin, serving
 pytestmark = pytest.mark.asyncio
 LIST = "/admin/v2/events"
 NODE = Incarnation("5e" * 16)
+OLDER = Incarnation("01" * 16)
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +56,16 @@ async def listening(ring: EventRing | None) -> AsyncIterator[int]:
     port = await server.start()
     try:
         yield port
+    finally:
+        await server.stop(grace_ms=0)
+
+
+@asynccontextmanager
+async def older() -> AsyncIterator[int]:
+    """The port of a process of a version without this call."""
+    server = Server()
+    try:
+        yield await server.start()
     finally:
         await server.stop(grace_ms=0)
 
@@ -110,12 +121,14 @@ async def test_process_that_does_not_answer_is_named_and_the_rest_is_shown(admin
     owner.events.note(EventKind.TAKEOVER, logger, "topic taken over")
     await dead.stop_listening()
     registry = Registry(admin.replica.session)
-    async with listening(None) as port:
+    async with listening(None) as port, older() as older_port:
         await registry.register_storage_node(LiveStorageNode(NODE, "127.0.0.1", port, 1)).establish()
+        await registry.register_storage_node(LiveStorageNode(OLDER, "127.0.0.1", older_port, 1)).establish()
         page = await admin.get(LIST, params={"kind": "takeover"})
         assert messages(page) == ["topic taken over"]
         silent = {(one["service"], one["process"]): one["reason"] for one in page["silent"]}
-        assert silent.keys() == {("topic_owner", dead.incarnation), ("log_storage", NODE)}
+        assert silent.keys() == {("topic_owner", dead.incarnation), ("log_storage", NODE), ("log_storage", OLDER)}
+        assert "is of another version; upgrade all processes" in silent["log_storage", OLDER]
         assert "does not answer in time" in silent["log_storage", NODE]
 
         admin.replica.session.faults.suspend()

@@ -88,7 +88,7 @@ class Audit:
                 self._log.events.note(kind, None, _CHANGED.get(kind, message), topic=request.about, **facts)
             return message, fields
         names = ("role", "via", "method", "route", "status", "code")
-        refused: dict[str, Any] = {name: fields.get(name) for name in names}
+        refused: dict[str, Any] = {name: fields.get(name) for name in names} | {"host": request.host}
         self._log.events.note(
             EventKind.REFUSED, None, message, level="warning", topic=request.about, repeats=True, **refused
         )
