@@ -88,6 +88,7 @@ async def test_partitioned_topic_leads_to_its_partitions_and_unknown_is_said() -
         await console.admin.change("PUT", "/admin/v2/persistent/public/default/orders/partitions", json=3)
         page = await console.page(TOPIC)
         assert "3 partitions." in text_of(block_of(page, "state"))
+        assert "2 – ○ no owner" in text_of(block_of(page, "state"))
         assert f'href="{TOPIC}-partition-2"' in page
         assert 'id="log"' not in page
         missing = text_of(await console.page("/console/topics/public/default/none"))

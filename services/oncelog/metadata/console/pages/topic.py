@@ -11,11 +11,13 @@ from typing import Any
 from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
-from oncelog.metadata.console.rest_reading import Block
+from oncelog.metadata.console.rest_reading import Block, rest_path
 
 #: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
 ROWS, STRIPS = 50, 8
 LEDGERS, BUCKETS = 200, 100
+#: A topic with more of them shows only their numbers.
+PARTITIONS = 100
 _PATH = "/console/topics/{tenant}/{namespace}/{topic}"
 _PHASES = ("acquire", "recover", "load_snapshot", "replay", "open")
 #: What is not here is unknown.
@@ -46,10 +48,18 @@ async def collect(view: View) -> dict[str, Any]:
             rest_topic(view, "/deduplication"),
             *(rest_topic(view, "/subscription/{}/ackState", name, buckets=BUCKETS) for name in names),
         )
+    partitions = about.value["partitions"] if about.known else 0
+    listed: Block | None = None
+    if 0 < partitions <= PARTITIONS:
+        namespace = view.parts["tenant"], view.parts["namespace"]
+        name = f"{view.topic}-partition-"
+        listed = await view.read(rest_path("/admin/v2/topics/{}/{}", *namespace, name=name, sort="name", limit=1_000))
     strips = {name: list(ack_parts(read.value)) for name, read in zip(names, acks, strict=True) if read.known}
     return {
         "about": about,
-        "partitions": about.value["partitions"] if about.known else 0,
+        "partitions": partitions,
+        "listed": listed,
+        "parts": {row["topic"]: row for row in listed.value["topics"]} if listed and listed.known else {},
         "stats": stats,
         "policies": policies,
         "ledgers": ledgers,
