@@ -56,12 +56,13 @@ class Identity:
         try:
             fields = json.loads(data)
             checksum, form = fields.pop("crc32c"), fields.pop("format")
-            identity = built(cls, fields)
+            # The fields of another format may be others, which does not make them invalid.
+            identity = built(cls, fields) if form == FORMAT else None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageDirectoryRefused(
                 f"{path}: not a valid identity ({error}); restore it; if it is lost, {REPLACE}; {look}"
             ) from error
-        if form != FORMAT:
+        if identity is None:
             raise StorageDirectoryRefused(
                 f"{path}: has format {form}, but this version reads format {FORMAT}; start a version of that format"
             )
