@@ -123,7 +123,9 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
 
 
 @pytest.mark.hazard("foreign-producer-name")
-@pytest.mark.parametrize("name", ["dead-letters/" + "0f" * 16 + "/1", "effects/a", "relay/a", "mirror/a", "kafka/a"])
+@pytest.mark.parametrize(
+    "name", ["dead-letters/" + "0f" * 16 + "/1", "redrive/a", "effects/a", "relay/a", "mirror/a", "kafka/a"]
+)
 async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
     """For a role with every right in the namespace, and one that a superuser states, as HTTP does. Names of programs
     belong to the first role that opens them."""

@@ -61,8 +61,9 @@ async def acting(tmp_path: Path) -> AsyncIterator[Acting]:
         yield Acting(browser, owner)
 
 
-async def test_action_is_done_after_its_name_was_typed(acting: Acting) -> None:
-    """The page says what would be lost, and shows the request; afterwards the viewer is told."""
+async def test_action_is_done_after_its_name_was_typed(acting: Acting, caplog: pytest.LogCaptureFixture) -> None:
+    """The page says what would be lost, and shows the request; afterwards the viewer is told, and it is in the audit
+    log once, as the call that it was, with who made it and from where."""
     text = text_of(await acting.browser.page(UNLOAD))
     assert "No message is lost." in text
     port = acting.browser.admin.port
@@ -70,6 +71,10 @@ async def test_action_is_done_after_its_name_was_typed(acting: Acting) -> None:
     answer = await acting.browser.send(UNLOAD, csrf=await acting.csrf(), typed=NAME)
     assert (answer.status_code, answer.headers["location"]) == (303, f"{TOPIC}?done=unload")
     assert acting.owner.unloading == [(await acting.browser.admin.world.record()).topic_id]
+    (line,) = [vars(record)["fields"] for record in caplog.records if record.name == "oncelog.audit"]
+    assert (line["method"], line["via"], line["role"], line["status"]) == ("PUT", "console", ROOT, 204)
+    assert line["route"] == "/admin/v2/persistent/{tenant}/{namespace}/{topic}/unload"
+    assert line["peer"].startswith("127.0.0.1")
     assert "The topic was unloaded" in text_of(await acting.browser.page("/console/?done=unload"))
 
 
