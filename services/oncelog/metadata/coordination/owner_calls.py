@@ -45,9 +45,10 @@ class OwnerCalls:
         await self._channel(owner).call(TRUNCATE, request, timeout_ms=TRUNCATE_TIMEOUT_MS)
 
     async def state(
-        self, owner: LiveOwner, topic_id: TopicId, *, internal: bool, subscriptions: bool = True
+        self, owner: LiveOwner, topic_id: TopicId, *, internal: bool, subscriptions: bool = False
     ) -> pb.TopicState | None:
-        """The state of one topic at the owner; None: the owner does not hold it. Raises a retriable error."""
+        """The state of one topic at the owner; None: the owner does not hold it. subscriptions: the statistics list
+        them, up to 4 MiB. Raises a retriable error."""
         request = pb.TopicStatesRequest(
             topic_ids=[topic_id], internal=internal, without_subscriptions=not subscriptions
         )

@@ -169,7 +169,7 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
 
 
 async def _stats(
-    coordination: Coordination, topic: TopicName, *, internal: bool, subscriptions: bool = True
+    coordination: Coordination, topic: TopicName, *, internal: bool, subscriptions: bool = False
 ) -> TopicStats:
     name, record = await coordination.lookup.record(topic)
     require_unpartitioned(topic, name.partitions)

@@ -8,6 +8,7 @@ from oncelog.core.names import parse_topic
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import PublishClient
+from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.console.console_world import block_of, serving, text_of
 from tests.contract.rest.console.served_console import served_console
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
@@ -93,3 +94,20 @@ async def test_partitioned_topic_leads_to_its_partitions_and_unknown_is_said() -
         assert 'id="log"' not in page
         missing = text_of(await console.page("/console/topics/public/default/none"))
         assert "topic public/default/none does not exist: create it" in missing
+
+
+async def test_role_without_a_right_sees_which_one_it_needs(tmp_path: Path) -> None:
+    """What REST refuses is said to be hidden, and no action is offered."""
+    async with serving(secured(tmp_path)) as console:
+        root = {"headers": bearer(ROOT)}
+        await console.admin.change("PUT", "/admin/v2/persistent/public/default/orders", **root)
+        granted = "/admin/v2/namespaces/public/default/permissions/writer"
+        await console.admin.change("POST", granted, json=["produce"], **root)
+        await console.log_in("writer")
+        page = await console.page(TOPIC)
+        assert "○ no owner" in text_of(block_of(page, "state"))
+        for block in ("log", "policies"):
+            text = text_of(block_of(page, block))
+            assert "○ hidden permission denied: role writer has no right to admin in namespace public/default" in text
+        assert "Unload" not in page
+        assert "is not a superuser" in text_of(block_of(await console.page("/console/storage"), "copies"))

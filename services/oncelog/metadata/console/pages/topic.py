@@ -14,7 +14,7 @@ from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
 #: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
-ROWS, STRIPS = 50, 8
+ROWS, STRIPS = 50, 5
 LEDGERS, BUCKETS = 200, 100
 #: A topic with more of them shows only their numbers.
 PARTITIONS = 100
@@ -115,5 +115,5 @@ def _durations(takeover: dict[str, Any]) -> dict[str, Any]:
     return {**takeover, "took": took, "parts": parts}
 
 
-PAGE = Page(_PATH, "Topic", "topic.html", collect)
-PRODUCER = Page(_PATH + "/producers/{producer:path}", "Producer", "producer.html", collect_producer)
+PAGE = Page(_PATH, "Topic", "topic.html", collect, interval_s=2.0)
+PRODUCER = Page(_PATH + "/producers/{producer:path}", "Producer", "producer.html", collect_producer, interval_s=2.0)
