@@ -17,7 +17,7 @@ from tests.cluster.console.addresses import pages
 from tests.cluster.console.browser import chromium
 from tests.console_proof.busy_cluster import ORDERS, SETTINGS, SUBSCRIPTION, fill, traffic
 from tests.console_proof.pictures import take_pictures
-from tests.console_proof.proof import prove
+from tests.console_proof.proof import PARTS, prove
 
 RATES_S = 45.0
 
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=5_000)
     parser.add_argument("--producers", type=int, default=100_000, help="of one topic")
     parser.add_argument("--subscriptions", type=int, default=1_000, help="of one topic")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; default: all")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -52,7 +53,7 @@ def main() -> None:
             asyncio.run(screenshots(cluster, arguments.directory))
         else:
             counts = {name: getattr(arguments, name) for name in ("topics", "producers", "subscriptions")}
-            asyncio.run(prove(data, arguments.directory, counts))
+            asyncio.run(prove(data, arguments.directory, counts, arguments.only))
 
 
 if __name__ == "__main__":

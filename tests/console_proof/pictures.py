@@ -21,10 +21,11 @@ async def take_pictures(
     *,
     token: str | None = None,
     widths: Sequence[int] = WIDTHS,
+    schemes: Sequence[Scheme] = get_args(Scheme),
 ) -> None:
     """DIRECTORY/STATE-PAGE-WIDTH-SCHEME.png of each page, whole. paths: {page: path}. token: of a login."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    for scheme in get_args(Scheme):
+    for scheme in schemes:
         for width in widths:
             context = await browser.new_context(
                 base_url=base,
