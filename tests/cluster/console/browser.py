@@ -62,9 +62,10 @@ class Complaints:
             self.found.append(f"asked another host: {request.url}")
 
 
-async def violations(page: Page) -> list[str]:
-    """What axe finds against WCAG 2 A and AA and good practice: rule, help and the first elements."""
-    found: list[dict[str, Any]] = (await Axe().run(page)).response["violations"]
+async def violations(page: Page, rule: str | None = None) -> list[str]:
+    """What axe finds against WCAG 2 A and AA and good practice, or one rule: its name, help and the first elements."""
+    options = None if rule is None else {"runOnly": [rule]}
+    found: list[dict[str, Any]] = (await Axe().run(page, options=options)).response["violations"]
     return [f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]
 
 

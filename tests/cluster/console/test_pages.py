@@ -27,9 +27,9 @@ async def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, client: onc
     """Light and dark, axe finds nothing; at 360 pixels nothing is cut off. Nothing that is stored runs as a script, and
     nothing breaks the content security policy (the fixture checks complaints)."""
     page = await log_in(visitor, "root", ADDRESSES[name])
-    for scheme in ("light", "dark"):
-        await page.emulate_media(color_scheme=scheme)
-        assert await violations(page) == [], scheme
+    assert await violations(page) == []
+    await page.emulate_media(color_scheme="dark")
+    assert await violations(page, "color-contrast") == []
     await page.set_viewport_size(NARROW)
     assert await overflow(page) <= 0
 
