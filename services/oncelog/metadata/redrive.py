@@ -46,6 +46,8 @@ from oncelog.metadata.dead_letters import ORIGIN, read_message, send_letters
 
 #: How long one request goes on. What is left then is for the next one.
 REDRIVE_S = 20.0
+#: When it is given up, while a letter is being published or acknowledged.
+GIVE_UP_S = 25.0
 #: Letters that are received at once. What is published before it is acknowledged: one batch of these bytes.
 PART_LETTERS = 500
 PART_BYTES = 1024 * 1024
@@ -126,7 +128,15 @@ class Letters:
 class Redrive:
     """client: with the rights of the services; the caller's rights were checked."""
 
-    def __init__(self, client: AsyncClient, lookup: TopicLookup, subscriptions: SubscriptionCalls) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        lookup: TopicLookup,
+        subscriptions: SubscriptionCalls,
+        *,
+        give_up_s: float = GIVE_UP_S,
+    ) -> None:
+        self._give_up_s = give_up_s
         self._client = client
         self._lookup = lookup
         self._subscriptions = subscriptions
@@ -152,7 +162,14 @@ class Redrive:
             stack.push_async_callback(consumer.close, flush=False)
             run = _Run(letters, letters_id, self._client, self._lookup, consumer, stack)
             backlog = (await self._subscriptions.describe(letters.where, letters.kept_by))["msg_backlog"]
-            return await run.all(int(backlog), letters_max)
+            try:
+                async with asyncio.timeout(self._give_up_s):
+                    return await run.all(int(backlog), letters_max)
+            except TimeoutError as error:
+                raise DeadlineExceeded(
+                    f"the redrive of {where} did not end within {self._give_up_s:g} s{run.trouble}: repeat it; no "
+                    "letter is published twice"
+                ) from error
 
     async def waiting(self, letters: Letters) -> int:
         """Messages of the dead-letter topic that no redrive of these letters has published or passed over."""
@@ -204,6 +221,12 @@ class _Run:
         #: of each origin; or why it takes no letters
         self._producers: dict[TopicName, AsyncProducer | str] = {}
 
+    @property
+    def trouble(self) -> str:
+        """Why letters are not published now, as far as that is known."""
+        opened = (each for each in self._producers.values() if not isinstance(each, str))
+        return next((f" ({each.last_error.message})" for each in opened if each.last_error is not None), "")
+
     async def all(self, backlog: int, letters_max: int) -> Redriven:
         """backlog: letters that are not acknowledged; they come in order."""
         done, ends_at = self._done, asyncio.get_running_loop().time() + REDRIVE_S
@@ -214,7 +237,10 @@ class _Run:
                 break
             wanted = min(PART_LETTERS, left, letters_max - done.redriven)
             try:
-                messages = await self._consumer.receive_batch(wanted, max_wait=wait_s)
+                async with asyncio.timeout(wait_s):
+                    messages = await self._consumer.receive_batch(wanted)
+            except TimeoutError:
+                break
             except CorruptEntry as error:
                 count = int(error.details.get("count") or 1)
                 done.keep(int(error.details.get("first_index") or 0), error.message, count)

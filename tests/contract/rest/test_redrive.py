@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.client.client import connect
+from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import ProducerFenced, SubscriptionNotFound
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
@@ -56,6 +57,7 @@ class RedriveWorld:
     client: oncelog.AsyncClient
     http: httpx.AsyncClient
     partitions: dict[str, list[int]]
+    redrive: Redrive
 
     @classmethod
     @asynccontextmanager
@@ -69,10 +71,11 @@ class RedriveWorld:
             subscriptions = cast("SubscriptionCalls", FakeSubscriptions(cluster))
             policies = PolicyStore(MemorySession(MemoryTree(), root="/oncelog"))
             coordination = cast("Coordination", SimpleNamespace(policies=policies))
-            app = stack.enter_context(lent_app(coordination, redrive=Redrive(client, lookup, subscriptions)))
+            redrive = Redrive(client, lookup, subscriptions)
+            app = stack.enter_context(lent_app(coordination, redrive=redrive))
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
             http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=DEADLINE_S)
-            world = cls(cluster, client, await stack.enter_async_context(http), partitions)
+            world = cls(cluster, client, await stack.enter_async_context(http), partitions, redrive)
             await (await client.create_producer("orders")).close()  # creates the topic
             yield world
 
@@ -221,6 +224,34 @@ async def test_letter_that_is_too_large_for_its_topic_stays(world: RedriveWorld)
     (kept,) = await world.redriven(0, 0, 0)
     assert "a later letter was published" in kept["reason"]
     assert world.values() == [b"small"]
+
+
+async def test_letter_that_cannot_be_decoded_stays_and_holds_up_no_other(world: RedriveWorld) -> None:
+    """It is named with its place, at each redrive."""
+    await world.bury(b"one", b"two", b"three")
+
+    def mangled(entry: StoredEntry) -> StoredEntry:
+        return replace(entry, data=b"\0" * len(entry.data)) if entry.base_index == 1 else entry
+
+    world.cluster.consume.mangle = mangled
+    (kept,) = await world.redriven(2, 0, 0)
+    assert kept["index"] == 1
+    assert "cannot read" in kept["reason"]
+    assert world.values() == [b"one", b"three"]
+    assert await world.redriven(0, 0, 0) == [kept]
+
+
+async def test_redrive_whose_topic_does_not_answer_ends_and_may_be_repeated(world: RedriveWorld) -> None:
+    """Otherwise it would keep every later one out, for as long as a quota holds publishing."""
+    await world.bury(b"one", b"two")
+    world.redrive._give_up_s = 1.0
+    world.cluster.knobs.gate.clear()
+    assert "did not end within 1 s" in await world.refused(504, "deadline_exceeded")
+    world.cluster.knobs.gate.set()
+    world.redrive._give_up_s = DEADLINE_S
+    await world.http.post(REDRIVE)
+    assert await world.redriven(0, 0, 0) == []
+    assert world.values() == [b"one", b"two"]
 
 
 async def test_letters_whose_acknowledgement_is_not_durable_end_the_redrive(world: RedriveWorld) -> None:
