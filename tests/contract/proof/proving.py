@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId
@@ -64,6 +65,8 @@ class Proving:
     #: requests to begin and to cancel the verification at the owner
     begun: int = 0
     cancelled: int = 0
+    #: each answer is of another owner
+    moving: bool = False
 
     @classmethod
     @asynccontextmanager
@@ -93,6 +96,8 @@ class Proving:
         action = request.WhichOneof("action")
         self.cancelled += action == "cancel"
         self.begun += action == "begin_bytes_per_s"
+        if self.moving:
+            self.verified["id"] = uuid4().hex
         return deduplication_pb2.DeduplicationAnswer(state_json=json.dumps(self.verified if self.begun else None))
 
     async def node(self, name: str) -> FakeStorageNode:

@@ -199,6 +199,19 @@ async def test_owner_without_a_verdict_leaves_the_proof_incomplete(changes: obje
 
 
 @pytest.mark.asyncio
+async def test_topic_that_moves_again_and_again_leaves_the_proof_incomplete() -> None:
+    """Each owner begins anew, a limited number of times."""
+    async with Proving.of(a_log()) as proving:
+        proving.moving, proving.verified = True, verified(state="running")
+        proving.elect()
+        proof = await proving.verdict()
+        assert proof.state is ProofState.INCOMPLETE
+        assert "has moved 4 times" in proof.part(Part.FOLD).not_checked[0]
+        assert proof.part(Part.ACKS).not_checked == proof.part(Part.FOLD).not_checked
+        assert proving.begun == 4
+
+
+@pytest.mark.asyncio
 async def test_silent_node_leaves_the_proof_incomplete() -> None:
     """The others have every entry, but what the silent one has is not known."""
     async with Proving.of(a_log()) as proving:

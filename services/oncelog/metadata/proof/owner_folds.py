@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -23,7 +23,7 @@ _LOOK_S = 0.5
 #: Consecutive looks that may fail, each after up to 10 s: owners are restarted, and topics move.
 _FAILURES_MAX = 6
 #: How often it begins at another owner.
-_MOVES_MAX = 5
+_MOVES_MAX = 3
 _GOES_ON = ("queued", "running")
 
 
@@ -75,9 +75,10 @@ class OwnerFolds:
             else:
                 failures = 0
                 if found is None or (begun is not None and found["id"] != begun["id"]):
-                    begun, moves = None, moves + 1
-                    if moves <= _MOVES_MAX:
-                        continue
+                    moves += 1
+                    if moves > _MOVES_MAX:
+                        raise ServiceUnavailable(f"topic {topic} has moved {moves} times while its owners verified it")
+                    found = begun = None
             if found is not None:
                 begun = found
                 seen(found)

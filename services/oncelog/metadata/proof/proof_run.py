@@ -31,8 +31,8 @@ class ProofRun:
         self._folds = folds
         self._nodes = nodes
         self._throttle = Throttle(proof.bytes_per_second, proof.cpu_percent)
-        #: the newest verification at the owner, which both `fold` and `acks` are about
-        self._verified: Json | None = None
+        #: the verification at the owner, which both `fold` and `acks` are about, or why there is none
+        self._verified: Json | OncelogError | None = None
 
     async def work(self) -> None:
         """Prove each part that is not done. Raises TopicNotFound once the topic is deleted."""
@@ -118,7 +118,12 @@ class ProofRun:
 
     async def _verify(self) -> Json:
         if self._verified is None:
-            self._verified = await self._folds.verified(self._topic, self.proof.bytes_per_second, self._seen)
+            try:
+                self._verified = await self._folds.verified(self._topic, self.proof.bytes_per_second, self._seen)
+            except OncelogError as error:
+                self._verified = error
+        if isinstance(self._verified, OncelogError):
+            raise self._verified
         return self._verified
 
     def _seen(self, verified: Json) -> None:

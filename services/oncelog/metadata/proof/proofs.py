@@ -169,6 +169,7 @@ class Proofs:
                 await self.store.delete(topic_id)
 
     async def _prove(self, asked: Versioned[TopicProof], name: str, elected: Elected) -> None:
+        await self._refresh()
         run = ProofRun(asked.value.taken(name, wall_ms()), self.ranges, self._folds, self._nodes)
         written = await self.store.write(run.proof, version=asked.version)
         if written.status is not WriteStatus.OK:
@@ -180,7 +181,6 @@ class Proofs:
                 run.proof = run.proof.left_out(run.proof.next_part or Part.END, [reason])
             await self._conclude(run.proof, written.version)
             return
-        await self._refresh()
         work = asyncio.get_running_loop().create_task(run.work())
         try:
             version = await self._follow(run, work, written.version, name, elected)
@@ -234,6 +234,7 @@ class Proofs:
                 stored = await self.store.proof(run.proof.topic_id)
             except StoreUnavailable as error:
                 logger.info("could not read the record of a proof; will retry: %s", error.message)
+                await asyncio.sleep(WRITE_S)
                 continue
             if stored is None or stored.value.replica != name:
                 return None
