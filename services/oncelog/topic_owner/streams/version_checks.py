@@ -7,6 +7,7 @@ import time
 from oncelog.core.errors import ServiceUnavailable, StoreUnavailable
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS
 from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, LEASES_VERSION
+from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 #: Named in the error; the rest is counted.
@@ -43,7 +44,8 @@ async def until_leases_are_known(runner: TopicRunner) -> None:
 
 class AddressCheck:
     """Whether grants may say from where they were asked for: every registered process must be able to read it. An
-    opening never waits for that: the registry is read in the background, once a minute until it is so."""
+    owner asks before it serves, so that also its first grant says it. An opening never waits for that: while an older
+    process is there, the registry is read in the background, once a minute."""
 
     def __init__(self) -> None:
         self._known = False
@@ -56,15 +58,16 @@ class AddressCheck:
         if self._known or (serving is not None and serving.log.table.state.time_ms):
             return True
         if self._asked_s is None or time.monotonic() - self._asked_s >= ADDRESSES_ASKED_EVERY_S:
-            self._asked_s = time.monotonic()
-            self._asking = asyncio.get_running_loop().create_task(self._ask(runner))
+            self._asking = asyncio.get_running_loop().create_task(self.ask(runner.parts.ledgers))
         return False
 
-    async def _ask(self, runner: TopicRunner) -> None:
+    async def ask(self, ledgers: LedgerStore) -> None:
+        """Read the registry once. While ZooKeeper does not answer, the next opening asks again."""
+        self._asked_s = time.monotonic()
         try:
-            self._known = not await runner.parts.ledgers.older_than(LEASES_VERSION)
+            self._known = not await ledgers.older_than(LEASES_VERSION)
         except StoreUnavailable:
-            self._asked_s = None  # the next opening asks again
+            self._asked_s = None
 
 
 class CodecCheck:
