@@ -110,5 +110,5 @@ class ClusterWatch:
         return may_replace(node, self.queue.naming(node), self.queue.nodes, self.queue.damaged)
 
     def name_of(self, topic_id: TopicId) -> str:
-        """Empty for a topic that was deleted."""
+        """Empty for a topic that was not read yet, or was deleted."""
         return self._chains.names.get(topic_id, "")

@@ -46,7 +46,7 @@ class LedgerRow(BaseModel):
     """A ledger in a list."""
 
     ledger_id: int
-    topic: str = Field(description="Name of its topic; empty if the topic was deleted")
+    topic: str = Field(description="Name of its topic; empty: this service has not read it yet, or it was deleted")
     state: str = Field(description="open, recovering or closed")
     health: str = Field(description="ok, unverified, under-replicated, unavailable, lost, frozen or unlisted")
     copies: int = Field(description="Members that are registered and have not reported damage")
@@ -211,7 +211,7 @@ def ledger_row(record: LedgerMetadata, watch: ClusterWatch) -> LedgerRow:
 
 
 def repair_report(progress: RepairProgress, name_of: Callable[[TopicId], str]) -> RepairReport:
-    """name_of: of a topic; empty for one that was deleted."""
+    """name_of: as of `ClusterWatch`."""
     status = "paused" if progress.paused else "repairing" if progress.running or progress.queued else "idle"
     return RepairReport(
         status=status,
