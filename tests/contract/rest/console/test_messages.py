@@ -38,8 +38,10 @@ async def messages(security: Security = OPEN, **options: Any) -> AsyncIterator[t
 async def found(console: Browser, owner: Owner, **changed: Any) -> str:
     """What the page says of a message that the owner found."""
     owner.found = json.loads(json.dumps(owner.found)) | changed
-    # Another name each time: an answer is shared for a second.
-    return text_of(block_of(await console.page(f"{TOPIC}?producer=till{len(owner.asked)}&sequence=7"), "found"))
+    # Another name each time: an answer is shared for a second. The id as it is copied from the page, with a thin space.
+    return text_of(
+        block_of(await console.page(f"{TOPIC}?producer=till{len(owner.asked)}&sequence=%E2%80%AF7"), "found")
+    )
 
 
 @pytest.mark.asyncio

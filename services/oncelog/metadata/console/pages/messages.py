@@ -27,7 +27,7 @@ async def collect(view: View) -> dict[str, Any]:
                 f"{_TOPIC}/messages/find",
                 *parts,
                 producer_name=query.get("producer"),
-                sequence_id=query.get("sequence"),
+                sequence_id=_plain(query.get("sequence", "")),
             )
         )
     partitions, messages, *found = await view.read_all(*targets)
@@ -52,10 +52,15 @@ def _messages(view: View, parts: tuple[str, str, str]) -> str:
     if at:
         if place not in _PLACES:
             raise InvalidArgument(f"place={place}: give {', '.join(_PLACES)}", field="place")
-        start = {_PLACES[place]: _time_ms(at) if place == "time" else at}
+        start = {_PLACES[place]: _time_ms(at) if place == "time" else _plain(at)}
     bytes_max = _ONE_BYTES if limit == "1" else _LIST_BYTES
     shown: dict[str, object] = {"value_bytes_max": bytes_max} if view.payloads else {"values": False}
     return rest_path(f"{_TOPIC}/messages", *parts, **start, limit=limit, **shown)
+
+
+def _plain(text: str) -> str:
+    """A number as REST takes it. Pages show numbers with thin spaces, and that is how they are copied."""
+    return "".join(text.split())
 
 
 def _time_ms(text: str) -> object:
