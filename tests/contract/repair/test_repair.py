@@ -6,17 +6,19 @@ from uuid import uuid4
 import pytest
 
 from oncelog.core.errors import Conflict
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.repair.record_changes import record_changes
 from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Decommission
 from oncelog.metadata_store.session import paths
-from oncelog.runtime.observing.events import EventKind
+from oncelog.runtime.observing.events import EventFilter, EventKind
 from oncelog.storage_client.rate_limit import RateLimit
 from tests.cluster.until import until
 from tests.contract.noted import noted
-from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, World
+from tests.contract.repair.repairing import DEADLINE_S, ENTRIES, NAMES, World
 
 
 @pytest.mark.hazard("copy-of-one-source")
@@ -42,20 +44,47 @@ async def test_retired_member_is_replaced_with_every_entry() -> None:
 
         await until(idle, DEADLINE_S)
         assert (await world.progress()).replica == "m-1"
-        steps = [one.fields["step"] for one in noted(world.events, EventKind.REPAIR)]
-        assert {"JOIN", "SWAP"} <= set(steps), steps
+        assert [(one.message, one.node, one.fields) for one in noted(world.events, EventKind.REPAIR)] == [
+            ("storage node dddddddd…dddd gets a copy of a ledger", d.incarnation, {"ledger_id": 1}),
+            ("storage node dddddddd…dddd has replaced cccccccc…cccc as a member of a ledger", d.incarnation,
+             {"ledger_id": 1, "replaced": "c" * 32}),
+        ]  # fmt: skip
         assert repair.copying.copied_entries == 2 * ENTRIES
         assert (await world.cookie(2)).debt == 0
 
 
 @pytest.mark.asyncio
 async def test_closed_ledger_becomes_whole_without_copies() -> None:
-    """Every member reads its copy back; nothing is copied."""
+    """Every member reads its copy back; nothing is copied, and that is no event."""
     async with World.running() as world:
         await world.ledger(1)
         repair = world.replica()
         await world.whole(1, 0, 1, 2)
         assert repair.copying.copied_entries == 0
+        assert world.events.newest(EventFilter(), limit=10) == []
+
+
+def test_events_of_repair_are_what_changes_the_copies() -> None:
+    """And not that a ledger was read back, or that a copy which was begun is not needed any more."""
+    a, b, c, d = (Incarnation(name * 32) for name in NAMES)
+    ledger = LedgerMetadata(LedgerId(1), TopicId("1" * 32), (a, b, c), 2).closed(end=EntryId(9), length=10)
+    whole, lost = ledger.mark_verified(), ledger.mark_lost([EntryRange(EntryId(2), EntryId(4))])
+
+    def changes(former: LedgerMetadata, record: LedgerMetadata) -> list[tuple[str, str, str, str]]:
+        return [
+            (one.kind.value, one.level, one.message.split(" of a ledger")[0], one.node)
+            for one in record_changes(former, record, [b])
+        ]
+
+    assert changes(ledger, whole) == []
+    assert changes(ledger.join(d), ledger.join(d).drop_joining().mark_verified()) == []
+    assert changes(ledger, ledger.freeze()) == [("repair", "error", "sound copies", "")]
+    assert changes(ledger, lost) == [("copy_lost", "error", "no storage node has 3 entries", "")]
+    assert changes(lost, ledger) == [("copy_found", "warning", "lost entries", "")]
+    assert changes(whole, ledger) == [("repair", "warning", "storage node bbbbbbbb…bbbb lacks entries", b)]
+    assert changes(ledger.join(d), ledger.join(d).swap(a)) == [
+        ("repair", "info", "storage node dddddddd…dddd has replaced aaaaaaaa…aaaa as a member", d)
+    ]
 
 
 @pytest.mark.hazard("flapping-node")
@@ -152,9 +181,9 @@ async def test_damaged_copy_is_repaired_in_place() -> None:
     """Of a ledger that was whole: the node reports damage, the entries come from the others, and the node clears it."""
     async with World.running() as world:
         await world.ledger(1)
+        c = world.nodes[2]
         repair = world.replica()
         await world.whole(1, 0, 1, 2)
-        c = world.nodes[2]
         c.unreadable[LedgerId(1)] = {EntryId(3), EntryId(4)}
         del c.copies[LedgerId(1)][EntryId(9)]
         c.damaged.add(LedgerId(1))
@@ -162,6 +191,9 @@ async def test_damaged_copy_is_repaired_in_place() -> None:
         await world.whole(1, 0, 1, 2)
         assert sorted(c.received) == [3, 4, 9]
         assert repair.copying.copied_entries == 3
+        (event,) = noted(world.events, EventKind.REPAIR)
+        assert (event.level, event.node) == ("warning", c.incarnation)
+        assert event.message.startswith("storage node cccccccc…cccc lacks entries of a ledger")
 
 
 @pytest.mark.asyncio

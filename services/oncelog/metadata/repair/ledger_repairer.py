@@ -33,10 +33,11 @@ from oncelog.core.repair.events import (
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.owner_memory import OwnersMemory
+from oncelog.metadata.repair.record_changes import record_changes
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.metadata_store.session.shared_reads import SharedReads
-from oncelog.runtime.observing.events import EventKind, EventRing
+from oncelog.runtime.observing.events import EventRing
 
 logger = logging.getLogger(__name__)
 
@@ -126,14 +127,19 @@ class LedgerRepairer:
         return RepairRecordRead(record, version, listed)
 
     async def _write(self, effect: WriteRecord[LedgerKey, LedgerMetadata]) -> RecordWritten[LedgerKey, LedgerMetadata]:
-        record = effect.value
+        record, former = effect.value, self.core.record
         self.step = "SWAP" if record.joining is None else "JOIN"
         written = await sent_once(self._parts.ledgers.write(record, version=effect.version))
-        if written.status is WriteStatus.OK:
-            self._parts.events.note(
-                EventKind.REPAIR, logger, "repair changed a ledger's record",
-                level="error" if record.lost else "info", ledger_id=record.ledger_id, step=self.step,
-                members=",".join(record.members), joining=record.joining, whole=record.verified,
-                lost=len(record.lost), frozen=record.frozen,
-            )  # fmt: skip
+        if written.status is WriteStatus.OK and former is not None:
+            self._note(former, record)
         return effect.answered(*written)
+
+    def _note(self, former: LedgerMetadata, record: LedgerMetadata) -> None:
+        changes = [*record_changes(former, record, self.core.job.damaged)]
+        for kind, level, message, node, fields in changes:
+            self._parts.events.note(
+                kind, logger, message, level=level, node=node, ledger_id=record.ledger_id, **fields
+            )  # fmt: skip
+        if not changes:
+            fields = {"ledger_id": record.ledger_id, "members": record.members, "whole": record.verified}
+            logger.info("repair changed a ledger's record", extra={"fields": fields})
