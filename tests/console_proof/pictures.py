@@ -40,6 +40,7 @@ async def take_pictures(
                     if await page.locator("body[data-live]").count():
                         # The page says whether it is live, and why not.
                         await expect(page.locator("#live")).not_to_contain_text("one moment", timeout=_LIVE_MS)
-                    await page.screenshot(path=directory / f"{state}-{name}-{width}-{scheme}.png", full_page=True)
-                    print(f"{answer and answer.status} {path} -> {state}-{name}-{width}-{scheme}.png", flush=True)
+                    file = f"{state}-{name.replace(' ', '-')}-{width}-{scheme}.png"
+                    await page.screenshot(path=directory / file, full_page=True)
+                    print(f"{answer and answer.status} {path} -> {file}", flush=True)
                     await page.close()
