@@ -12,6 +12,7 @@ from markupsafe import Markup
 from oncelog.metadata.console import charts, shown
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.metadata.console.staleness import Stale, distinct_problems
 from oncelog.metadata.console.static_files import static_url
 
 
@@ -61,6 +62,7 @@ class Rendering:
             "topic_link": topic_link,
             "counted": shown.counted,
             "totals": shown.totals,
+            "distinct_problems": distinct_problems,
             "lines": charts.lines,
             "strip_of": charts.strip,
             "navigation": navigation,
@@ -82,5 +84,11 @@ class Rendering:
     def text(self, template: str, **context: Any) -> str:
         """The HTML of a template that is no page of the list."""
         now_ms = time.time_ns() // 1_000_000
-        context = {"live": None, "now_ms": now_ms, "ago": lambda time_ms: shown.ago(time_ms, now_ms), **context}
+        context = {
+            "live": None,
+            "now_ms": now_ms,
+            "ago": lambda time_ms: shown.ago(time_ms, now_ms),
+            "stale": Stale(),
+            **context,
+        }
         return self._environment.get_template(template).render(context)

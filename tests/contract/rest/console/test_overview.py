@@ -9,13 +9,15 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.console.pages.overview import cluster_rates
+from oncelog.metadata.console.rest_reading import Block, Problem
+from oncelog.metadata.console.staleness import Stale, distinct_problems
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.records.repair_store import RepairProgress
 from oncelog.wire.observation_pb2 import ListedTopic
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
-from tests.contract.rest.console.console_world import block_of, serving, text_of
+from tests.contract.rest.console.console_world import Browser, block_of, serving, text_of
 
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 20.0
@@ -26,6 +28,14 @@ def listed(name: str, **summary: object) -> ListedTopic:
     return ListedTopic(
         topic=name, topic_id=name.encode().hex()[-32:], owner_epoch=1, rank=0, summary_json=json.dumps(shown)
     )
+
+
+async def storage_nodes(console: Browser) -> None:
+    """As many as a ledger needs."""
+    registry = Registry(await console.admin.world.session())
+    for number in range(3):
+        node = LiveStorageNode(Incarnation(f"{number:032x}"), "127.0.0.1", 1, 1)
+        await registry.register_storage_node(node).establish()
 
 
 async def test_overview_of_an_empty_cluster_says_what_is_missing() -> None:
@@ -54,10 +64,7 @@ async def test_overview_says_how_many_copies_there_are(by_copies: tuple[int, ...
     """As the elected replica last counted, not more."""
     async with serving() as console:
         await console.admin.owner()
-        registry = Registry(await console.admin.world.session())
-        for number in range(3):
-            node = LiveStorageNode(Incarnation(f"{number:032x}"), "127.0.0.1", 1, 1)
-            await registry.register_storage_node(node).establish()
+        await storage_nodes(console)
         progress = RepairProgress(updated_ms=1_000, entries_by_copies=by_copies)
         await console.admin.replica.coordination.repair.store.write(progress)
         text = text_of(block_of(await console.page("/console/"), "sentence"))
@@ -117,9 +124,59 @@ async def test_page_does_not_wait_for_an_owner_that_does_not_answer() -> None:
 
         await until(unknown, DEADLINE_S)
         page = await console.page("/console/")
-        assert "public/default/t ■ waiting" in text_of(block_of(page, "stuck"))
+        assert "public/default/t ? waiting" in text_of(block_of(page, "stuck"))
         assert f"{owner.address} ● live" in text_of(block_of(page, "owners"))
         owner.hold_lists.set()
+
+
+@pytest.mark.hazard("page-hides-the-silent")
+async def test_state_of_then_is_unknown_now() -> None:
+    """Nothing old is green or in the present: in sentences with its time, in tables with the time of the block. What is
+    known stays as it is, and equal problems of a block are one."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        await storage_nodes(console)
+        owner.listed = [listed("public/default/t")]
+        await console.page("/console/topics")
+        owner.listed = []
+        await console.page("/console/")
+        owner.hold_lists = asyncio.Event()
+
+        async def old() -> bool:
+            return "nothing waited" in text_of(block_of(await console.page("/console/"), "sentence"))
+
+        await until(old, DEADLINE_S)
+        page = await console.page("/console/")
+        sentence, stuck = text_of(block_of(page, "sentence")), text_of(block_of(page, "stuck"))
+        assert "● healthy Repair knows of no ledger that lacks a copy." in sentence, "this is known"
+        assert re.search(r"\? as of \S+ \S+ ago : 1 owner served 0 topics; nothing waited\.", sentence), sentence
+        assert re.search(r"\? as of \S+ \S+ ago : nothing No topic waited or held publishing back", stuck), stuck
+        assert "●" not in stuck
+        assert stuck.count("unknown since") == sentence.count("unknown since") == 1
+        topics = block_of(await console.page("/console/topics"), "topics")
+        assert "public/default/t ? serving" in text_of(topics)
+        assert 'class="state good"' not in topics
+        owner.hold_lists.set()
+
+        async def known() -> bool:
+            return "nothing waits." in text_of(block_of(await console.page("/console/"), "sentence"))
+
+        await until(known, DEADLINE_S)
+
+
+async def test_oldest_of_equal_problems_is_shown() -> None:
+    """Another problem, and what was never known, is shown beside it."""
+    late, refused = Problem(0, "no_answer", "no answer"), Problem(403, "permission_denied", "no right")
+    a, b, c = (Block(1, late, at_ms, "") for at_ms in (30, 10, 20))
+    never, other, fine = Block(None, late, None, ""), Block(None, refused, None, ""), Block(1, None, 5, "")
+    assert distinct_problems([a, b, fine, never, c, other]) == [b, never, other]
+    stale = Stale()
+    stale.begin([a, b, fine, never])
+    assert stale.since_ms == 10
+    stale.begin([fine])
+    assert stale.word("waits", "waited") == "waits"
+    stale.end()
+    assert stale.word("waits", "waited") == "waited"
 
 
 @pytest.mark.hazard("page-hides-the-silent")
