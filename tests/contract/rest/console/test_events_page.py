@@ -28,6 +28,7 @@ async def test_events_are_shown_with_their_facts_and_filters() -> None:
             owner.events.note(EventKind.EVICTION, logger, "messages left a backlog", level="warning", repeats=True,
                               topic="public/default/flights", count=5, subscription="s")  # fmt: skip
         own.note(EventKind.OWNER, logger, "draining", node=owner.incarnation)
+        own.note(EventKind.REPAIR, logger, "changed", via="rest", members="a" * 32, ledger_id=7, reason="a <i>disk</i>")
         page = await console.page(EVENTS)
         shown = block_of(page, "events")
         text = text_of(shown)
@@ -36,6 +37,10 @@ async def test_events_are_shown_with_their_facts_and_filters() -> None:
             in text
         )
         assert hostile not in page
+        assert (
+            "<summary>reason a &lt;i&gt;disk&lt;/i&gt;, ledger_id 7, via rest</summary>members aaaaaaaa…aaaa</details>"
+            in shown
+        )
         assert "▲ warning messages left a backlog (15, the last" in text
         assert 'href="/console/topics/public/default/flights"' in shown
         assert f'title="{owner.incarnation}"' in shown

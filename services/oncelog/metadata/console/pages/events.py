@@ -12,6 +12,12 @@ from oncelog.metadata.console.shown import short
 from oncelog.runtime.observing.events import EventKind
 
 LIMIT = 100
+#: Fields that say what happened, the most telling first; the others are shown on demand.
+_TELLING = (
+    "reason", "because", "by", "method", "path", "role", "producer", "subscription", "generation", "former_generation",
+    "ledger_id", "replaced", "ms", "replayed_entries", "owner_epoch",
+)  # fmt: skip
+_SHOWN_MAX = 3
 _ID = re.compile(r"\b[0-9a-f]{32}\b", re.ASCII)
 
 
@@ -32,8 +38,16 @@ async def collect(view: View) -> dict[str, Any]:
     elif all(parts):
         target = rest_path("/admin/v2/events/{}/{}", *parts, topic=topic.removeprefix(f"{namespace}/"), **given)
     events = None if target is None else await view.read(target)
-    facts = [_facts(row["fields"]) for row in events.value["events"]] if events is not None and events.known else []
+    facts = [told_apart(row["fields"]) for row in events.value["events"]] if events is not None and events.known else []
     return {"events": events, "facts": facts, "kinds": list(EventKind), "namespace": namespace}
+
+
+def told_apart(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """The facts that matter most, and all others."""
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    order = [*(name for name in _TELLING if name in given), *(name for name in given if name not in _TELLING)]
+    shown = order[:_SHOWN_MAX]
+    return _facts({name: given[name] for name in shown}), _facts({name: given[name] for name in order[_SHOWN_MAX:]})
 
 
 def _facts(fields: Mapping[str, Any]) -> str:

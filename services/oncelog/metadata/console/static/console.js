@@ -60,8 +60,8 @@ function place(id, html) {
   const holder = document.createElement("template");
   holder.innerHTML = html;
   const fresh = holder.content.firstElementChild;
-  const opened = [...old.querySelectorAll("details")].map((each) => each.open);
-  [...fresh.querySelectorAll("details")].forEach((each, at) => { each.open = opened[at] ?? each.open; });
+  const opened = new Map([...old.querySelectorAll("details")].map((each, at) => [each.id || at, each.open]));
+  [...fresh.querySelectorAll("details")].forEach((each, at) => { each.open = opened.get(each.id || at) ?? each.open; });
   const focusable = "a, button, summary, [tabindex]";
   const focused = [...old.querySelectorAll(focusable)].indexOf(document.activeElement);
   const scrolled = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
