@@ -15,7 +15,7 @@ QUERY_CHARACTERS_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class View:
     """One request for a page. path: without the query. parts: of the path, by name. me: the answer of /admin/v2/me.
-    csrf: see `forms`. payloads: the console may show values of messages."""
+    csrf: see `forms`. payloads: the console may show values of messages. until_s: see `Reading.get`."""
 
     path: str
     parts: Mapping[str, str]
@@ -25,6 +25,7 @@ class View:
     me: Block
     csrf: Callable[[str], str]
     payloads: bool = True
+    until_s: float = float("inf")
 
     @property
     def caller(self) -> Caller:
@@ -45,7 +46,7 @@ class View:
 
     async def read(self, target: str) -> Block:
         """The answer of a GET, at most 1 s old. Ask for several at once with `read_all`."""
-        return await self.reading.get(self.asker, target)
+        return await self.reading.get(self.asker, target, until_s=self.until_s)
 
     async def read_all(self, *targets: str) -> list[Block]:
         return list(await asyncio.gather(*(self.read(target) for target in targets)))

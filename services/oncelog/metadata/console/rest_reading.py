@@ -3,7 +3,8 @@
 Rules
 - An answer is shared for 1 s by all viewers of the same role, and at most one request for it is in progress.
 - A page never waits for a dead process: 1.5 s after a request began, its readers get the last good answer, with its
-  time and the reason why there is no newer one. The request goes on to its end, for the next readers.
+  time and the reason why there is no newer one. The request goes on to its end, for the next readers. A page that asks
+  in several steps waits so long for all of them together, and then shortly for each.
 - A refusal (403, 404, …) is an answer: no older value is shown in its place.
 """
 
@@ -24,6 +25,8 @@ from oncelog.metadata.rest.problems import MEDIA_TYPE
 
 FRESH_S = 1.0
 DEADLINE_S = 1.5
+#: How long a page that has waited for its whole time waits for each further answer: for those that come at once.
+FURTHER_S = 0.2
 AT_ONCE_MAX = 64
 KEPT_MAX = 1_000
 #: Of JSON text; the values in memory take several times as much.
@@ -139,8 +142,9 @@ class Reading:
         self._kept.clear()
         self._kept_bytes = 0
 
-    async def get(self, asker: Asker, target: str, *, fresh: bool = False) -> Block:
-        """Never raises because of the answer. fresh: the request begins now, for pages that ask before an action."""
+    async def get(self, asker: Asker, target: str, *, fresh: bool = False, until_s: float = float("inf")) -> Block:
+        """Never raises because of the answer. fresh: the request begins now, for pages that ask before an action.
+        until_s: when the page has waited long enough, by the loop's clock."""
         key = asker.caller.role, asker.caller.superuser, target
         kept = self._kept.get(key)
         if kept is None or fresh:
@@ -154,7 +158,8 @@ class Reading:
             self._flights.add(kept.flight)
             kept.flight.add_done_callback(self._flights.discard)
         if kept.flight is not None:
-            await asyncio.wait([kept.flight], timeout=max(0.0, kept.began_s + self._deadline_s - now_s))
+            waits_s = min(kept.began_s + self._deadline_s - now_s, max(until_s - now_s, FURTHER_S))
+            await asyncio.wait([kept.flight], timeout=max(0.0, waits_s))
         problem = kept.problem
         if kept.flight is not None:
             problem = Problem(0, "no_answer", f"no answer within {self._deadline_s:g} s")

@@ -1,7 +1,9 @@
 """The console as part of the REST application: `Console(settings, security).install(app)`."""
 
+import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import parse_qsl, unquote
 
 from fastapi import APIRouter, FastAPI, Request
@@ -18,7 +20,7 @@ from oncelog.metadata.console.live import Hub
 from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
 from oncelog.metadata.console.pages import PAGES
 from oncelog.metadata.console.rendering import Rendered, Rendering
-from oncelog.metadata.console.rest_reading import Asker, Problem, Reading, problem_of
+from oncelog.metadata.console.rest_reading import DEADLINE_S, Asker, Problem, Reading, problem_of
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
 from oncelog.runtime.security import Security
 
@@ -128,7 +130,8 @@ class Console:
 
     async def rendered(self, page: Page, view: View) -> Rendered:
         """Raises what the page raises about its path and its query; a call that fails is shown in its block."""
-        return self._rendering.page(page, view, await page.collect(view))
+        timed = replace(view, until_s=asyncio.get_running_loop().time() + DEADLINE_S)
+        return self._rendering.page(page, timed, await page.collect(timed))
 
     async def _requested(self, request: Request, caller: Caller) -> View:
         path = request.scope["raw_path"].decode("ascii").partition("?")[0]

@@ -97,6 +97,20 @@ async def test_reader_gets_the_last_good_answer_after_the_deadline(rest: Rest) -
     await until(answered, DEADLINE_S)
 
 
+async def test_page_that_asks_in_steps_waits_for_all_of_them_together(rest: Rest) -> None:
+    """Three steps of a page about storage took 4.5 s while ZooKeeper was dead."""
+    reading, loop = Reading(deadline_s=DEADLINE_S), asyncio.get_running_loop()
+    rest.open.clear()
+    began_s = loop.time()
+    for step in range(3):
+        block = await reading.get(rest.by("a"), f"/{step}", until_s=began_s + 0.05)
+        assert seen(block) == (None, "no_answer")
+    assert loop.time() - began_s < DEADLINE_S
+    rest.open.set()
+    assert seen(await reading.get(rest.by("a"), "/at-once", until_s=began_s)) == (4, None)
+    reading.close()
+
+
 async def test_failure_keeps_the_last_good_answer_and_a_refusal_does_not(rest: Rest) -> None:
     """503 says nothing about the figure; 403 says that the viewer may not see it any more."""
     reading = Reading(fresh_s=0)
