@@ -64,7 +64,7 @@ def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
     )
     telemetry.observe_level(
         "metadata_unavailable_ledgers",
-        "Ledgers of which entries cannot be read until a storage node returns",
+        "Ledgers with entries of which no sound copy is known at a live storage node",
         lambda: repairer.readings(lambda progress: progress.unavailable),
     )
     telemetry.observe_level(

@@ -8,7 +8,7 @@ from oncelog.core.errors import LimitReached
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.proof import topic_range
-from oncelog.metadata.proof.copies_check import CopiesCheck
+from oncelog.metadata.proof.copies_check import FIRST_STEP, CopiesCheck
 from oncelog.metadata.proof.log_check import LogCheck, LogChecked
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.repair.copying import Copying
@@ -222,6 +222,22 @@ async def test_silent_node_leaves_the_proof_incomplete() -> None:
         assert proof.part(Part.COPIES).not_checked_count == 3, "one of each ledger"
         assert proof.part(Part.COPIES).not_checked[0].startswith("storage node aaaaaaaa did not answer")
         assert not proof.part(Part.ONCE).not_checked
+
+
+@pytest.mark.asyncio
+async def test_progress_moves_within_a_ledger() -> None:
+    """A ledger of a few hundred large entries is read for minutes: its entries are compared some at a time."""
+    log = PlantedLog()
+    log.open("p")
+    for number in range(3 * FIRST_STEP):
+        log.store("p", range(number, number + 1))
+    async with Proving.of(log) as proving:
+        ranges, nodes = proving.coordination.proofs.ranges, proving.coordination.repair.calls
+        known = await ranges.range_of(TOPIC_ID, list(log.entries)[-1], log.next_index)
+        check = CopiesCheck(nodes, Copying(nodes, bytes_per_s=FAST), ranges.record, Throttle(FAST, 100))
+        steps = [step async for step in check.run(known, Position(LedgerId(-1), EntryId(0)))]
+        assert [step.entries for step in steps][:2] == [FIRST_STEP, 2 * FIRST_STEP]
+        assert sum(step.entries for step in steps) == known.entries
 
 
 @pytest.mark.asyncio

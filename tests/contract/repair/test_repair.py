@@ -229,7 +229,10 @@ async def test_entry_without_a_live_copy_is_stuck_until_its_holder_returns() -> 
 
         await until(stuck, DEADLINE_S)
         [shown] = (await world.progress()).stuck
-        assert shown.reason == f"entries 5 to 5 have no live copy; waiting for {world.nodes[2].incarnation}"
+        assert (
+            shown.reason
+            == f"entries 5 to 5 have no sound copy at a live storage node; waiting for {world.nodes[2].incarnation}"
+        )
         assert not (await world.record(1)).lost
         await world.nodes[2].register()
         await world.whole(1, 0, 1, 2)

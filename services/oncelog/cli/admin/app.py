@@ -282,7 +282,9 @@ def list_storage_nodes(api: AdminApi, every: EveryNodeOption = False) -> Answer:
 
 @admin_command(storage_nodes, "set-read-only")
 def set_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Make a storage node read-only: it gets no new ledgers, and its entries are still read. Persists until cleared."""
+    """Make a storage node read-only: new ledgers store nothing on it, and its entries are still read. If fewer other
+    nodes are live and writable than a ledger has copies, new ledgers still list it as a member, and repair makes that
+    copy after the ledger has ended. Persists until cleared."""
     node = storage_node(api, incarnation)
     api.put(read_only_path(node))
     return f"storage node {node} is read-only"

@@ -274,8 +274,8 @@ class NodeRunner:
         """A read, the scrubber or compaction has found another entry that is damaged."""
         self.counts.entries_unreadable += 1
         self.events.note(
-            EventKind.COPY_LOST, logger, "damaged entries found; repair restores them from other nodes", level="error",
-            repeats=True, ledger_id=ledger_id,
+            EventKind.COPY_LOST, logger, "damaged entries found; repair looks for sound copies elsewhere",
+            level="error", repeats=True, ledger_id=ledger_id,
         )  # fmt: skip
         self.handle(DamageFound(LedgerId(ledger_id), (EntryId(entry_id),)))
 

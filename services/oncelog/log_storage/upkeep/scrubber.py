@@ -80,7 +80,7 @@ class Scrubber:
             if damaged and journal.index.last_entry(ledger_id) is not None:
                 sound = False
                 logger.error(
-                    "damaged entries found; repair restores them from other nodes",
+                    "damaged entries found; repair looks for sound copies elsewhere",
                     extra={"fields": {"ledger_id": ledger_id, "entries": damaged[:20], "count": len(damaged)}},
                 )
             self.read_bytes += verified.bytes

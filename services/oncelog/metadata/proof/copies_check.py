@@ -25,7 +25,7 @@ from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.proof.topic_range import RangedLedger, TopicRange
 from oncelog.metadata.repair.copying import Copying
-from oncelog.metadata.repair.reading_back import ReadBack, read_back
+from oncelog.metadata.repair.reading_back import STEP, ReadBack, read_back
 from oncelog.rpc.codecs.storage_codec import ReadRequest
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.storage_client.reader import ReadRecord
@@ -33,6 +33,10 @@ from oncelog.verify.copies import RULE, MemberCopy, compare_copies, shown
 from oncelog.verify.range_summary import Finding
 
 _CHECKSUM_BYTES = 4
+#: Entries of the first step. A later step has twice as many, or half as many if the step before took more than STEP_S:
+#: the progress that users see moves by steps, and entries may be large.
+FIRST_STEP = 16
+STEP_S = 2.0
 #: Entries of an open ledger that a member does not have on its disk, and that are read from it one by one.
 _LOOKS_MAX = 64
 #: A member that did not answer is not asked for this long: each question may take minutes.
@@ -59,6 +63,7 @@ class CopiesCheck:
         self._copying = copying
         self._record = record
         self._throttle = throttle
+        self._step = FIRST_STEP
         #: {member that did not answer: until when it is not asked}
         self._silent: dict[Incarnation, float] = {}
 
@@ -74,7 +79,9 @@ class CopiesCheck:
         record, following = ledger.record, first
         lacking: dict[Incarnation, list[EntryId]] = {}
         while following <= record.end:
-            async for found in read_back(self._verify, record, record.members, following, record.end):
+            began_s = asyncio.get_running_loop().time()
+            last = EntryId(min(following + self._step - 1, record.end))
+            async for found in read_back(self._verify, record, record.members, following, last):
                 if found.copies.erased and (present := await self._with_other_members(record)) is not None:
                     record = present
                     break
@@ -82,6 +89,8 @@ class CopiesCheck:
                     lacking.setdefault(node, []).extend(missing)
                 yield await self._compared(record, found, closed=ledger.closed)
                 following = EntryId(found.copies.span.last + 1)
+            slow = asyncio.get_running_loop().time() - began_s > STEP_S
+            self._step = max(1, self._step // 2) if slow else min(STEP, self._step * 2)
         if ledger.closed:
             yield _lost_copies(record, {node: lacking[node] for node in record.members if lacking.get(node)})
 

@@ -207,8 +207,10 @@ class Repairer:
         self.repaired_ledgers += done
         if finished.result is RepairResult.STUCK and record is not None:
             ranges = _text_of(finished.unavailable)
-            waiting = ", ".join(finished.waiting_for) or "no storage node that is known"
-            reason = f"entries {ranges} have no live copy; waiting for {waiting}"
+            waiting = ", ".join(finished.waiting_for)
+            reason = f"entries {ranges} have no sound copy at a live storage node; " + (
+                f"waiting for {waiting}" if waiting else "no member is absent: repair reads the copies again"
+            )
             since_ms = self._stuck[ledger_id].since_ms if ledger_id in self._stuck else wall_ms()
             self._stuck[ledger_id] = StuckRepair(ledger_id, record.topic_id, reason, since_ms)
         else:

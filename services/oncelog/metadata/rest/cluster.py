@@ -107,8 +107,9 @@ def _add_read_only(router: APIRouter, coordination: Coordination) -> None:
         path, status_code=204, summary="Make a storage node read-only", operation_id="set_storage_node_read_only"
     )
     async def set_read_only(incarnation: IncarnationPath) -> None:
-        """New ledgers do not use the node. Open ledgers replace it where another node is available. Its entries are
-        still read.
+        """New ledgers store nothing on the node. If fewer other nodes are live and writable than a ledger has copies,
+        new ledgers still list it as a member, and repair makes that copy after the ledger has ended. Open ledgers
+        replace it where another node is available. Its entries are still read.
 
         The node stays read-only until this is cleared, also after a restart. The node need not be live.
         """

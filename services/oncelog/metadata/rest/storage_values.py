@@ -19,7 +19,7 @@ class StorageNodeReport(BaseModel):
     incarnation: str
     address: str
     state: str = Field(description="live, joining (waits for its predecessor), away, retired, draining or removed")
-    read_only: bool = Field(description="Gets no new ledgers")
+    read_only: bool = Field(description="New ledgers store nothing on it")
     replaced_by: str | None = Field(description="Incarnation of the directory that came to its address")
     ledgers: int = Field(description="Ledgers whose records name the node")
     debt: int = Field(description="Retired or draining: ledgers that live nodes could still copy and have not")

@@ -125,8 +125,9 @@ class BrokersHealth(BaseModel):
     """The response if topics can be placed. Of the ledgers: as the elected replica last wrote it; null: not yet."""
 
     status: str = Field(
-        description="The worst that applies: ok, under-replicated (a copy is missing, and repair makes it again), "
-        "frozen (sound copies differ), unavailable (messages cannot be read until a storage node returns) or lost"
+        description="The worst that applies: ok, under-replicated (a copy is missing; repair makes it again once a "
+        "node may take it), frozen (sound copies differ), unavailable (no sound copy of some messages is known at a "
+        "live storage node) or lost"
     )
     usable_owners: int
     writable_storage_nodes: int = Field(description="Live storage nodes that take new messages")
@@ -144,7 +145,7 @@ class StorageNodeView(BaseModel):
     live: bool
     retired: bool = Field(description="Superseded or removed: never used again")
     free_bytes: int | None = Field(description="null: not live")
-    read_only: bool = Field(description="Gets no new ledgers: its disk is full, or it was set read-only")
+    read_only: bool = Field(description="New ledgers store nothing on it: its disk is full, or it was set read-only")
     read_only_set: bool = Field(description="Set read-only by an operator")
 
 

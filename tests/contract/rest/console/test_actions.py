@@ -235,7 +235,7 @@ async def test_action_on_a_storage_node_is_for_superusers(acting: Acting) -> Non
     answer = await browser.send(path, csrf=form, typed="0f0f0f0f")
     assert answer.status_code == 404
     assert "■ not done" in text_of(answer.text)
-    await confirmed(browser, path.replace("decommission", "read-only"), "new ledgers do not use it")
+    await confirmed(browser, path.replace("decommission", "read-only"), "New ledgers store nothing on it.")
     await confirmed(browser, path.replace("decommission", "writable"), "New ledgers use it again")
     await confirmed(browser, path.replace("decommission", "keep"), "It stays, and is writable again.")
     await browser.log_in("stranger")

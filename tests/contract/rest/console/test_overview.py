@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.console.pages.overview import cluster_rates
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.metadata.console.pages.overview import cluster_rates, newest_proofs
 from oncelog.metadata.console.rest_reading import Block, Problem
 from oncelog.metadata.console.staleness import Stale, distinct_problems
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress
 from oncelog.wire.observation_pb2 import ListedTopic
 from tests.cluster.until import until
@@ -69,7 +70,47 @@ async def test_overview_says_how_many_copies_there_are(by_copies: tuple[int, ...
         await console.admin.replica.coordination.repair.store.write(progress)
         text = text_of(block_of(await console.page("/console/"), "sentence"))
         assert sentence in text
-        assert "Only a proof reads the copies" in text
+        assert "a proof reads the copies and compares them" in text
+
+
+async def test_overview_promises_no_repair_that_is_not_possible() -> None:
+    """It says that a node must return only if one is away, and that repair works on a copy only while it does."""
+    async with serving() as console:
+        await console.admin.owner()
+        await storage_nodes(console)
+
+        async def says(expected: str, **progress: int) -> str:
+            """The sentence, once it has the text: what was read a moment ago is not read again."""
+            found = RepairProgress(updated_ms=1_000, **progress)  # type: ignore[arg-type]
+            await console.admin.replica.coordination.repair.store.write(found)
+            text = ""
+
+            async def said() -> bool:
+                nonlocal text
+                text = text_of(block_of(await console.page("/console/"), "sentence"))
+                return expected in text
+
+            await until(said, DEADLINE_S)
+            return text
+
+        await says("no sound copy is known at a live storage node; no storage node is away", unavailable=2)
+        await says("; repair waits, see Storage", under_replicated=1)
+        assert "0 B are left" not in await says(", and repair works on it", under_replicated=1, queued=1)
+        registry = Registry(await console.admin.world.session())
+        away = StorageCookie(Incarnation("f" * 32), "127.0.0.1", 1)
+        await registry.write_cookie(away, version=ABSENT_VERSION)
+        await says("1 storage node is away: its copies count again when it returns", unavailable=2)
+
+
+async def test_newest_proofs_are_shown_first() -> None:
+    """The list of REST is ordered by topic id; one that goes on counts from when it was asked for."""
+
+    def row(topic: str, going_ms: int | None, ended_ms: int | None) -> dict[str, object]:
+        going = going_ms and {"asked_ms": going_ms, "ended_ms": None}
+        return {"topic": topic, "going": going, "verdict": ended_ms and {"asked_ms": 1, "ended_ms": ended_ms}}
+
+    rows = [row("a", None, 10), row("b", 40, 5), row("c", None, 30), *(row("d", None, 2) for _ in range(4))]
+    assert [each["topic"] for each in newest_proofs({"proofs": rows})] == ["b", "c", "a", "d", "d"]
 
 
 async def test_overview_names_what_is_stuck() -> None:
@@ -184,10 +225,14 @@ async def test_overview_does_not_say_that_nothing_waits_at_a_silent_owner() -> N
     """The topics of an owner that does not answer may be stuck."""
     async with serving() as console:
         owner = await console.admin.owner()
+        await storage_nodes(console)
         owner.listed = None
         page = await console.page("/console/")
         assert f"? unknown the topics of owner {owner.address}: " in text_of(block_of(page, "stuck"))
-        assert "whether others wait is unknown" in text_of(block_of(page, "sentence"))
+        sentence = text_of(block_of(page, "sentence"))
+        assert "whether others wait is unknown" in sentence
+        assert "0 owners serve 0 topics; 1 owner does not answer, and what it serves is unknown" in sentence
+        assert "healthy" not in sentence
         assert "nothing" not in text_of(block_of(page, "stuck")) + text_of(block_of(page, "sentence"))
 
 

@@ -58,6 +58,25 @@ async def test_storage_is_shown_with_nodes_copies_and_repair() -> None:
         assert 'href="/console/topics/public/default/flights"' in ledgers
 
 
+async def test_what_waits_is_not_called_done() -> None:
+    """Copies are missing, and nothing runs: why."""
+    async with serving() as console, three_nodes(console.admin) as nodes:
+        progress = RepairProgress(updated_ms=180_000, under_replicated=26)
+        await RepairStore(nodes[0].session).write(progress)
+        await nodes[2].leave()
+
+        async def shown() -> bool:
+            return "■ away" in text_of(block_of(await console.page(STORAGE), "nodes"))
+
+        await until(shown, DEADLINE_S)
+        text = text_of(block_of(await console.page(STORAGE), "copies"))
+        assert "▲ waiting Nothing can be repaired now." in text
+        assert "is away: its copies count again when it returns." in text
+        assert "2 nodes are live and writable: if each of them is a member, add a storage node." in text
+        assert "Nothing is left to repair" not in text
+        assert "left to copy not known" in text
+
+
 async def test_node_is_checked_for_replacement_only_when_asked() -> None:
     """The check asks every storage node."""
     async with serving() as console, three_nodes(console.admin) as nodes:

@@ -13,6 +13,8 @@ from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
 _RATES_S = 600
+#: Topics whose proofs are read, in the order of REST, and the newest of them that are shown.
+_PROOFS_READ, _PROOFS_SHOWN = 100, 5
 #: Owners sample at different times, so their samples of the same 10 s are added up.
 _INTERVAL_MS = 10_000
 _COUNTS = ("stored", "delivered", "acknowledged", "duplicates", "stale", "unverified")
@@ -59,6 +61,16 @@ def _copies(repair: Mapping[str, Any]) -> Mapping[str, int] | None:
     return {"entries": sum(found.values()), "least": min(found), "most": max(found)} if found else None
 
 
+def newest_proofs(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of an answer of /admin/v2/proofs, which is ordered by topic id."""
+
+    def changed_ms(row: Mapping[str, Any]) -> int:
+        times: list[int] = [one["ended_ms"] or one["asked_ms"] for one in (row["going"], row["verdict"]) if one]
+        return max(times)
+
+    return sorted(page["proofs"], key=changed_ms, reverse=True)[:_PROOFS_SHOWN]
+
+
 async def collect(view: View) -> dict[str, Any]:
     calls = {"health": "/admin/v2/brokers/health"}
     if view.caller.superuser:
@@ -70,7 +82,7 @@ async def collect(view: View) -> dict[str, Any]:
             "topics": rest_path("/admin/v2/topics", limit=1),
             "rates": rest_path("/admin/v2/rates", seconds=_RATES_S),
             "events": rest_path("/admin/v2/events", limit=8),
-            "proofs": rest_path("/admin/v2/proofs", limit=5),
+            "proofs": rest_path("/admin/v2/proofs", limit=_PROOFS_READ),
             **{
                 state: rest_path("/admin/v2/topics", state=state, limit=5)
                 for state in ("waiting", "held", "blocked", "growing")
@@ -79,7 +91,14 @@ async def collect(view: View) -> dict[str, Any]:
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
     rates = reads.get("rates")
     copies = _copies(reads["repair"].value) if "repair" in reads and reads["repair"].known else None
-    return {"copies": copies, **reads, "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates()}
+    proofs = reads.get("proofs")
+    newest = newest_proofs(proofs.value) if proofs and proofs.known else []
+    return {
+        "copies": copies,
+        "newest": newest,
+        **reads,
+        "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates(),
+    }
 
 
 PAGE = Page("/console/", "Overview", "overview.html", collect, key="o")
