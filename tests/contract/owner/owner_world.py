@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.batch import encode_batch, encode_deltas
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.outcome import Outcome
@@ -306,13 +306,14 @@ def batch_of(
     granted: OpenGranted, ids: Sequence[int], *, payload: bytes | None = None, raw_bytes: int | None = None,
     producer_id: ProducerId | None = None, compression: Compression = Compression.ZLIB,
 ) -> bytes:  # fmt: skip
-    """A batch of dense ids. payload: empty messages unless told. raw_bytes: None: it is not compressed."""
+    """A batch of ascending ids. payload: empty messages unless told. raw_bytes: None: it is not compressed."""
     return encode_batch(
         encode_values([b""] * len(ids)) if payload is None else payload,
         producer_id=granted.producer_id if producer_id is None else producer_id,
         generation=Generation(granted.generation),
         first=ids[0], last=ids[-1], count=len(ids), publish_time_ms=0, checksum=crc32c,
         compression=Compression.NONE if raw_bytes is None else compression, payload_raw_bytes=raw_bytes,
+        deltas=encode_deltas(ids),
     )  # fmt: skip
 
 

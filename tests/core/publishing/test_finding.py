@@ -10,7 +10,7 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
 from oncelog.core.ids import Position
-from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_readable
+from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_given, trimmed
 from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, at, sequence
 from tests.core.publishing.test_dedup import DedupWorld
@@ -112,7 +112,7 @@ def test_ids_below_the_floor_are_older_and_all_others_exact(seed: int) -> None:
     world.stored(*batches)
     floor = batches[-RECENT_BATCHES_MAX - 1][-1]
     assert check_all(world) == set(FoundState) - {
-        FoundState.IN_FLIGHT, FoundState.TRIMMED, FoundState.UNKNOWN_PRODUCER,
+        FoundState.IN_FLIGHT, FoundState.TRIMMED, FoundState.UNKNOWN, FoundState.UNKNOWN_PRODUCER,
     }  # fmt: skip
     for number in range(following):
         assert (found_in(world, number).state is FoundState.OLDER_THAN_REMEMBERED) == (number <= floor)
@@ -154,9 +154,25 @@ def test_entry_that_lacks_the_id_contradicts_the_memory() -> None:
 
 
 def test_trimmed_entry_is_told_apart_from_one_whose_ids_nobody_knows_any_more() -> None:
-    """The memory alone says that id 5 was stored; of id 4 only the trimmed entry knew."""
-    world = DedupWorld().stored([3, 5], [9])
-    trimmed = not_readable(find(world.table, "p", sequence(9)))
-    assert (trimmed.state, trimmed.position) == (FoundState.TRIMMED, at(2))
+    """A new owner knows the first and the last id of a batch with holes; of those between only the trimmed entry knew.
+    Dedup then refuses ids up to the last one as not verified, so that is the floor."""
+    world = DedupWorld().stored([1], [3, 5, 7], [9])
     world.table.state.producers.make_idle(before_ms=1 << 60)
-    assert not_readable(find(world.table, "p", sequence(4))).state is FoundState.OLDER_THAN_REMEMBERED
+
+    def gone(number: int) -> tuple[FoundState, Position | None, int | None, int]:
+        found = trimmed(find(world.table, "p", sequence(number)))
+        return found.state, found.position, found.batch_index, found.floor
+
+    for number, place, batch_index in ((1, at(1), 0), (3, at(2), 0), (7, at(2), 2), (9, at(3), 0)):
+        assert gone(number) == (FoundState.TRIMMED, place, batch_index, -1)
+    for number in (4, 5, 6):
+        assert gone(number) == (FoundState.OLDER_THAN_REMEMBERED, None, None, 7)
+    assert find(world.table, "p", sequence(8)).state is FoundState.NEVER_STORED
+
+
+def test_without_its_entry_it_is_stored_or_not_known() -> None:
+    """The ends of the batch are stored, whoever lost the entry. Of those between nothing is claimed."""
+    world = DedupWorld().stored([3, 5, 7])
+    world.table.state.producers.make_idle(before_ms=1 << 60)
+    states = [not_given(find(world.table, "p", sequence(number))).state.value for number in (3, 4, 5, 7)]
+    assert states == ["stored", "unknown", "unknown", "stored"]

@@ -86,7 +86,7 @@ def test_results_of_parts_of_a_batch_are_told_apart() -> None:
     assert found[1].possible_counts == {"duplicate": 1}
     owner.send(granted.session, received(3, [0, 2], payload=b"another"))
     owner.run()
-    assert of(refusals, 0).counts == {"duplicate": 1, "content_differs": 1}
+    assert of(refusals, 0).counts == {"duplicate": 2, "content_differs": 1}
     owner.send(granted.session, received(4, [1]))
     owner.run()
     assert of(refusals, 1).counts == {"stale_sequence": 2}

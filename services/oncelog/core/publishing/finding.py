@@ -6,12 +6,15 @@
     NEVER_STORED             between stored ids, and in none of their batches: a batch with it would be refused
     OLDER_THAN_REMEMBERED    at or below `floor`: the producer has stored higher ids, and more is not remembered
     TRIMMED                  it was stored, and retention has deleted its entry
+    UNKNOWN                  within a batch with holes whose ids only its entry knows, and nobody gives the entry now
     UNKNOWN_PRODUCER         no producer has this name: none was ever opened, or it has expired
 
 Rules
 - Dedup decides: the same batches, the same floor and the same `locate` that a batch with this id would meet.
 - An entry that the memory names is read before it is reported. It must hold the id at that place.
 - Looking changes nothing: an idle producer stays idle.
+- Of a batch with holes, a new owner knows the first and the last id alone. If its entry is deleted, nobody knows the
+  ids between them any more, and dedup refuses them as not verified: `floor` is then its last id.
 - While deduplication is disabled, an id may be stored more than once. The place is that of the copy remembered.
 """
 
@@ -25,6 +28,7 @@ from oncelog.core.formats.entry import SequenceMode, body_of, peek_header
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import NO_SEQUENCE, Position, ProducerId, SequenceId
 from oncelog.core.publishing.dedup_table import DedupTable, KnownIds, NeedIds, locate
+from oncelog.core.publishing.recent_batches import RecentBatch
 
 
 class FoundState(StrEnum):
@@ -36,6 +40,7 @@ class FoundState(StrEnum):
     NEVER_STORED = "never_stored"
     OLDER_THAN_REMEMBERED = "older_than_remembered"
     TRIMMED = "trimmed"
+    UNKNOWN = "unknown"
     UNKNOWN_PRODUCER = "unknown_producer"
 
 
@@ -44,8 +49,8 @@ class Found:
     """The answer. accepted: the highest id that was handed to the log; persisted: that is durable; floor: ids at or
     below it are older than what is remembered; all three -1: none.
 
-    batch_index: None while STORED: only the entry knows whether it holds the id. index, append_time_ms: of the message,
-    once its entry was read.
+    batch: while STORED, the batch at `position`, if only its entry knows whether it holds the id; batch_index is then
+    None. index, append_time_ms: of the message, once its entry was read.
     """
 
     state: FoundState
@@ -56,6 +61,7 @@ class Found:
     floor: SequenceId = NO_SEQUENCE
     position: Position | None = None
     batch_index: int | None = None
+    batch: RecentBatch | None = None
     index: int | None = None
     append_time_ms: int | None = None
 
@@ -78,7 +84,7 @@ def find(table: DedupTable, name: str, sequence_id: SequenceId) -> Found:
         return found
     located = locate([sequence_id], known.batches, floor=known.floor, mode=mode)
     if isinstance(located, NeedIds):
-        return replace(found, state=FoundState.STORED, position=located.position)
+        return _in_batch(found, sequence_id, next(each for each in known.batches if each.position == located.position))
     (result,) = located
     if result.kind is ResultKind.STALE_SEQUENCE:
         return replace(found, state=FoundState.NEVER_STORED)
@@ -87,6 +93,16 @@ def find(table: DedupTable, name: str, sequence_id: SequenceId) -> Found:
     durable = result.position <= table.state.position
     state = FoundState.STORED if durable else FoundState.IN_FLIGHT
     return replace(found, state=state, position=result.position, batch_index=result.offset)
+
+
+def _in_batch(found: Found, sequence_id: SequenceId, batch: RecentBatch) -> Found:
+    """Of a batch whose ids only its entry knows, but the first and the last one."""
+    found = replace(found, state=FoundState.STORED, position=batch.position)
+    if sequence_id == batch.first:
+        return replace(found, batch_index=batch.offset)
+    if sequence_id == batch.last:
+        return replace(found, batch_index=batch.offset + batch.count - 1)
+    return replace(found, batch=batch)
 
 
 def in_entry(found: Found, sequence_id: SequenceId, entry: Buffer) -> Found:
@@ -101,18 +117,24 @@ def in_entry(found: Found, sequence_id: SequenceId, entry: Buffer) -> Found:
     at = bisect_left(ids, sequence_id, header.skip_first)
     held = at < len(ids) and ids[at] == sequence_id
     if not held and found.batch_index is None and batch.producer_id == found.producer_id:
-        return replace(found, state=FoundState.NEVER_STORED, position=None)
+        return replace(found, state=FoundState.NEVER_STORED, position=None, batch=None)
     if not held or batch.producer_id != found.producer_id or found.batch_index not in (None, at):
         raise CorruptEntry(
             f"entry {header.position} does not hold sequence id {sequence_id} of producer {found.producer_id} as its "
             f"message {found.batch_index}, where the owner remembers it"
         )
     index = header.base_index + at - header.skip_first
-    return replace(found, batch_index=at, index=index, append_time_ms=header.append_time_ms)
+    return replace(found, batch=None, batch_index=at, index=index, append_time_ms=header.append_time_ms)
 
 
-def not_readable(found: Found) -> Found:
-    """The STORED one whose entry was trimmed. If only the entry knew its ids, nothing is left that does."""
-    if found.batch_index is None:
-        return replace(found, state=FoundState.OLDER_THAN_REMEMBERED, position=None)
+def trimmed(found: Found) -> Found:
+    """The STORED one whose entry was trimmed. If only the entry knew its ids, nothing is left that does: `batch` then
+    says what is known."""
+    if found.batch is not None:
+        return replace(found, state=FoundState.OLDER_THAN_REMEMBERED, position=None, floor=found.batch.last)
     return replace(found, state=FoundState.TRIMMED)
+
+
+def not_given(found: Found) -> Found:
+    """The STORED one whose entry nobody gives now. If only the entry knows its ids, the answer is not known."""
+    return found if found.batch is None else replace(found, state=FoundState.UNKNOWN, position=None)

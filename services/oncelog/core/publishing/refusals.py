@@ -18,6 +18,7 @@ from oncelog.core.ids import ProducerId, SequenceId
 REFUSALS_MAX = 100
 #: Batches of one run follow each other at least so fast.
 _RUN_GAP_MS = 10_000
+_DIFFERS = "content_differs"
 
 
 @dataclass(slots=True)
@@ -40,9 +41,10 @@ class Refusal:
 class RefusalsOfId(NamedTuple):
     """What one id got instead of being stored.
 
-    counts: {verdict: how often}. possible_counts: {verdict: how often at most besides}, in runs with holes of which
-    only the first and the last id are known. first_ms..last_ms: the time of all these; last_peer: who sent the last;
-    None: there was none. complete: false: older rows were dropped, so before since_ms there may have been more.
+    counts: {verdict: how often}; content_differs counts as duplicate, too. possible_counts: {verdict: how often at most
+    besides}, in runs with holes of which only the first and the last id are known. first_ms..last_ms: the time of all
+    these; last_peer: who sent the last; None: there was none. complete: false: older rows were dropped, so before
+    since_ms there may have been more.
     """
 
     counts: dict[str, int]
@@ -111,7 +113,9 @@ class Refusals:
         ]
         for row in found:
             counted = counts if row.dense or sequence_id in (row.first, row.last) else possible
-            counted[row.verdict] = counted.get(row.verdict, 0) + row.times
+            # As the statistics of the topic count them: what differs is a duplicate all the same.
+            for verdict in ("duplicate", row.verdict) if row.verdict == _DIFFERS else (row.verdict,):
+                counted[verdict] = counted.get(verdict, 0) + row.times
         return RefusalsOfId(
             counts,
             possible,
@@ -125,7 +129,7 @@ class Refusals:
 
 def _verdict_of(result: ResultRange) -> str:
     """content_differs: of a duplicate, at least one message of which is another one than the stored one."""
-    return "content_differs" if result.content_differs else result.kind.name.lower()
+    return _DIFFERS if result.content_differs else result.kind.name.lower()
 
 
 def _joined(row: Refusal, new: Refusal) -> bool:

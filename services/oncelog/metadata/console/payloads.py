@@ -4,6 +4,7 @@ number or key is read and written again."""
 import base64
 import json
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ def shown_bytes(row: dict[str, Any], name: str, form: str, *, alone: bool = True
         return None
     if text is None:
         data = base64.b64decode(encoded)
-        return ShownBytes(hexadecimal(data), "" if form == "hex" else "no text in UTF-8")
+        return ShownBytes(hexadecimal(data), "" if form == "hex" else _no_text(data, cut=row.get("truncated", False)))
     if form == "hex":
         return ShownBytes(hexadecimal(text.encode()))
     if form == "json":
@@ -38,6 +39,15 @@ def shown_bytes(row: dict[str, Any], name: str, form: str, *, alone: bool = True
             return ShownBytes(text, "no JSON")
         return ShownBytes(indented if alone else text)
     return ShownBytes(text)
+
+
+def _no_text(data: bytes, *, cut: bool) -> str:
+    """Why REST gives it in base64. cut: it may end inside a character."""
+    try:
+        getincrementaldecoder("utf-8")().decode(data, final=not cut)
+    except UnicodeDecodeError:
+        return "no text in UTF-8"
+    return "text with control characters"
 
 
 def hexadecimal(data: bytes) -> str:

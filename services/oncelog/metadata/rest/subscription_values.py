@@ -138,9 +138,9 @@ class StoredMessage(BaseModel):
 
     index: int = Field(description="Number of the message in the topic")
     message_id: str
-    value: str | None = Field(description="null: no text in UTF-8, see value_base64")
+    value: str | None = Field(description="null: no text in UTF-8, or with control characters, see value_base64")
     value_base64: str | None
-    key: str | None = Field(description="null: none, or no text in UTF-8, see key_base64")
+    key: str | None = Field(description="null: none, no text in UTF-8, or with control characters, see key_base64")
     key_base64: str | None
     producer_name: str | None
     sequence_id: int

@@ -140,9 +140,10 @@ def _add_truncation(router: APIRouter, coordination: Coordination) -> None:
         """Delete all messages of a topic, whether or not they are acknowledged; of a partitioned topic, in all
         partitions. Every subscription goes on at the end.
 
-        Producers go on, and sequence ids stay known. Messages that are published meanwhile may be deleted, too. When
-        this is answered, the messages are gone from the topic; storage nodes give the space back soon after. After
-        `service_unavailable` the truncation goes on: repeat the request to learn when it is complete.
+        Producers go on, and deduplication still refuses what they send again. Messages that are published meanwhile
+        may be deleted, too. When this is answered, the messages are gone from the topic; storage nodes give the space
+        back soon after. After `service_unavailable` the truncation goes on: repeat the request to learn when it is
+        complete.
         """
         count = (await coordination.lookup.find(topic)).partitions
         truncate = coordination.calls.truncate

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import FURTHER, Further, built, no_fields, number, rest, text
 from oncelog.core.ids import Incarnation
@@ -122,6 +123,12 @@ def node_view(
     )
 
 
+def _grpc_address(process: LiveOwner | LiveMetadata) -> str:
+    """As other services see it; the host alone if its registration names no port."""
+    port = process.ports.get("grpc")
+    return process.host if port is None else join_address(process.host, port)
+
+
 class Registry:
     """One per process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
 
@@ -152,9 +159,9 @@ class Registry:
         )
         away = [cookie for cookie in cookies.values() if cookie.may_return and cookie.incarnation not in nodes]
         versions = await asyncio.gather(*(self._noted_version(cookie.incarnation) for cookie in away))
-        found = [KnownProcess("owner", one.host, one.version) for one in owners.values()]
+        found = [KnownProcess("owner", _grpc_address(one), one.version) for one in owners.values()]
         found += [KnownProcess("storage node", f"{one.host}:{one.port}", one.version) for one in nodes.values()]
-        found += [KnownProcess("metadata service", one.host, one.version) for one in replicas.values()]
+        found += [KnownProcess("metadata service", _grpc_address(one), one.version) for one in replicas.values()]
         found += [
             KnownProcess("storage node", f"{one.host}:{one.port}", version, away=True)
             for one, version in zip(away, versions, strict=True)

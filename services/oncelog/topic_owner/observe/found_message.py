@@ -55,6 +55,11 @@ def _explained(found: Found, sequence_id: SequenceId, problem: str | None) -> st
             return f"stored as {place}, index {found.index}"
         case FoundState.IN_FLIGHT:
             return f"sent to the storage nodes as {place}, and not durable yet: ask again"
+        case FoundState.UNKNOWN:
+            return (
+                f"not known: only one entry knows whether it holds sequence id {sequence_id}, and it cannot be read "
+                f"now: {problem}"
+            )
         case FoundState.TRIMMED:
             return f"stored as {place}, and deleted by retention since then"
         case FoundState.NOT_STORED if found.accepted < 0:
@@ -71,10 +76,18 @@ def _explained(found: Found, sequence_id: SequenceId, problem: str | None) -> st
                 f"older than what is remembered: sequence ids up to {found.floor} count as stored, because the "
                 "producer numbers its messages without gaps. Its place is not known"
             )
+        case FoundState.OLDER_THAN_REMEMBERED if found.batch is not None:
+            batch = found.batch
+            return (
+                f"not known any more: the producer has stored {batch.count} sequence ids from {batch.first} to "
+                f"{batch.last} as one batch, and retention has deleted its entry. Whether {sequence_id} was one of "
+                "them cannot be seen any more. With deduplication, a message with it is not stored"
+            )
         case FoundState.OLDER_THAN_REMEMBERED:
             return (
                 f"older than what is remembered: the producer has stored sequence ids up to {found.persisted}, but up "
-                f"to {found.floor} it is not known which. Whether {sequence_id} was stored can only be seen in the log"
+                f"to {found.floor} it is not known which. Whether {sequence_id} was stored can only be seen in the "
+                "log, as far as retention has not deleted it"
             )
         case FoundState.UNKNOWN_PRODUCER:
             return (

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import TopicId
@@ -24,8 +25,17 @@ SAMPLE_MS = 10_000
 SAMPLES_KEPT = 360
 #: Topics that are sampled at once.
 _SLICE = 250
-#: {field of a sample: verdict of a message}
-_VERDICTS = {"stored": "stored", "duplicates": "duplicate", "stale": "stale_sequence", "unverified": "below_mark"}
+#: {field of a sample: verdict of a message, as the statistics of its topic count it}
+_VERDICTS = {"duplicates": "duplicate", "stale": "stale_sequence", "unverified": "below_mark"}
+_NO_VERDICTS = (0,) * len(_VERDICTS)
+
+
+class _Sampled(NamedTuple):
+    """A topic at the last sample. serving: what it was served by. verdicts: messages that got each of _VERDICTS."""
+
+    serving: Serving
+    rates: TopicRates
+    verdicts: tuple[int, ...]
 
 
 class OwnerRates:
@@ -35,8 +45,9 @@ class OwnerRates:
         self._topics = topics
         self._metrics = metrics
         self._samples: deque[pb.RatesSample] = deque(maxlen=SAMPLES_KEPT)
-        #: {topic: (what it was served by, its rates)}
-        self._of: dict[TopicId, tuple[Serving, TopicRates]] = {}
+        self._of: dict[TopicId, _Sampled] = {}
+        #: messages that got each of _VERDICTS since the last sample
+        self._refused = list(_NO_VERDICTS)
         #: as counted by this owner since its start, up to the last sample
         self._at_ms = _running_ms()
         self._counts = self._counted()
@@ -51,7 +62,7 @@ class OwnerRates:
 
     async def sample(self, *, now_ms: int) -> None:
         """Sample every topic, then what this owner counts. now_ms: a clock that is never set."""
-        runners, sampled = list(self._topics), dict[TopicId, tuple[Serving, TopicRates]]()
+        runners, sampled = list(self._topics), dict[TopicId, _Sampled]()
         for first in range(0, len(runners), _SLICE):
             for runner in runners[first : first + _SLICE]:
                 serving = runner.core.serving
@@ -60,10 +71,27 @@ class OwnerRates:
                     rates = self.of(runner) or TopicRates()
                     found = rates.sample(serving.log.table.state.next_index, _counts(serving), now_ms)
                     self._acknowledged += found.acknowledged
-                    sampled[runner.topic_id] = serving, rates
+                    sampled[runner.topic_id] = _Sampled(serving, rates, _verdicts(serving))
             await asyncio.sleep(0)
+        self._count_refused(sampled)
         self._of = sampled
         self._keep(now_ms)
+
+    def _count_refused(self, sampled: dict[TopicId, _Sampled]) -> None:
+        """What is not served any more counts until its end."""
+        for topic_id in self._of.keys() | sampled.keys():
+            before, now = self._of.get(topic_id), sampled.get(topic_id)
+            if before is not None:
+                same = now is not None and now.serving is before.serving
+                self._add_refused(before.verdicts, now.verdicts if now and same else _verdicts(before.serving))
+                now = None if same else now
+            if now is not None:
+                self._add_refused(_NO_VERDICTS, now.verdicts)
+
+    def _add_refused(self, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        if now != before:
+            for at, count in enumerate(now):
+                self._refused[at] += count - before[at]
 
     def _keep(self, now_ms: int) -> None:
         counts, buckets = self._counted(), list(self._metrics.publish_buckets)
@@ -75,22 +103,24 @@ class OwnerRates:
             publish_p50_ms=quantile_ms(measured, 0.5),
             publish_p99_ms=quantile_ms(measured, 0.99),
             **{name: now - self._counts[name] for name, now in counts.items()},
+            **dict(zip(_VERDICTS, self._refused, strict=True)),
         )
         self._samples.append(sample)
         self._at_ms, self._counts, self._latencies, self._acknowledged = now_ms, counts, buckets, 0
+        self._refused = list(_NO_VERDICTS)
 
     def _counted(self) -> dict[str, int]:
         counts = self._metrics.counts
         return {
-            **{field: counts.messages.get(verdict, 0) for field, verdict in _VERDICTS.items()},
+            "stored": counts.messages.get("stored", 0),
             "received_bytes": counts.bytes_received,
             "delivered": sum(counts.delivered.values()),
         }
 
     def of(self, runner: TopicRunner) -> TopicRates | None:
         """None: the topic is not served, or was not sampled yet."""
-        serving, rates = self._of.get(runner.topic_id, (None, None))
-        return rates if serving is not None and serving is runner.core.serving else None
+        known = self._of.get(runner.topic_id)
+        return known.rates if known is not None and known.serving is runner.core.serving else None
 
     async def answer(self, request: pb.RatesRequest) -> pb.RatesAnswer:
         """Raises InvalidArgument."""
@@ -102,6 +132,11 @@ class OwnerRates:
 
 def _running_ms() -> int:
     return int(time.monotonic() * 1000)
+
+
+def _verdicts(serving: Serving) -> tuple[int, ...]:
+    counters = serving.sessions.counters
+    return tuple(counters[verdict] for verdict in _VERDICTS.values()) if counters else _NO_VERDICTS
 
 
 def _counts(serving: Serving) -> list[SubscriptionCounts]:

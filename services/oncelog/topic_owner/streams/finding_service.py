@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.ids import SEQUENCE_ID_MAX, ProducerId, SequenceId, SubscriptionNumber
-from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_readable
+from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_given, trimmed
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.codecs.reader_codec import StartIndex, start_from_wire
 from oncelog.topic_owner.observe.found_message import found_json
@@ -58,9 +58,7 @@ class FindingService:
             try:
                 found = await runner.explained(_in_its_entry(runner, found, number))
             except (LedgerUnavailable, UnreadableEntry, EntriesLost) as error:
-                if found.batch_index is None:
-                    raise  # only the entry knows whether it has this id
-                problem = error.message
+                found, problem = not_given(found), error.message
         refusals = None
         if found.producer_id is not None:
             refusals = still_served(runner).sessions.refusals.of(found.producer_id, number)
@@ -96,7 +94,7 @@ async def _in_its_entry(runner: TopicRunner, found: Found, number: SequenceId) -
     assert found.position is not None, "what is stored has a position"
     view = LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS)
     entry = await view.entry_at(found.position, headers_only=True)
-    return not_readable(found) if entry is None else in_entry(found, number, entry)
+    return trimmed(found) if entry is None else in_entry(found, number, entry)
 
 
 async def _fill(answer: pb.StoredMessagesAnswer, runner: TopicRunner, request: pb.StoredMessagesRequest) -> None:

@@ -59,6 +59,29 @@ async def test_sample_counts_what_happened_since_the_one_before(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
+async def test_refused_messages_count_as_in_the_statistics_of_their_topic(tmp_path: Path) -> None:
+    """Also those whose whole batch was refused with an error, and those of a topic that is not served any more."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        served = runner.core.serving
+        assert served is not None
+        for refused in (3, 4):
+            publisher = PublishClient(channel)
+            granted = await publisher.open(runner, f"till-{refused}")
+            await publisher.stored(granted, batch_of(granted, [0]), batch_of(granted, [10]))
+            await publisher.stored(granted, batch_of(granted, [0]))
+            await publisher.send(granted.session, batch_of(granted, range(1, 1 + refused)))
+            await publisher.receive()
+            if refused == 4:
+                await world.topics.unload(runner.topic_id)
+            await world.rates.sample(now_ms=int(time.monotonic() * 1000))
+        first, second = await samples(channel)
+        assert [(each.stored, each.duplicates, each.stale) for each in (first, second)] == [(2, 1, 3), (2, 1, 4)]
+        counters = served.sessions.counters
+        assert (counters["duplicate"], counters["stale_sequence"]) == (2, 7)
+
+
+@pytest.mark.asyncio
 async def test_rates_of_no_time_are_refused(tmp_path: Path) -> None:
     """The error names the field."""
     async with owner_world(tmp_path) as (_, channel):

@@ -128,6 +128,27 @@ async def test_trimmed_message_is_stored_and_gone(tmp_path: Path) -> None:
         assert (list(page.messages), page.first_index, page.begin_index, page.end_index) == ([], 1, 1, 1)
 
 
+async def test_after_truncation_and_takeover_the_answer_has_the_right_bound(tmp_path: Path) -> None:
+    """A new owner knows the ends of a batch with holes. What is between them nobody knows any more, and it says so."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client, looker = PublishClient(channel), Looker(channel, runner)
+        granted = await client.open(runner, "till")
+        await client.stored(granted, batch_of(granted, list(range(0, 20, 2))))
+        assert await looker.state(5) == "never_stored"
+        await runner.retention.truncate()
+        served = runner.core.serving
+        assert served is not None
+        served.log.table.state.producers.make_idle(before_ms=1 << 60)  # as a snapshot gives it to a new owner
+        assert [await looker.state(number) for number in (0, 18, 19)] == ["trimmed", "trimmed", "not_stored"]
+        found = await looker.find(5)
+        assert (found["state"], found["recent_floor"]) == ("older_than_remembered", 18)
+        assert found["explanation"].startswith(
+            "not known any more: the producer has stored 10 sequence ids from 0 to 18 as one batch, and retention has "
+            "deleted its entry. Whether 5 was one of them cannot be seen any more"
+        )
+
+
 async def test_message_whose_entry_nobody_gives_is_stored_all_the_same(tmp_path: Path) -> None:
     """The owner knows that it is. A time-out of a storage node is no loss."""
     async with owner_world(tmp_path) as (world, channel):
@@ -141,6 +162,25 @@ async def test_message_whose_entry_nobody_gives_is_stored_all_the_same(tmp_path:
         await world.node.start()
         assert (found["state"], found["index"]) == ("stored", None)
         assert "it cannot be read now" in found["explanation"]
+
+
+async def test_whether_a_lost_entry_holds_an_id_is_unknown_and_no_error(tmp_path: Path) -> None:
+    """The ends of its batch are stored all the same."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client, looker = PublishClient(channel), Looker(channel, runner)
+        granted = await client.open(runner, "till")
+        await client.stored(granted, batch_of(granted, [5, 7, 9]))
+        served = runner.core.serving
+        assert served is not None
+        served.log.table.state.producers.make_idle(before_ms=1 << 60)
+        runner.cache.clear()
+        await world.node.stop()
+        between, end = await looker.find(7), await looker.find(9)
+        await world.node.start()
+        assert (between["state"], between["message_id"], end["state"]) == ("unknown", None, "stored")
+        assert between["explanation"].startswith("not known: only one entry knows whether it holds sequence id 7")
+        assert "it cannot be read now" in between["explanation"]
 
 
 async def test_page_has_all_of_each_message_from_any_place(tmp_path: Path) -> None:

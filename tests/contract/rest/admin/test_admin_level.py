@@ -66,10 +66,10 @@ async def test_old_process_is_named_and_nothing_is_changed(admin: Admin) -> None
     )
     await registration.establish()
     problem = await admin.refused("POST", FINALIZE, 409, "conflict")
-    assert "owner owner-old (version 7)" in problem["detail"]
+    assert "owner owner-old:1 (version 7)" in problem["detail"]
     report = await admin.get(LEVEL)
     assert (report["level"], report["announced"]) == (BEFORE_LEVELS, 0)
-    assert [one["address"] for one in report["behind"]] == ["owner-old"]
+    assert [one["address"] for one in report["behind"]] == ["owner-old:1"]
     await registration.withdraw()
     assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
 

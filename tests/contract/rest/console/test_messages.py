@@ -146,7 +146,7 @@ async def test_pages_lead_to_each_other_and_what_cannot_be_read_is_named() -> No
             assert f"■ refused {field}: " in text_of(block_of(await console.page(f"{TOPIC}?{query}"), "messages"))
         topic = TOPIC.removesuffix("/messages")
         assert f'href="{TOPIC}"' in await console.page(topic)
-        assert f'action="{TOPIC}"' in await console.page(f"{topic}/producers/till")
+        assert f'action="{TOPIC}"' in await console.page(f"{topic}/producer?name=till")
         for query in ("place=there&at=1", "show=colours"):
             assert query.partition("=")[0] in text_of(await console.page(f"{TOPIC}?{query}", 422))
 
@@ -190,6 +190,11 @@ def test_values_are_shown_in_the_form_that_was_asked_for_or_the_page_says_why_no
     assert shown("json", value='{"a":') == ('{"a":', "no JSON")
     assert shown("hex", value="é") == ("000000  c3 a9" + " " * 44 + "..", "")
     assert shown("text", value_base64="/w==")[1] == "no text in UTF-8"
+    assert shown("text", value_base64="AMM=")[1] == "no text in UTF-8"
+    assert shown("text", value_base64="YQA=") == ("000000  61 00" + " " * 44 + "a.", "text with control characters")
+    cut = shown_bytes({"value": None, "value_base64": "AMM=", "truncated": True}, "value", "text")
+    assert cut is not None
+    assert cut.note == "text with control characters"
     assert shown_bytes({"value": None, "value_base64": None}, "value", "text") is None
     assert hexadecimal(bytes(17)).splitlines()[1].startswith("000010  00 ")
 

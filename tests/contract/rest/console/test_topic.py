@@ -26,6 +26,7 @@ async def test_topic_is_shown_with_its_log_producers_subscriptions_and_policies(
         runner = await console.world.serve("orders")
         await stored(console.channel, runner, *[2] * 5)
         await PublishClient(console.channel).open(runner, MARKUP)
+        await PublishClient(console.channel).open(runner, "..")
         admin = Administrator(console.channel, runner)
         await admin.create("idle", 10)
         client = ConsumeClient(console.channel, runner)
@@ -62,9 +63,13 @@ async def test_topic_is_shown_with_its_log_producers_subscriptions_and_policies(
         filtered = text_of(block_of(await console.page(f"{TOPIC}?producer=imp"), "producers"))
         assert "importer" in filtered
         assert MARKUP not in filtered
-        one = text_of(block_of(await console.page(f"{TOPIC}/producers/importer"), "producer"))
+        one = text_of(block_of(await console.page(f"{TOPIC}/producer?name=importer"), "producer"))
         assert "● connected from 127.0.0.1:" in one
         assert "producer id 1 generation 1 mode monotonic accepted 9 persisted 9" in one
+        dots = f"{TOPIC}/producer?name=.."
+        assert f'href="{dots}"' in page
+        assert "producer id 3 generation 1" in text_of(block_of(await console.page(dots), "producer"))
+        assert "name is empty" in await console.page(f"{TOPIC}/producer", 422)
 
 
 async def test_topic_without_an_owner_is_shown_and_stays_without_one(tmp_path: Path) -> None:
@@ -72,7 +77,7 @@ async def test_topic_without_an_owner_is_shown_and_stays_without_one(tmp_path: P
     async with served_console(tmp_path) as console:
         topics = console.world.parts.topics
         created = await topics.create(parse_topic("orders"))
-        for path in (TOPIC, f"{TOPIC}/producers/p"):
+        for path in (TOPIC, f"{TOPIC}/producer?name=p"):
             page = await console.page(path)
         page = await console.page(TOPIC)
         assert "○ no owner" in text_of(block_of(page, "state"))

@@ -8,6 +8,7 @@ owner, and not while the owner does not answer.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
@@ -77,9 +78,12 @@ async def collect(view: View) -> dict[str, Any]:
 
 
 async def collect_producer(view: View) -> dict[str, Any]:
+    name = view.query.get("name", "")
+    if not name:
+        raise InvalidArgument("name is empty: give the name of a producer", field="name")
     stats = await view.read(rest_topic(view, "/stats", subscriptions=False))
-    producer = await view.read(rest_topic(view, "/producers/{}", view.parts["producer"])) if is_served(stats) else None
-    return {"stats": stats, "producer": producer, "name": view.parts["producer"]}
+    producer = await view.read(rest_topic(view, "/producers/{}", name)) if is_served(stats) else None
+    return {"stats": stats, "producer": producer, "name": name}
 
 
 def is_served(stats: Block) -> bool:
@@ -116,4 +120,5 @@ def _durations(takeover: dict[str, Any]) -> dict[str, Any]:
 
 
 PAGE = Page(_PATH, "Topic", "topic.html", collect, interval_s=2.0)
-PRODUCER = Page(_PATH + "/producers/{producer:path}", "Producer", "producer.html", collect_producer, interval_s=2.0)
+#: By ?name=, because a browser resolves a name such as `..` in a path.
+PRODUCER = Page(_PATH + "/producer", "Producer", "producer.html", collect_producer, interval_s=2.0)

@@ -53,8 +53,8 @@ class RefusalsView(BaseModel):
     the last 100 batches, and runs of batches, of the topic."""
 
     counts: dict[str, int] = Field(
-        description="{verdict: how often}: duplicate, content_differs (a duplicate with another message than the "
-        "stored one), below_mark (not verified), or an error's code"
+        description="{verdict: how often}: duplicate, content_differs (these count as duplicate, too: another message "
+        "than the stored one), below_mark (not verified), or an error's code"
     )
     possible_counts: dict[str, int] = Field(
         description="Of runs of batches with gaps between their ids: the id may have been in one"
@@ -75,7 +75,7 @@ class FoundMessage(BaseModel):
     state: str = Field(
         description="stored, in_flight (not durable yet), not_stored (above all ids of the producer), never_stored "
         "(between stored ids), older_than_remembered, trimmed (stored, and deleted by retention), unknown_producer or "
-        "unknown (the partition did not answer)"
+        "unknown (the partition did not answer, or the one entry that would tell cannot be read now)"
     )
     explanation: str = Field(description="The same in words")
     message_id: str | None = None
