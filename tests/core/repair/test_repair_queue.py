@@ -250,6 +250,17 @@ def test_unfit_node_gets_no_copies(unfit: str) -> None:
     assert world.job().target == D
 
 
+def test_read_only_member_gets_its_copy_once_its_ledger_is_closed() -> None:
+    """It was listed for lack of writable nodes, and got no entries. No other node is needed to make the copy."""
+    world = QueueWorld(record(1, state=LedgerState.OPEN, verified=False, end=NO_ENTRY))
+    world.change(D, registered=False, retired=True)
+    world.change(C, read_only=True)
+    assert world.tick() == []
+    world.queue.handle(LedgerRecorded(record(1, verified=False), 1))
+    job = world.job()
+    assert (job.ledger_id, job.replace, job.target) == (LedgerId(1), None, None)
+
+
 def test_targets_spread_over_the_nodes() -> None:
     """The choice is a rendezvous of the ledger and the node, so every repairer chooses the same."""
     world = QueueWorld(*(record(n) for n in range(1, 41)), settings=replace(SETTINGS, jobs_max=40))
