@@ -16,7 +16,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import OncelogError, PermissionDenied
@@ -24,8 +24,9 @@ from oncelog.metadata.console import login
 from oncelog.metadata.console.rendering import Rendering
 from oncelog.metadata.console.static_files import PREFIX as STATIC
 from oncelog.metadata.console.static_files import serve_static
+from oncelog.metadata.gateway.inner_request import note_via
 from oncelog.metadata.rest.port.body_limits import BodyLimit
-from oncelog.metadata.rest.problems import MEDIA_TYPE, http_problem, problem
+from oncelog.metadata.rest.problems import MEDIA_TYPE, http_problem, note_code, problem
 from oncelog.runtime.security import Security
 
 ROOT = "/console"
@@ -53,22 +54,19 @@ class ConsoleAccess:
         self._security = security
         self._rendering = rendering
         entry = login.Login(security, rendering)
-        self._open = BodyLimit(
-            Router(
-                [
-                    Route(login.PATH, entry.show, methods=["GET"]),
-                    Route(login.PATH, entry.log_in, methods=["POST"]),
-                    Route(login.LOGOUT, entry.log_out, methods=["POST"]),
-                    Route(STATIC + "{digest}/{name}", serve_static, methods=["GET"]),
-                ]
-            ),
-            bytes_max=_LOGIN_BYTES_MAX,
-        )
+        self._routes = [
+            Route(login.PATH, entry.show, methods=["GET"]),
+            Route(login.PATH, entry.log_in, methods=["POST"]),
+            Route(login.LOGOUT, entry.log_out, methods=["POST"]),
+            Route(STATIC + "{digest}/{name}", serve_static, methods=["GET"]),
+        ]
+        self._open = BodyLimit(Router(self._routes), bytes_max=_LOGIN_BYTES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"] == ROOT or scope["path"].startswith(ROOT + "/")):
             await self._app(scope, receive, send)
             return
+        note_via(scope, "console")
         shown = _AsPages(scope, send, self._rendering)
         try:
             answer = await self._admitted(scope, receive, shown.send)
@@ -89,12 +87,15 @@ class ConsoleAccess:
         if self._security.authenticator is None:
             _require_loopback(scope)
         if scope["path"] in {login.PATH, login.LOGOUT} or scope["path"].startswith(STATIC):
+            # As the framework does for the other routes, for the audit log.
+            scope["route"] = next((each for each in self._routes if each.matches(scope)[0] is Match.FULL), None)
             await self._open(scope, receive, send)
             return None
         token = login.token_of(Headers(scope=scope))
         if token is not None:
             headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
-            scope = {**scope, "headers": [*headers, (b"authorization", f"Bearer {token}".encode())]}
+            # In this scope and not in a copy: the audit log reads from it who the caller was, and which route.
+            scope["headers"] = [*headers, (b"authorization", f"Bearer {token}".encode())]
         await self._app(scope, receive, send)
         return None
 
@@ -149,6 +150,7 @@ class _AsPages:
 
     async def _page(self, start: Message, body: dict[str, object]) -> None:
         path, query = self._scope["path"], self._scope["query_string"].decode("latin-1")
+        note_code(self._scope, str(body["code"]))
         answer: Response
         if body["status"] == 401 and self._scope["method"] == "GET":
             wanted = f"{quote(path)}?{query}" if query else quote(path)

@@ -1,15 +1,21 @@
 """What an action is: a page that says what would be lost and asks, and the request that is then made.
 
 The page has a URL with all that the action needs in path and query: GET shows it, POST to the same URL does it. So what
-is confirmed is what is done. The form carries only the CSRF token of this URL, and what the viewer typed.
+is confirmed is what is done. The form carries the CSRF token of this URL, what the viewer typed, and for an action that
+would take more when it is done again, also the figures that its page showed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from operator import ne
 from typing import Any
 
 from oncelog.core.access import Right, require, require_superuser
 from oncelog.metadata.console.page import View
+from oncelog.metadata.console.rest_reading import Problem
+
+#: Figures that a form carries: numbers and ids.
+Figures = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,11 @@ class Action:
 
     collect: the context of the template, from `view.read_fresh`: what the action would lose. typed: what the viewer
     types to confirm, the name of what is changed. change: the request. back: the page to return to.
+
+    seen: the figures of a context that tell whether the action was done since, or why they are unknown; none: to do it
+    again takes nothing more. The form carries them, and they are read again before the request, so a form that is sent
+    again is refused by any replica, also after a restart. moved: whether the action must be asked for again, from what
+    the form carries and what is now.
     """
 
     path: str
@@ -42,6 +53,8 @@ class Action:
     change: Callable[[View], Change]
     back: Callable[[View], str]
     shows_answer: bool = True
+    seen: Callable[[Mapping[str, Any]], Figures | Problem] | None = None
+    moved: Callable[[Figures, Figures], bool] = ne
 
     def check(self, view: View) -> None:
         """Raises PermissionDenied early; the request itself is checked again."""

@@ -6,8 +6,8 @@ Rules
 - It carries a token that only a page rendered for this viewer and this form has: HMAC-SHA256 of method, URL, time and a
   random number, under the hash of the viewer's token; without authentication, under random bytes of this process. So a
   token of another form, or of another role, is refused.
-- A token ends after 10 minutes: what its page said would be lost is old by then. One replica takes it once, so a form
-  that is sent twice acts once.
+- A token ends after 10 minutes: what its page said would be lost is old by then. One process takes it once, for double
+  clicks. Other replicas, and this one after a restart, do not know that: `Action.seen` is for them.
 - A form has at most 8 fields and 8 KiB. It is UTF-8.
 """
 
@@ -26,7 +26,10 @@ FIELDS_MAX = 8
 BYTES_MAX = 8 << 10
 FIELD = "csrf"
 TYPED = "typed"
+SEEN = "seen"
 VALID_S = 600
+#: How long a page may tell that an action was done.
+TOLD_S = 60
 #: Characters of a token before its signature: the time and the random number.
 _HEAD = 26
 
@@ -41,6 +44,23 @@ def csrf_of(authorization: str) -> Callable[[str], str]:
 def _signed(authorization: str, url: str, head: str) -> str:
     key = hashlib.sha256(authorization.encode()).digest() if authorization else _PROCESS_KEY
     return head + hmac.new(key, f"POST {url} {head}".encode(), hashlib.sha256).hexdigest()
+
+
+def told_of(authorization: str, name: str) -> str:
+    """What a redirect carries after the action of this name, so that the next page tells of it."""
+    return f"{name}.{csrf_of(authorization)('done ' + name)}"
+
+
+def told(authorization: str, text: str) -> str | None:
+    """The name of the action; None: nobody has just done it, or an unknown replica has."""
+    name, _, token = text.partition(".")
+    if not _is_of(token, authorization, "done " + name):
+        return None
+    return name if int(token[:10], 16) > time.time() - TOLD_S else None
+
+
+def _is_of(token: str, authorization: str, url: str) -> bool:
+    return hmac.compare_digest(token.encode(), _signed(authorization, url, token[:_HEAD]).encode())
 
 
 def check_origin(headers: Headers, *, scheme: str) -> None:
@@ -86,8 +106,12 @@ class FormTokens:
     def check(self, fields: dict[str, str], authorization: str, url: str) -> str:
         """The token of a form that was sent to this URL. Raises PermissionDenied."""
         token = fields.get(FIELD, "")
-        if not hmac.compare_digest(token.encode(), _signed(authorization, url, token[:_HEAD]).encode()):
-            raise PermissionDenied("the form is not one of yours, or is older than your login: open its page again")
+        if not _is_of(token, authorization, url):
+            older = "your login" if authorization else "the last start of this metadata service"
+            raise PermissionDenied(
+                f"nothing was done: the form is not one of yours, or is older than {older}; look at the figures of "
+                "now, and confirm again"
+            )
         return token
 
     def take(self, token: str) -> None:

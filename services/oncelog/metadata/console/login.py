@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from oncelog.core.errors import InvalidArgument, OncelogError, Unauthenticated
 from oncelog.metadata.console.forms import check_origin, fields_of
 from oncelog.metadata.console.rendering import Rendering
-from oncelog.metadata.rest.problems import body_of
+from oncelog.metadata.rest.problems import body_of, note_code
 from oncelog.runtime.security import Security
 
 PATH = "/console/login"
@@ -75,6 +75,7 @@ class Login:
                 raise Unauthenticated("this is not a token: paste the content of the token's file")
             self._security.caller(f"Bearer {token}")
         except OncelogError as error:
+            note_code(request.scope, error.code)
             return self._form(wanted, error)
         answer = RedirectResponse(wanted, 303)
         if _over_tls(request):

@@ -15,7 +15,8 @@ QUERY_CHARACTERS_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class View:
     """One request for a page. path: without the query. parts: of the path, by name. me: the answer of /admin/v2/me.
-    csrf: see `forms`. payloads: the console may show values of messages. until_s: see `Reading.get`."""
+    csrf: see `forms`. payloads: the console may show values of messages. until_s: see `Reading.get`. told: the action
+    that was just done."""
 
     path: str
     parts: Mapping[str, str]
@@ -26,6 +27,7 @@ class View:
     csrf: Callable[[str], str]
     payloads: bool = True
     until_s: float = float("inf")
+    told: str | None = None
 
     @property
     def caller(self) -> Caller:
@@ -57,7 +59,7 @@ class View:
 
     def url(self, **changed: object) -> str:
         """This page with other query parameters; None removes one."""
-        given = {**self.query, **changed}
+        given = {**self.query, "done": None, **changed}
         kept = {name: str(value) for name, value in given.items() if value is not None and value != ""}
         return f"{self.path}?{urlencode(kept)}" if kept else self.path
 

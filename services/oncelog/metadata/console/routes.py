@@ -11,17 +11,18 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import compile_path
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import Conflict, InvalidArgument, NotFound
+from oncelog.core.errors import Conflict, InvalidArgument, NotFound, PermissionDenied
 from oncelog.metadata.console.access import ConsoleAccess
 from oncelog.metadata.console.action import Action
 from oncelog.metadata.console.actions import ACTIONS
-from oncelog.metadata.console.forms import TYPED, FormTokens, check_origin, csrf_of, fields_of
+from oncelog.metadata.console.forms import SEEN, TYPED, FormTokens, check_origin, csrf_of, fields_of, told, told_of
 from oncelog.metadata.console.live import Hub
 from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
 from oncelog.metadata.console.pages import PAGES
 from oncelog.metadata.console.rendering import Rendered, Rendering
 from oncelog.metadata.console.rest_reading import DEADLINE_S, Asker, Problem, Reading, problem_of
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
+from oncelog.metadata.rest.problems import note_code
 from oncelog.runtime.security import Security
 
 LIVE = "/console/live"
@@ -73,8 +74,12 @@ class Console:
             check_origin(request.headers, scheme=request.url.scheme)
             view = await self._requested(request, caller)
             fields = fields_of(await request.body())
-            token = self._tokens.check(fields, view.asker.authorization, view.url())
             action.check(view)
+            try:
+                token = self._tokens.check(fields, view.asker.authorization, view.url())
+            except PermissionDenied as error:
+                note_code(request.scope, error.code)
+                return await self._confirmation(action, view, Problem(403, error.code, error.message))
             if fields.get(TYPED, "").strip() != action.typed(view):
                 text = f"nothing was done: type {action.typed(view)} to confirm"
                 return await self._confirmation(action, view, Problem(422, "invalid_argument", text))
@@ -82,6 +87,9 @@ class Console:
                 self._tokens.take(token)
             except Conflict as error:
                 return await self._confirmation(action, view, Problem(409, error.code, error.message))
+            refused = await _moved(action, view, fields.get(SEEN, ""))
+            if refused is not None:
+                return await self._confirmation(action, view, refused)
             return await self._done(action, view)
 
     async def _done(self, action: Action, view: View) -> Response:
@@ -92,7 +100,8 @@ class Console:
         if refused is not None:
             return await self._confirmation(action, view, refused)
         if answer.status == 204 or not action.shows_answer:
-            return RedirectResponse(f"{back}{'&' if '?' in back else '?'}done={action.name}", 303)
+            done = told_of(view.asker.authorization, action.name)
+            return RedirectResponse(f"{back}{'&' if '?' in back else '?'}done={done}", 303)
         result = json.loads(answer.body)
         html = self._rendering.text(
             "result.html", view=view, title=action.title, told=action.done, back=back, result=result
@@ -101,10 +110,12 @@ class Console:
 
     async def _confirmation(self, action: Action, view: View, refused: Problem | None = None) -> Response:
         """The page that asks. refused: why the action was not done."""
-        change = action.change(view)
+        change, context = action.change(view), await action.collect(view)
+        seen = None if action.seen is None else action.seen(context)
         html = self._rendering.text(
             action.template,
-            **await action.collect(view),
+            **context,
+            seen="" if isinstance(seen, Problem) else None if seen is None else json.dumps(seen),
             action=action,
             back=action.back(view),
             command=view.asker.curl(change.target, change.method, change.body),
@@ -145,13 +156,36 @@ class Console:
         peer = "" if request.client is None else request.client.host
         base = f"{request.url.scheme}://{request.headers.get('host', '')}"
         asker = Asker(request.app, caller, authorization, peer, base)
+        query_of = dict(parse_qsl(query))
         return View(
             path=path,
             parts={name: str(value) for name, value in parts.items()},
-            query=dict(parse_qsl(query)),
+            query=query_of,
             asker=asker,
             reading=self.reading,
             me=await self.reading.get(asker, "/admin/v2/me"),
             csrf=csrf_of(authorization),
             payloads=self._payloads,
+            told=told(authorization, query_of.get("done", "")),
         )
+
+
+async def _moved(action: Action, view: View, carried: str) -> Problem | None:
+    """Why the action is not done, by the figures that its form carries. None: it is done."""
+    if action.seen is None:
+        return None
+    now = action.seen(await action.collect(view))
+    if isinstance(now, Problem):
+        return Problem(now.status or 503, now.code, f"nothing was done: {now.detail}")
+    try:
+        seen = json.loads(carried)
+    except (ValueError, RecursionError):  # its page knew no figures, or the viewer has changed them
+        seen = None
+    alike = isinstance(seen, list) and [type(each) for each in seen] == [type(each) for each in now]
+    if alike and not action.moved(seen, now):
+        return None
+    text = (
+        "nothing was done: what this form would change is not any more as its page showed it, perhaps because the form "
+        "was sent before; look at the figures of now, and confirm again if you still want it"
+    )
+    return Problem(409, "conflict", text)

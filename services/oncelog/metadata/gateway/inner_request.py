@@ -69,6 +69,11 @@ async def answer(app: ASGIApp, request: InnerRequest, gone: asyncio.Event) -> In
     return result
 
 
+def note_via(scope: Scope, via: str) -> None:
+    """Over what a request came, if not REST."""
+    scope[_VIA] = via
+
+
 def via_of(scope: Scope) -> str:
     """Over what a request came: "rest", "grpc" or "console"."""
     via: str = scope.get(_VIA, "rest")

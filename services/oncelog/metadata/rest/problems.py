@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
+from starlette.types import Scope
 
 from oncelog.core import errors
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
@@ -23,6 +24,7 @@ from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+_CODE = "oncelog_problem_code"
 #: Path prefix of publish and consume requests; those of consume go on behind the topic.
 PUBLISH_PREFIX = "/topics/"
 CONSUME_PART = "/subscription/"
@@ -128,6 +130,16 @@ def problem(error: OncelogError, *, publishing: bool = False) -> JSONResponse:
     return _response(body, headers, _fate(error) if publishing else {})
 
 
+def note_code(scope: Scope, code: str) -> None:
+    """The error of an answer whose body is a page, for the audit log."""
+    scope[_CODE] = code
+
+
+def noted_code(scope: Scope) -> str | None:
+    """As `note_code` has noted; None: nothing was noted."""
+    return scope.get(_CODE)
+
+
 def body_of(error: OncelogError) -> ProblemBody:
     """Of a response, or of one part of it."""
     status, title = _STATUSES[status_class(type(error))]
@@ -201,7 +213,7 @@ def publishes(path: str) -> bool:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    return f"{str(error['msg']).removeprefix('Value error, ')[:200]} ({error['type']})"
+    return str(error["msg"]).removeprefix("Value error, ")[:200]
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:

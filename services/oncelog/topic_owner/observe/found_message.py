@@ -61,7 +61,7 @@ def _explained(found: Found, sequence_id: SequenceId, problem: str | None) -> st
                 f"now: {problem}"
             )
         case FoundState.TRIMMED:
-            return f"stored as {place}, and deleted by retention since then"
+            return f"stored as {place}, and deleted since then"
         case FoundState.NOT_STORED if found.accepted < 0:
             return "not stored: the producer has stored nothing yet"
         case FoundState.NOT_STORED:

@@ -71,3 +71,9 @@ async def confirmed(browser: Browser, path: str, said: str = "") -> str:
     found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
     assert found is not None
     return found[1]
+
+
+def seen_of(page: str) -> str:
+    """The figures that the form on the page of an action carries; empty: it carries none."""
+    found = re.search(r'name="seen" value="([^"]*)"', page)
+    return html.unescape(found[1]) if found else ""

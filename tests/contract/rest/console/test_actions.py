@@ -1,6 +1,7 @@
 """Actions: only from a page of the console, rendered for the same viewer, and after a name was typed."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ import pytest_asyncio
 
 from oncelog.core.errors import Conflict, PermissionDenied
 from oncelog.metadata.console.actions.topics import POLICIES
-from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of
+from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of, told_of
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner
-from tests.contract.process.security_world import ROOT, bearer, secured
+from tests.contract.process.security_world import ROOT, bearer, secured, token
 from tests.contract.rest.admin.admin_world import FLIGHTS
-from tests.contract.rest.console.console_world import Browser, confirmed, serving, text_of
+from tests.contract.rest.console.console_world import Browser, confirmed, seen_of, serving, text_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -69,13 +70,24 @@ async def test_action_is_done_after_its_name_was_typed(acting: Acting, caplog: p
     port = acting.browser.admin.port
     assert f'curl -X PUT -H "Authorization: Bearer $(cat token)" http://127.0.0.1:{port}{FLIGHTS}/unload' in text
     answer = await acting.browser.send(UNLOAD, csrf=await acting.csrf(), typed=NAME)
-    assert (answer.status_code, answer.headers["location"]) == (303, f"{TOPIC}?done=unload")
+    location = answer.headers["location"]
+    assert (answer.status_code, location.partition(".")[0]) == (303, f"{TOPIC}?done=unload")
     assert acting.owner.unloading == [(await acting.browser.admin.world.record()).topic_id]
     (line,) = [vars(record)["fields"] for record in caplog.records if record.name == "oncelog.audit"]
     assert (line["method"], line["via"], line["role"], line["status"]) == ("PUT", "console", ROOT, 204)
     assert line["route"] == "/admin/v2/persistent/{tenant}/{namespace}/{topic}/unload"
     assert line["peer"].startswith("127.0.0.1")
-    assert "The topic was unloaded" in text_of(await acting.browser.page("/console/?done=unload"))
+    page = await acting.browser.page(location)
+    assert "The topic was unloaded" in text_of(page)
+    assert "unload." not in page, "no link of the page tells it again"
+
+
+async def test_nobody_is_told_of_what_was_not_done(acting: Acting) -> None:
+    """Not by an address that somebody typed, sent, or kept."""
+    old = f"unload.{'0' * 10}{told_of(f'Bearer {token(ROOT)}', 'unload').partition('.')[2][10:]}"
+    for query in ("unload", "unload.", f"delete.{told_of('', 'unload').partition('.')[2]}", old, "x.é"):
+        assert "was unloaded" not in await acting.browser.page(f"{TOPIC}?done={query}")
+        assert "was deleted" not in await acting.browser.page(f"{TOPIC}?done={query}")
 
 
 async def test_action_is_refused_without_the_typed_name(acting: Acting) -> None:
@@ -95,6 +107,45 @@ async def test_action_is_refused_without_the_token_of_its_own_form(acting: Actin
     await acting.browser.log_in("operator")
     text = await acting.refused(403, typed=NAME, csrf=own)
     assert "the form is not one of yours" in text
+
+
+async def test_audit_log_says_who_was_refused_what(acting: Acting, caplog: pytest.LogCaptureFixture) -> None:
+    """In the console as in REST: forms of other origins, forged ones, and those without the right. Two roles at one
+    host have a line each."""
+    route = "/console/topics/{tenant}/{namespace}/{topic}/unload"
+    other = {"Origin": "http://attacker.example"}
+    csrf = await acting.csrf()
+    caplog.clear()
+    await acting.refused(403, other, typed=NAME, csrf=csrf)
+    await acting.browser.log_in("stranger")
+    await acting.browser.page(UNLOAD, 403)
+    await acting.browser.send("/console/logout", other)
+    told = ("role", "route", "via", "method", "status", "code")
+    assert [
+        tuple(vars(record)["fields"].get(name) for name in told)
+        for record in caplog.records
+        if record.name == "oncelog.audit"
+    ] == [
+        (ROOT, route, "console", "POST", 403, "permission_denied"),
+        ("stranger", route, "console", "GET", 403, "permission_denied"),
+        (None, "/console/logout", "console", "POST", 403, "permission_denied"),
+    ]
+
+
+async def test_audit_log_says_who_sent_a_forged_form(acting: Acting, caplog: pytest.LogCaptureFixture) -> None:
+    """Its answer is a page with the form, not a problem; and so is that of a login without a token."""
+    caplog.clear()
+    await acting.refused(403, typed=NAME, csrf="0" * 90)
+    await acting.browser.send("/console/login", token="x.y.z", next="/console/")
+    told = ("role", "via", "route", "code")
+    assert [
+        tuple(vars(record)["fields"].get(name) for name in told)
+        for record in caplog.records
+        if record.name == "oncelog.audit"
+    ] == [
+        (ROOT, "console", "/console/topics/{tenant}/{namespace}/{topic}/unload", "permission_denied"),
+        (None, "console", "/console/login", "unauthenticated"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +172,33 @@ async def test_action_without_the_right_is_not_offered_and_refused(acting: Actin
     await acting.refused(403, typed=NAME)
 
 
-async def test_refusal_of_the_call_is_shown_on_the_page_that_asked(acting: Acting) -> None:
-    """With its reason; nothing claims that it was done."""
-    gone = "/console/topics/public/default/absent/unload"
-    answer = await acting.browser.send(gone, csrf=await acting.csrf(gone), typed="public/default/absent")
-    assert answer.status_code == 404
-    assert "■ not done topic public/default/absent does not exist" in text_of(answer.text)
+@pytest.mark.parametrize(
+    "path",
+    ["", "/delete", "/unload", "/policy?name=retention&do=remove", "/messages", "/proof", "/prove", "/producers/a",
+     "/subscriptions/a", "/subscriptions/a/clear", "/subscriptions/a/seek?by=index&at=1"],
+)  # fmt: skip
+async def test_topic_that_is_gone_has_no_page(acting: Acting, path: str) -> None:
+    """But one sentence, and a way to the others: also for an old bookmark of its deletion."""
+    page = await acting.browser.page(f"/console/topics/public/default/absent{path}", 404)
+    assert text_of(page).count("topic public/default/absent does not exist") == 1
+    assert "refused" not in page
+    assert 'href="/console/topics"' in page
+
+
+async def test_topic_that_is_deleted_meanwhile_is_not_deleted_again_under_its_name(acting: Acting) -> None:
+    """By a form that another replica took before, or this one before a restart."""
+    path = f"{TOPIC}/delete"
+    page = await acting.browser.page(path)
+    form = {"csrf": await acting.csrf(path), "seen": seen_of(page), "typed": NAME}
+    root = bearer(ROOT)
+    await acting.browser.admin.change("DELETE", FLIGHTS, headers=root)
+    await acting.browser.admin.change("PUT", FLIGHTS, headers=root)
+    answer = await acting.browser.send(path, **form)
+    assert answer.status_code == 409
+    assert "nothing was done: what this form would change is not any more as its page showed it" in text_of(answer.text)
+    form["csrf"] = await acting.csrf(path)
+    form["seen"] = seen_of(answer.text)
+    assert (await acting.browser.send(path, **form)).status_code == 303, "the page that refused can be confirmed"
 
 
 async def test_bodies_that_are_no_form_are_refused(acting: Acting) -> None:
@@ -186,8 +258,9 @@ async def test_page_of_a_topic_leads_to_its_actions(acting: Acting) -> None:
 async def test_deletion_is_carried_out_and_leads_to_the_list(acting: Acting) -> None:
     """A topic that is gone has no page."""
     path = f"{TOPIC}/delete"
-    answer = await acting.browser.send(path, csrf=await confirmed(acting.browser, path), typed=NAME)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/console/topics?done=delete")
+    seen = seen_of(await acting.browser.page(path))
+    answer = await acting.browser.send(path, csrf=await confirmed(acting.browser, path), seen=seen, typed=NAME)
+    assert (answer.status_code, answer.headers["location"].partition(".")[0]) == (303, "/console/topics?done=delete")
     await acting.browser.admin.refused("GET", FLIGHTS, 404, "topic_not_found", headers=bearer(ROOT))
 
 
@@ -242,16 +315,30 @@ async def test_action_on_a_storage_node_is_for_superusers(acting: Acting) -> Non
     assert "is not a superuser" in text_of(await browser.page(path, 403))
 
 
+async def test_form_of_before_a_restart_is_shown_again() -> None:
+    """Without tokens its value was made by the former process. The figures are those of now."""
+    async with serving() as browser:
+        await browser.admin.owner()
+        await browser.admin.change("PUT", FLIGHTS)
+        await browser.admin.replica.look_up(NAME)
+        answer = await browser.send(UNLOAD, csrf=csrf_of("Bearer former")(UNLOAD), typed=NAME)
+        assert answer.status_code == 403
+        assert "older than the last start of this metadata service; look at the figures of now" in text_of(answer.text)
+        form = re.search(r'name="csrf" value="([0-9a-f]+)"', answer.text)
+        assert form is not None
+        assert (await browser.send(UNLOAD, csrf=form[1], typed=NAME)).status_code == 303
+
+
 async def test_form_acts_once_and_within_ten_minutes() -> None:
     """A second click, or a form that was left open, says so and does nothing."""
     url, now_s = "/console/x?a=1", time.time()
     tokens = FormTokens(now_s=lambda: now_s)
     one, two = csrf_of("Bearer x")(url), csrf_of("Bearer x")(url)
-    for token in (one, two):
-        assert tokens.check({"csrf": token}, "Bearer x", url) == token
-        tokens.take(token)
+    for each in (one, two):
+        assert tokens.check({"csrf": each}, "Bearer x", url) == each
+        tokens.take(each)
         with pytest.raises(Conflict, match="sent twice"):
-            tokens.take(token)
+            tokens.take(each)
     later = csrf_of("Bearer x")(url)
     now_s += VALID_S + 1
     with pytest.raises(Conflict, match="older than 10 minutes"):

@@ -21,7 +21,7 @@ from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
-from tests.contract.rest.console.console_world import Browser, block_of, confirmed, serving, text_of
+from tests.contract.rest.console.console_world import Browser, block_of, confirmed, seen_of, serving, text_of
 from tests.contract.rest.console.served_console import served_console
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
 
@@ -61,6 +61,7 @@ class Subscribed:
     changes: list[pb.ChangeSubscriptionRequest] = field(default_factory=list)
     error: OncelogError | None = None
     described: int = 0
+    statistics: dict[str, Any] | None = field(default_factory=lambda: STATISTICS)
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         if self.error is not None:
@@ -70,9 +71,9 @@ class Subscribed:
 
     async def describe(self, request: pb.DescribeSubscriptionsRequest) -> pb.DescribeSubscriptionsAnswer:
         self.described += 1
-        if request.subscription != "billing":
+        if request.subscription != "billing" or self.statistics is None:
             raise SubscriptionNotFound(f"the topic has no subscription {request.subscription}")
-        return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(STATISTICS))
+        return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(self.statistics))
 
     async def acks(self, request: inspection_pb2.AckStateRequest) -> inspection_pb2.InspectionAnswer:
         return inspection_pb2.InspectionAnswer(json=json.dumps(ACKS))
@@ -209,14 +210,58 @@ async def test_action_says_what_is_lost_and_does_it_once(world: Subscribed) -> N
     """Sent twice, as by a double click, it is done once: the second form is refused, and says so."""
     await world.place()
     for path, said, change in LOSSES:
-        form = await confirmed(world.browser, f"{PAGE}/{path}", said)
-        answer = await world.browser.send(f"{PAGE}/{path}", csrf=form, typed="billing")
+        form = {
+            "csrf": await confirmed(world.browser, f"{PAGE}/{path}", said),
+            "seen": seen_of(await world.browser.page(f"{PAGE}/{path}")),
+            "typed": "billing",
+        }
+        answer = await world.browser.send(f"{PAGE}/{path}", **form)
         assert answer.status_code == 303, answer.text
-        again = await world.browser.send(f"{PAGE}/{path}", csrf=form, typed="billing")
+        again = await world.browser.send(f"{PAGE}/{path}", **form)
         assert again.status_code == 409
         assert "the form was sent twice, and is carried out once" in text_of(again.text)
         assert [(each.WhichOneof("change"), each.subscription) for each in world.changes] == [(change, "billing")]
         world.changes.clear()
+
+
+@pytest.mark.parametrize(
+    ("path", "moved", "acts"),
+    [
+        ("skip?count=1", {}, True),
+        ("skip?count=1", {"mark_delete": 42, "msg_backlog": 6}, False),
+        ("skip?count=1", {"seek_epoch": 3}, False),
+        ("clear", {"mark_delete": 45, "msg_backlog": 9}, True),
+        ("clear", {"mark_delete": 48, "msg_backlog": 2}, False),
+        ("clear", {"seek_epoch": 3}, False),
+    ],
+)
+async def test_form_that_another_replica_took_acts_no_second_time(
+    world: Subscribed, path: str, moved: dict[str, int], acts: bool
+) -> None:
+    """Nor one of before a restart: no process remembers it, but the subscription is not any more where the form saw it.
+    A subscription whose consumers go on can be cleared all the same."""
+    path = f"{PAGE}/{path}"
+    form = {"csrf": await confirmed(world.browser, path), "seen": seen_of(await world.browser.page(path))}
+    world.statistics = STATISTICS | moved
+    answer = await world.browser.send(path, **form, typed="billing")
+    assert (answer.status_code, len(world.changes)) == ((303, 1) if acts else (409, 0))
+    if not acts:
+        assert "perhaps because the form was sent before" in text_of(answer.text)
+        assert f"{world.statistics['msg_backlog']} messages are in its backlog" in text_of(answer.text)
+
+
+async def test_form_without_its_figures_does_not_skip(world: Subscribed) -> None:
+    """Neither if it carries none, or others, nor while they cannot be read."""
+    path = f"{PAGE}/skip?count=1"
+    for seen in ("", "[", "[1]", "{}", "[" * 2_000, '["41",2,7]'):
+        form = await confirmed(world.browser, path)
+        assert (await world.browser.send(path, csrf=form, seen=seen, typed="billing")).status_code == 409
+    form, seen = await confirmed(world.browser, path), seen_of(await world.browser.page(path))
+    world.statistics = None
+    answer = await world.browser.send(path, csrf=form, seen=seen, typed="billing")
+    assert answer.status_code == 404
+    assert "■ not done nothing was done: the topic has no subscription billing" in text_of(answer.text)
+    assert not world.changes
 
 
 async def test_seek_carries_out_the_place_that_the_page_showed(world: Subscribed) -> None:
@@ -242,6 +287,8 @@ async def test_bad_parameter_is_named_before_anything_is_asked(world: Subscribed
         ("seek?by=index&at=-1", "at: must be a whole number"),
         ("seek?by=index&at=%D9%A3", "at: must be a whole number"),
         ("seek?by=time&at=yesterday", "at: must be a time as 2026-01-31T12:00:00"),
+        ("seek?by=message_id&at=", "at: must be a message id as 7:0"),
+        ("seek?by=message_id&at=7", "at: must be a message id as 7:0"),
         ("skip?count=all", "count: must be a whole number"),
     ):
         assert detail in text_of(await world.browser.page(f"{PAGE}/{path}", 422))
@@ -252,10 +299,11 @@ async def test_refusal_of_rest_is_shown_and_nothing_claims_that_it_was_done(worl
     await world.place()
     world.error = Conflict("the subscription has connected consumers")
     form = await confirmed(world.browser, f"{PAGE}/clear")
-    answer = await world.browser.send(f"{PAGE}/clear", csrf=form, typed="billing")
+    seen = seen_of(await world.browser.page(f"{PAGE}/clear"))
+    answer = await world.browser.send(f"{PAGE}/clear", csrf=form, seen=seen, typed="billing")
     assert answer.status_code == 409
     assert "■ not done the subscription has connected consumers" in text_of(answer.text)
     world.error = None
-    assert (
-        await world.browser.send(f"{PAGE}/clear", csrf=await confirmed(world.browser, f"{PAGE}/clear"), typed="billing")
-    ).status_code == 303
+    form = await confirmed(world.browser, f"{PAGE}/clear")
+    answer = await world.browser.send(f"{PAGE}/clear", csrf=form, seen=seen, typed="billing")
+    assert answer.status_code == 303

@@ -10,7 +10,9 @@ from oncelog.metadata.console.rendering import topic_link
 
 
 async def _proof(view: View) -> dict[str, Any]:
-    return {"proof": await view.read_fresh(rest_topic(view, "/proof"))}
+    proof = await view.read_fresh(rest_topic(view, "/proof"))
+    proof.require_topic()
+    return {"proof": proof}
 
 
 def _action(name: str, method: str, template: str, title: str, done: str) -> Action:

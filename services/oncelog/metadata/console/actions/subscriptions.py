@@ -1,18 +1,21 @@
 """Actions on one subscription of a topic. What is done to a partitioned topic is done to all its partitions."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from operator import ne
 from typing import Any
 
 from oncelog.core.access import Right
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.console.action import Action, Change
+from oncelog.metadata.console.action import Action, Change, Figures
 from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.page import View
 from oncelog.metadata.console.rendering import topic_link
-from oncelog.metadata.console.rest_reading import rest_path
+from oncelog.metadata.console.rest_reading import Block, Problem, rest_path
 
 PATH = "/console/topics/{tenant}/{namespace}/{topic}/subscriptions/{subscription}"
+_MESSAGE_ID = re.compile(r"[0-9]{1,19}(:[0-9]{1,19}){1,2}", re.ASCII)
 RIGHTS = (Right.ADMIN, Right.CONSUME)
 
 
@@ -33,16 +36,40 @@ def rest_redrive(view: View, **query: object) -> str:
 
 
 async def _backlog(view: View) -> dict[str, Any]:
-    return {"shown": await view.read_fresh(rest_subscription(view))}
+    shown = await view.read_fresh(rest_subscription(view))
+    shown.require_topic()
+    return {"shown": shown}
 
 
 async def _seek(view: View) -> dict[str, Any]:
-    return {"place": await view.read_fresh(rest_subscription(view, "/place", **_place(view)))}
+    place = await view.read_fresh(rest_subscription(view, "/place", **_place(view)))
+    place.require_topic()
+    return {"place": place}
 
 
 async def _letters(view: View) -> dict[str, Any]:
     named = view.query.get("dead_letter_topic")
     return {"letters": await view.read_fresh(rest_redrive(view, dead_letter_topic=named))}
+
+
+def _position(context: Mapping[str, Any]) -> Figures | Problem:
+    """The first index that is not acknowledged, the number of seeks, and the backlog; of all partitions, the sums."""
+    shown: Block = context["shown"]
+    if shown.problem is not None:
+        return shown.problem
+    rows = shown.value.values()
+    return [sum(row[name] for row in rows) for name in ("mark_delete", "seek_epoch", "msg_backlog")]
+
+
+def _skipped(then: Figures, now: Figures) -> bool:
+    """A skip moves the first index, a seek perhaps not."""
+    return then[:2] != now[:2]
+
+
+def _cleared(then: Figures, now: Figures) -> bool:
+    """Consumers may go on. When nothing is left of what the form showed, only what came since would be cleared."""
+    empty = then[2] == now[2] == 0
+    return then[1] != now[1] or (now[0] >= then[0] + then[2] and not empty)
 
 
 def _place(view: View) -> dict[str, Any]:
@@ -54,6 +81,9 @@ def _place(view: View) -> dict[str, Any]:
         case "index":
             return {"index": _count(at, "at")}
         case "message_id":
+            if not _MESSAGE_ID.fullmatch(at):
+                message = "at: must be a message id as 7:0, ledger:entry, or as 7:0:3, with the index in the entry"
+                raise InvalidArgument(message, field="at")
             return {"message_id": at, "inclusive": True}
         case "time":
             try:
@@ -88,6 +118,7 @@ def _action(
     *,
     collect: Callable[[View], Awaitable[dict[str, Any]]] = _backlog,
     rights: tuple[Right, ...] = RIGHTS,
+    moved: Callable[[Figures, Figures], bool] | None = None,
 ) -> Action:
     return Action(
         path=f"{PATH}/{name}",
@@ -102,6 +133,8 @@ def _action(
         back=lambda view: topic_link(
             view.topic, *(() if name == "delete-subscription" else ("subscriptions", view.parts["subscription"]))
         ),
+        seen=None if moved is None else _position,
+        moved=moved or ne,
     )
 
 
@@ -110,10 +143,10 @@ ACTIONS = (
         "seek", "Begin again at a place", "The subscription goes on at the place.",
         lambda view: Change("POST", rest_subscription(view, "/resetcursor"), _place(view)), collect=_seek,
     ),
-    _action("skip", "Skip messages", "The messages were skipped.", _skip),
+    _action("skip", "Skip messages", "The messages were skipped.", _skip, moved=_skipped),
     _action(
         "clear", "Clear the backlog", "The backlog was cleared.",
-        lambda view: Change("POST", rest_subscription(view, "/skip_all")),
+        lambda view: Change("POST", rest_subscription(view, "/skip_all")), moved=_cleared,
     ),
     _action(
         "delete-subscription", "Delete the subscription", "The subscription was deleted.",

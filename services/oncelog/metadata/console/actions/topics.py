@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oncelog.core.access import Right
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.console.action import Action, Change
+from oncelog.metadata.console.action import Action, Change, Figures
 from oncelog.metadata.console.page import View
 from oncelog.metadata.console.rendering import topic_link
-from oncelog.metadata.console.rest_reading import Block, rest_path
+from oncelog.metadata.console.rest_reading import Block, Problem, rest_path
 
 _TOPIC = "/console/topics/{tenant}/{namespace}/{topic}"
 #: What a change of each policy of a topic loses. A policy that is not here is not changed by the console.
@@ -46,6 +47,7 @@ async def content(view: View) -> dict[str, Any]:
     """`record` and `stats`, of the topic or of each of its partitions: what they hold. A partition that was never used
     is left out."""
     record = await view.read_fresh(rest_topic(view))
+    record.require_topic()
     count = record.value["partitions"] if record.known else 0
     paths = [rest_topic(view, "/stats")]
     if count:
@@ -56,14 +58,34 @@ async def content(view: View) -> dict[str, Any]:
     return {"record": record, "stats": [each for each in stats if not (count and _missing(each))]}
 
 
+def _identity(context: Mapping[str, Any]) -> Figures | Problem:
+    """A topic that is created again has another id."""
+    record: Block = context["record"]
+    return record.problem or [record.value["topic_id"]]
+
+
+def _extent(context: Mapping[str, Any]) -> Figures | Problem:
+    """Where the messages begin, and of how many partitions any are kept; a topic without an owner shows neither."""
+    problem = next((each.problem for each in [context["record"], *context["stats"]] if each.problem is not None), None)
+    if problem is not None:
+        return problem
+    known = [each.value for each in context["stats"] if each.value.get("message_count") is not None]
+    return [
+        sum(each["first_index"] for each in known),
+        sum(each["message_count"] > each["first_index"] for each in known),
+    ]
+
+
 def _missing(stats: Block) -> bool:
     return stats.problem is not None and stats.problem.code == "topic_not_found"
 
 
 async def _policies(view: View) -> dict[str, Any]:
     name = _policy(view)
+    policies = await view.read_fresh(rest_topic(view, "/policies"))
+    policies.require_topic()
     return {
-        "policies": await view.read_fresh(rest_topic(view, "/policies")),
+        "policies": policies,
         "name": name,
         "about": POLICIES[name],
         "value": view.query.get("value", "") if view.query.get("do") == "set" else None,
@@ -94,8 +116,17 @@ def _change_policy(view: View) -> Change:
     raise InvalidArgument("do: must be set or remove", field="do")
 
 
-def _action(name: str, method: str, more: str, title: str, done: str, *, list_after: bool = False) -> Action:
-    """list_after: the topic has no page any more."""
+def _action(
+    name: str,
+    method: str,
+    more: str,
+    title: str,
+    done: str,
+    *,
+    list_after: bool = False,
+    seen: Callable[[Mapping[str, Any]], Figures | Problem] | None = None,
+) -> Action:
+    """list_after: the topic has no page any more. seen: see `Action`."""
     return Action(
         path=f"{_TOPIC}/{name}",
         name=name,
@@ -107,17 +138,21 @@ def _action(name: str, method: str, more: str, title: str, done: str, *, list_af
         typed=lambda view: view.topic,
         change=lambda view: Change(method, rest_topic(view, more)),
         back=lambda view: "/console/topics" if list_after else topic_link(view.topic),
+        seen=seen,
     )
 
 
 ACTIONS = (
     _action("unload", "PUT", "/unload", "Unload the topic", "The topic was unloaded: another owner takes it over."),
     _action("snapshot", "POST", "/deduplication/snapshot", "Write a snapshot now", "The snapshot is durable."),
-    _action("truncate", "DELETE", "/truncate", "Delete all messages", "All messages of the topic were deleted."),
-    _action("delete", "DELETE", "", "Delete the topic", "The topic was deleted.", list_after=True),
+    _action(
+        "truncate", "DELETE", "/truncate", "Delete all messages", "All messages of the topic were deleted.",
+        seen=_extent,
+    ),
+    _action("delete", "DELETE", "", "Delete the topic", "The topic was deleted.", list_after=True, seen=_identity),
     _action(
         "delete-partitions", "DELETE", "/partitions", "Delete the topic with all partitions",
-        "The topic was deleted with all its partitions.", list_after=True,
+        "The topic was deleted with all its partitions.", list_after=True, seen=_identity,
     ),
     Action(
         path=_TOPIC + "/policy",

@@ -31,6 +31,7 @@ async def collect(view: View) -> dict[str, Any]:
             )
         )
     partitions, messages, *found = await view.read_all(*targets)
+    messages.require_topic()
     rows = messages.value["messages"] if messages.known else []
     known = [row for row in found[0].value if row["state"] != "unknown_producer"] if found and found[0].known else []
     alone = query.get("limit") == "1"

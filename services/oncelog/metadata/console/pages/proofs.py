@@ -16,7 +16,9 @@ async def collect_all(view: View) -> dict[str, Any]:
 
 async def collect_one(view: View) -> dict[str, Any]:
     parts = (view.parts[name] for name in ("tenant", "namespace", "topic"))
-    return {"proof": await view.read(rest_path("/admin/v2/persistent/{}/{}/{}/proof", *parts))}
+    proof = await view.read(rest_path("/admin/v2/persistent/{}/{}/{}/proof", *parts))
+    proof.require_topic()
+    return {"proof": proof}
 
 
 PAGE = Page("/console/proof", "Proofs", "proofs.html", collect_all, interval_s=5.0, key="p")

@@ -21,6 +21,7 @@ BUCKETS = 200
 async def collect(view: View) -> dict[str, Any]:
     """The reads that were not made are none."""
     topic, stats = await view.read_all(rest_topic(view), rest_topic(view, "/stats", subscriptions=False))
+    topic.require_topic()
     context: dict[str, Any] = {
         "topic": topic, "stats": stats, "shown": None, "acks": None, "strip": [], "letters_topic": None,
         "letters": None, "letters_stats": None, "whole": whole_topic(view), "dead_letter_topic": None,

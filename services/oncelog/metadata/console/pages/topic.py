@@ -38,6 +38,7 @@ async def collect(view: View) -> dict[str, Any]:
         rest_topic(view, "/subscriptionStats", limit=ROWS, after=after),
         rest_topic(view, "/proof"),
     )
+    about.require_topic()
     producers = deduplication = None
     acks: list[Block] = []
     names: list[str] = []
@@ -82,6 +83,7 @@ async def collect_producer(view: View) -> dict[str, Any]:
     if not name:
         raise InvalidArgument("name is empty: give the name of a producer", field="name")
     stats = await view.read(rest_topic(view, "/stats", subscriptions=False))
+    stats.require_topic()
     producer = await view.read(rest_topic(view, "/producers/{}", name)) if is_served(stats) else None
     return {"stats": stats, "producer": producer, "name": name}
 

@@ -74,7 +74,7 @@ class FoundMessage(BaseModel):
     topic: str = Field(description="The topic, or the partition")
     state: str = Field(
         description="stored, in_flight (not durable yet), not_stored (above all ids of the producer), never_stored "
-        "(between stored ids), older_than_remembered, trimmed (stored, and deleted by retention), unknown_producer or "
+        "(between stored ids), older_than_remembered, trimmed (stored, and deleted since then), unknown_producer or "
         "unknown (the partition did not answer, or the one entry that would tell cannot be read now)"
     )
     explanation: str = Field(description="The same in words")

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oncelog.core.access import NO_ROLE
 from oncelog.metadata.gateway.inner_request import via_of
 from oncelog.metadata.rest.access import caller_in
+from oncelog.metadata.rest.problems import noted_code
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventKind
 
@@ -120,7 +121,7 @@ class Audit:
             "query": _redacted(_query(scope)),
             "body": request.body_shown() if request.changes else None,
             "status": status,
-            "code": problem.get("code"),
+            "code": problem.get("code") or noted_code(scope),
             "request_id": problem.get("request_id"),
         }
         left = {"role", "route", "status"}
@@ -138,7 +139,7 @@ class _Request:
         path, safe = scope["path"], scope["method"] in _SAFE
         self.changes = path.startswith("/admin/") and not safe and _DATA.search(path) is None
         #: a page of the console asks for one of its figures
-        self.looks_for_a_page = safe and via_of(scope) == "console"
+        self.looks_for_a_page = safe and via_of(scope) == "console" and scope["server"] is None
 
     async def receive(self) -> Message:
         message = await self._receive()
