@@ -16,6 +16,7 @@ from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rendering import Rendered
 from oncelog.metadata.console.rest_reading import Asker, Block, Reading
 from oncelog.runtime.security import OPEN
+from oncelog.wire import owner_pb2
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured, token
 from tests.contract.rest.admin.admin_world import FLIGHTS
@@ -81,13 +82,31 @@ async def test_viewers_learn_which_blocks_the_page_has() -> None:
                 return found
         pytest.fail("the stream ended")
 
-    async with serving() as console, live(console, "/console/topics/public/default/flights") as events:
-        before = await blocks(events)
-        assert "log" in before
-        await console.admin.change("PUT", f"{FLIGHTS}/partitions", json=3)
-        after = await blocks(events)
-        assert "log" not in after
-        assert set(after) < set(before)
+    name = "public/default/flights"
+    async with serving() as console:
+        owner = await console.admin.owner()
+        await console.admin.change("PUT", FLIGHTS)
+        await console.admin.replica.look_up(name)
+        topic_id = (await console.admin.world.record()).topic_id
+        owner.states = [owner_pb2.TopicState(topic_id=topic_id, phase="serving", stats_json="{}")]
+        async with live(console, f"/console/topics/{name}") as events:
+            before = await blocks(events)
+            assert "producers" in before
+            owner.states = [owner_pb2.TopicState(topic_id=topic_id, phase="recovering", stats_json="{}")]
+            after = await blocks(events)
+            assert "producers" not in after
+            assert set(after) < set(before)
+
+
+async def test_viewers_are_told_that_their_topic_was_deleted() -> None:
+    """The stream ends; it is not asked for again."""
+    async with serving() as console:
+        await console.admin.change("PUT", FLIGHTS)
+        async with live(console, "/console/topics/public/default/flights") as events:
+            await anext(events)
+            await console.admin.change("DELETE", FLIGHTS)
+            *_, last = [event async for event in events]
+        assert (last[0], last[1]["code"]) == ("end", "topic_not_found")
 
 
 @pytest.mark.hazard("login-outlives-its-right")

@@ -97,7 +97,7 @@ async def test_partitioned_topic_leads_to_its_partitions_and_unknown_is_said() -
         assert "2 – ○ no owner" in text_of(block_of(page, "state"))
         assert f'href="{TOPIC}-partition-2"' in page
         assert 'id="log"' not in page
-        missing = text_of(await console.page("/console/topics/public/default/none"))
+        missing = text_of(await console.page("/console/topics/public/default/none", 404))
         assert "topic public/default/none does not exist: create it" in missing
 
 
