@@ -99,7 +99,7 @@ async def test_viewers_learn_which_blocks_the_page_has() -> None:
 
 
 async def test_viewers_are_told_that_their_topic_was_deleted() -> None:
-    """The stream ends; it is not asked for again."""
+    """The stream ends, and says why."""
     async with serving() as console:
         await console.admin.change("PUT", FLIGHTS)
         async with live(console, "/console/topics/public/default/flights") as events:
