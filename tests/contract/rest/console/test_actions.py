@@ -193,12 +193,12 @@ async def test_topic_that_is_deleted_meanwhile_is_not_deleted_again_under_its_na
     root = bearer(ROOT)
     await acting.browser.admin.change("DELETE", FLIGHTS, headers=root)
     await acting.browser.admin.change("PUT", FLIGHTS, headers=root)
-    answer = await acting.browser.send(path, **form)
+    answer = await acting.browser.send(path, None, **form)
     assert answer.status_code == 409
     assert "nothing was done: what this form would change is not any more as its page showed it" in text_of(answer.text)
     form["csrf"] = await acting.csrf(path)
     form["seen"] = seen_of(answer.text)
-    assert (await acting.browser.send(path, **form)).status_code == 303, "the page that refused can be confirmed"
+    assert (await acting.browser.send(path, None, **form)).status_code == 303, "the page that refused can be confirmed"
 
 
 async def test_bodies_that_are_no_form_are_refused(acting: Acting) -> None:

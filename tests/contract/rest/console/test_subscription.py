@@ -215,9 +215,9 @@ async def test_action_says_what_is_lost_and_does_it_once(world: Subscribed) -> N
             "seen": seen_of(await world.browser.page(f"{PAGE}/{path}")),
             "typed": "billing",
         }
-        answer = await world.browser.send(f"{PAGE}/{path}", **form)
+        answer = await world.browser.send(f"{PAGE}/{path}", None, **form)
         assert answer.status_code == 303, answer.text
-        again = await world.browser.send(f"{PAGE}/{path}", **form)
+        again = await world.browser.send(f"{PAGE}/{path}", None, **form)
         assert again.status_code == 409
         assert "the form was sent twice, and is carried out once" in text_of(again.text)
         assert [(each.WhichOneof("change"), each.subscription) for each in world.changes] == [(change, "billing")]
@@ -243,7 +243,7 @@ async def test_form_that_another_replica_took_acts_no_second_time(
     path = f"{PAGE}/{path}"
     form = {"csrf": await confirmed(world.browser, path), "seen": seen_of(await world.browser.page(path))}
     world.statistics = STATISTICS | moved
-    answer = await world.browser.send(path, **form, typed="billing")
+    answer = await world.browser.send(path, None, **form, typed="billing")
     assert (answer.status_code, len(world.changes)) == ((303, 1) if acts else (409, 0))
     if not acts:
         assert "perhaps because the form was sent before" in text_of(answer.text)

@@ -61,7 +61,7 @@ async def content(view: View) -> dict[str, Any]:
 def _identity(context: Mapping[str, Any]) -> Figures | Problem:
     """A topic that is created again has another id."""
     record: Block = context["record"]
-    return record.problem or [record.value["topic_id"]]
+    return [record.value["topic_id"]] if record.problem is None else record.problem
 
 
 def _extent(context: Mapping[str, Any]) -> Figures | Problem:
