@@ -66,10 +66,12 @@ def _identity(context: Mapping[str, Any]) -> Figures | Problem:
 
 def _extent(context: Mapping[str, Any]) -> Figures | Problem:
     """Where the messages begin, and of how many partitions any are kept; a topic without an owner shows neither."""
-    problem = next((each.problem for each in [context["record"], *context["stats"]] if each.problem is not None), None)
+    record: Block = context["record"]
+    stats: list[Block] = context["stats"]
+    problem = next((each.problem for each in [record, *stats] if each.problem is not None), None)
     if problem is not None:
         return problem
-    known = [each.value for each in context["stats"] if each.value.get("message_count") is not None]
+    known = [each.value for each in stats if each.value.get("message_count") is not None]
     return [
         sum(each["first_index"] for each in known),
         sum(each["message_count"] > each["first_index"] for each in known),
