@@ -174,7 +174,7 @@ async def test_action_without_the_right_is_not_offered_and_refused(acting: Actin
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/delete", "/unload", "/policy?name=retention&do=remove", "/messages", "/proof", "/prove", "/producers/a",
+    ["", "/delete", "/unload", "/policy?name=retention&do=remove", "/messages", "/proof", "/prove", "/producer?name=a",
      "/subscriptions/a", "/subscriptions/a/clear", "/subscriptions/a/seek?by=index&at=1"],
 )  # fmt: skip
 async def test_topic_that_is_gone_has_no_page(acting: Acting, path: str) -> None:

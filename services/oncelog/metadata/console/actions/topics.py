@@ -73,8 +73,8 @@ def _extent(context: Mapping[str, Any]) -> Figures | Problem:
         return problem
     known = [each.value for each in stats if each.value.get("message_count") is not None]
     return [
-        sum(each["first_index"] for each in known),
-        sum(each["message_count"] > each["first_index"] for each in known),
+        sum(each.get("first_index", 0) for each in known),
+        sum(each["message_count"] > each.get("first_index", 0) for each in known),
     ]
 
 
