@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from typing import Any
 from urllib.error import HTTPError
@@ -39,7 +40,7 @@ async def test_stalled_function_fails_livez_and_trouble_readyz() -> None:
     async with monitored([book], "127.0.0.1", 0, 60.0) as port, monitored([book], "127.0.0.1", 0, None) as other:
         code, body = await asked(port, "/livez")
         assert code == 503
-        assert "billing has been running for 100 s" in body["reasons"]["function"]
+        assert re.search(r"billing has been running for 1\d\d s", body["reasons"]["function"])
         assert [(await asked(other, path))[0] for path in ("/livez", "/readyz")] == [200, 200]
         status.trouble = "ValueError: no total"
         code, body = await asked(other, "/readyz")
