@@ -15,14 +15,10 @@ def topic_page(topic: str, *more: str) -> str:
 def pages(topic: str, subscription: str, producer: str = "importer") -> dict[str, str]:
     """{title: path} of every page, those of a topic, a subscription and a producer for these."""
     tenant, namespace, name = str(parse_topic(topic)).split("/")
-    parts = {
-        "tenant": tenant,
-        "namespace": namespace,
-        "topic": name,
-        "subscription": subscription,
-        "producer": producer,
-    }
+    parts = {"tenant": tenant, "namespace": namespace, "topic": name, "subscription": subscription}
+    queries = {"Producer": f"?name={quote(producer, safe='')}"}
     return {
         page.title.lower(): re.sub(r"\{(\w+)[^}]*\}", lambda part: quote(parts[part[1]], safe=""), page.path)
+        + queries.get(page.title, "")
         for page in PAGES
     }
