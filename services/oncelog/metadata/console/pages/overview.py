@@ -101,4 +101,5 @@ async def collect(view: View) -> dict[str, Any]:
     }
 
 
-PAGE = Page("/console/", "Overview", "overview.html", collect, key="o")
+#: Its rates are samples of ten seconds, and at 5,000 topics its lists cost a sixth of a core if asked for each second.
+PAGE = Page("/console/", "Overview", "overview.html", collect, interval_s=5.0, key="o")
