@@ -25,7 +25,7 @@ VERSION_HAZARDS = {
     "start-races-finalize": Hazard(
         "An operator raises the level. A process of an older version reads the former level, is not counted, because "
         "it registers a moment later, and serves at a level that it does not know.",
-        "A process registers before it reads the level, and whoever raises the level announces it before the count.",
+        "A process registers before it reads the level. A level is announced before the processes are counted.",
     ),
     "away-node-of-an-older-version": Hazard(
         "A storage node of an older version has lost its session when the level is raised: all that are registered "

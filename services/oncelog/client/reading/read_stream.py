@@ -84,7 +84,7 @@ class ReadStream:
         gaps: Gaps = NO_GAPS,
     ) -> None:
         """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name. joins_chunks
-        False: whoever decodes a message in chunks gets ChunkedMessage. gaps: those that the reader has met before."""
+        False: decoding a message in chunks raises ChunkedMessage. gaps: those that the reader has met before."""
         self.topic_partition = TopicPartition(topic_id, NO_PARTITION if topic.partition is None else topic.partition)
         #: the fatal error that ended the reader
         self.failure: OncelogError | None = None

@@ -7,7 +7,8 @@ Rules
 - What older programs cannot read is written only at a stored level that knows it. An operator raises it, nothing else;
   until then every process can go back to a version of the stored level.
 - A process that starts registers, then reads the record, and ends if it does not know the level or the announced one.
-  Whoever raises the level announces it, then counts. So one of the two sees the other (hazard start-races-finalize).
+  The level is announced, then the processes are counted. So one of the two sees the other (hazard
+  start-races-finalize).
 - A storage node that is away counts, too: it comes back with its data. What it noted last states its version (hazard
   away-node-of-an-older-version). One that was retired or decommissioned does not come back.
 - A running process that finds a level that it does not know ends.

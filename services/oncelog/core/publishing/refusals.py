@@ -113,7 +113,7 @@ class Refusals:
         ]
         for row in found:
             counted = counts if row.dense or sequence_id in (row.first, row.last) else possible
-            # As the statistics of the topic count them: what differs is a duplicate all the same.
+            # As the statistics of the topic count them: a duplicate with other content is a duplicate, too.
             for verdict in ("duplicate", row.verdict) if row.verdict == _DIFFERS else (row.verdict,):
                 counted[verdict] = counted.get(verdict, 0) + row.times
         return RefusalsOfId(

@@ -88,7 +88,7 @@ class EventLister:
     async def page(
         self, *, kinds: Collection[str], within: str, node: str, before: EventPlace | None, limit: int
     ) -> EventList:
-        """As `EventFilter`. Takes 3 s at most, whoever is silent."""
+        """As `EventFilter`. Takes 3 s at most, also if a process does not answer."""
         request = pb.ListEventsRequest(kinds=kinds, within=within, node=node, limit=limit)
         if before is not None:
             request.before_ms, request.before_source, request.before_number = before
