@@ -10,6 +10,7 @@ from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
 from tests.tidy.producer_hazards import PRODUCER_HAZARDS
+from tests.tidy.recovery_hazards import RECOVERY_HAZARDS
 from tests.tidy.version_hazards import VERSION_HAZARDS
 
 HAZARDS = {
@@ -407,13 +408,6 @@ HAZARDS = {
         "another topic. A node that holds a ledger at or above the counter does not register, and none becomes a live "
         "member of a ledger whose id was requested before it registered.",
     ),
-    "emptied-zookeeper": Hazard(
-        "ZooKeeper has lost its data, and all services restart. A new cluster is created beside the storage nodes of "
-        "the former one.",
-        "A cluster is created only on request, or when all storage nodes have answered that their directories are "
-        "empty. A running process compares ZooKeeper with what it has seen in it, and ends. No message advises to "
-        "delete data.",
-    ),
     "redrive-killed-before-acknowledgement": Hazard(
         "A redrive of dead letters is killed, or loses its consumer, between publishing letters and having them "
         "acknowledged. The next one publishes them again.",
@@ -487,6 +481,7 @@ HAZARDS = {
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
     **CHUNK_HAZARDS,
+    **RECOVERY_HAZARDS,
     **VERSION_HAZARDS,
 }
 

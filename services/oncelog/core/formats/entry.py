@@ -59,6 +59,9 @@ class EntryKind(IntEnum):
     GIVEN_UP = 8
     SUBSCRIPTIONS_CHUNK = 9
     CHUNK = 10
+    HEAD_LOG = 11
+    HEAD_SNAPSHOTS = 12
+    HEAD_ACKS = 13
 
 
 class EntryHeader(NamedTuple):

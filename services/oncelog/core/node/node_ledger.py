@@ -43,6 +43,8 @@ _PURPOSE_OF_KIND: dict[int, LedgerPurpose] = {
     EntryKind.SNAPSHOT_MANIFEST: LedgerPurpose.DEDUP,
     EntryKind.SUBSCRIPTIONS_CHUNK: LedgerPurpose.DEDUP,
     EntryKind.ACK_STATE: LedgerPurpose.ACKS,
+    EntryKind.HEAD_SNAPSHOTS: LedgerPurpose.DEDUP,
+    EntryKind.HEAD_ACKS: LedgerPurpose.ACKS,
 }
 #: The number of each purpose in a tombstone.
 _PURPOSES = (LedgerPurpose.LOG, LedgerPurpose.DEDUP, LedgerPurpose.ACKS)
@@ -77,7 +79,9 @@ class RecordKind(IntEnum):
 
     LIMBO: the directory had a hole when `ledger_id` was the cluster's ledger counter; every ledger below it may lack
     entries (hazard damaged-fence). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of
-    segment `entry_id` were copied, and its file may be missing (hazard removed-segment).
+    segment `entry_id` were copied, and its file may be missing (hazard removed-segment). ERA: the era is `ledger_id`,
+    the bytes are its restore id. FLOOR: ledgers below `ledger_id` of the chain in the bytes were trimmed. NOTE: a note
+    (`core.node.notes`).
     """
 
     ADD = 1
@@ -88,6 +92,9 @@ class RecordKind(IntEnum):
     LIMBO = 7
     LIMBO_CLEARED = 8
     SEGMENT_REMOVED = 9
+    ERA = 10
+    FLOOR = 11
+    NOTE = 12
 
 
 #: The entry id of a tombstone: whether the ledger was deleted, or this node's copy alone was not needed any more.

@@ -12,9 +12,11 @@ Rules
 
 import json
 from dataclasses import dataclass, field
+from enum import Enum
 from uuid import uuid4
 
-from oncelog.core.errors import CorruptEntry, NotFound, WrongCluster
+from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.errors import CorruptEntry, InvalidArgument, NotFound, WrongCluster
 from oncelog.core.formats.record_fields import Further, no_fields, number, parse_json, rest, text
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.core.placement.level import UNSTORED, Level, start_refusal
@@ -38,14 +40,44 @@ CREATE_OR_RESTORE = (
 )
 
 
+class ClusterState(Enum):
+    SERVING = "serving"
+    #: a restore writes the records of the era; processes wait
+    RESTORING = "restoring"
+
+
+class Rights(Enum):
+    """Whether grants are effective. After a restore that asked too few nodes they wait for a confirmation."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
     """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it. A new cluster has
-    the level of the program that creates it. further: see `core.formats.record_fields`."""
+    the level of the program that creates it. ack_quorum: the lowest that any owner ever wrote with; 0: none yet.
+    further: see `core.formats.record_fields`."""
 
     cluster_id: str
     level: Level = CREATED
+    era: Era = FIRST_ERA
+    state: ClusterState = ClusterState.SERVING
+    rights: Rights = Rights.OPEN
+    ack_quorum: int = 0
     further: Further = field(default_factory=no_fields, hash=False)
+
+
+#: What a record says that lacks these fields, as those of older versions do.
+_BEFORE_LEVELS: dict[str, object] = {
+    "level": UNSTORED.stored,
+    "announced": 0,
+    "era": FIRST_ERA.number,
+    "restore_id": FIRST_ERA.restore_id,
+    "state": ClusterState.SERVING.value,
+    "rights": Rights.OPEN.value,
+    "ack_quorum": 0,
+}
 
 
 class ClusterStore:
@@ -125,6 +157,11 @@ def _encode(record: ClusterRecord) -> bytes:
         "format": FORMAT_WITH_LEVEL if stored else FORMAT,
         "level": record.level.stored,
         "announced": record.level.announced,
+        "era": record.era.number,
+        "restore_id": record.era.restore_id,
+        "state": record.state.value,
+        "rights": record.rights.value,
+        "ack_quorum": record.ack_quorum,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -133,10 +170,17 @@ def _decode(data: bytes) -> ClusterRecord:
     try:
         fields = parse_json(data)
         cluster_id, form = text(fields, "cluster_id"), number(fields, "format")
-        noted = {"level": UNSTORED.stored, "announced": 0} | fields
-        level = Level(number(noted, "level"), number(noted, "announced"))
-        record = ClusterRecord(cluster_id, level, rest(fields, ("cluster_id", "format", "level", "announced")))
-    except (ValueError, KeyError, TypeError) as error:
+        noted = _BEFORE_LEVELS | fields
+        record = ClusterRecord(
+            cluster_id,
+            Level(number(noted, "level"), number(noted, "announced")),
+            Era.checked(number(noted, "era"), text(noted, "restore_id")),
+            ClusterState(text(noted, "state")),
+            Rights(text(noted, "rights")),
+            number(noted, "ack_quorum"),
+            rest(fields, ("cluster_id", "format", *_BEFORE_LEVELS)),
+        )
+    except (ValueError, KeyError, TypeError, InvalidArgument) as error:
         raise CorruptEntry(f"cannot read the cluster record: {error!r}") from error
     if not FORMAT <= form <= FORMAT_WITH_LEVEL:
         raise WrongCluster(

@@ -1,0 +1,79 @@
+"""What a rebuild reads: the inventory of each asked storage node, notes of records, and copies of all records.
+
+Rules
+- An inventory is taken behind the node's own durable record of the new era, so nothing of an older era follows it
+  (hazard inventory-before-the-era).
+- Entries in limbo, damaged entries and erased copies prove nothing: who has them is no holder, and who lacks them in
+  limbo does not lack them for certain.
+- Notes are ordered by (era, created, deleted, version). The highest of a path is the record's last known state.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import Era
+from oncelog.core.formats.head import LedgerHead
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.member_status import CopyState
+from oncelog.core.ledger.metadata import EntryRange
+
+
+class Chain(NamedTuple):
+    """One chain of ledgers of a topic."""
+
+    topic_id: TopicId
+    purpose: LedgerPurpose
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLedger:
+    """What one node has of one ledger.
+
+    chain: None if only a fence or a tombstone is stored. runs: of sound entries, ascending. base_index: of the first
+    held entry. last_length, owner_epoch: of the last held entry. deleted: the tombstone says that the ledger was.
+    """
+
+    ledger_id: LedgerId
+    chain: Chain | None
+    state: CopyState
+    runs: tuple[EntryRange, ...] = ()
+    last_add_confirmed: EntryId = EntryId(-1)
+    fenced: bool = False
+    head: LedgerHead | None = None
+    base_index: int = 0
+    last_length: int = 0
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Of one node. limbo_below: of every lower ledger that is not in `ledgers`, entries may be missing; 0: of none.
+    floors: by which the node has erased copies."""
+
+    node: Incarnation
+    cluster_id: str
+    era: Era
+    ledgers: Mapping[LedgerId, HeldLedger]
+    limbo_below: LedgerId = LedgerId(0)
+    floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
+
+
+class NoteOrder(NamedTuple):
+    """Of two notes of one path the one with the higher order stays. created: ZooKeeper's transaction."""
+
+    era: int
+    created: int
+    deleted: bool
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The copy of a record that changes rarely. path: below the root of its era."""
+
+    path: str
+    order: NoteOrder
+    value: bytes
