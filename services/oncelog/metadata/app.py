@@ -36,6 +36,7 @@ from oncelog.metadata.rest.observing import routes as observing
 from oncelog.metadata.rest.pages import Welcome, add_docs
 from oncelog.metadata.rest.port.audit import Audit
 from oncelog.metadata.rest.port.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
+from oncelog.metadata.rest.recovering import routes as recovering
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.security import OPEN, Security
@@ -107,6 +108,7 @@ def new_app(
         cluster,
         cluster_level,
         observing,
+        recovering,
     )
     for part in (*parts, storage, storage_end):
         app.include_router(part.routes(coordination))

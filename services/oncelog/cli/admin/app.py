@@ -6,6 +6,7 @@ import typer
 
 from oncelog.cli.admin import losses
 from oncelog.cli.admin.apply import add_apply
+from oncelog.cli.admin.backup.app import backup
 from oncelog.cli.admin.cluster.level import add_level
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
@@ -87,6 +88,7 @@ for _name, _group in (
     ("storage-nodes", storage_nodes),
     ("storage", storage),
     ("ledger", ledger),
+    ("backup", backup),
     ("tokens", tokens),
     ("certificates", certificates),
 ):

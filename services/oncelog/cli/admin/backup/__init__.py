@@ -1,0 +1,1 @@
+"""`oncelog admin backup`: copies of ZooKeeper's records, and what is done with them when ZooKeeper is lost."""

@@ -1,0 +1,5 @@
+"""The group of commands: a module that adds commands is called here."""
+
+import typer
+
+backup = typer.Typer(help="Keep copies of ZooKeeper's records, and restore a lost ZooKeeper.", no_args_is_help=True)

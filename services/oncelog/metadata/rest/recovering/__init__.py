@@ -1,0 +1,1 @@
+"""Routes for a lost ZooKeeper: copies of its records, restores, the drill."""
