@@ -89,7 +89,11 @@ class LogFold:
         if header.owner_epoch < epoch or (header.ledger_id == ledger and header.owner_epoch != epoch):
             raise Violation("owner epochs", f"entry {header.position} of epoch {header.owner_epoch} follows {epoch}")
         self.epoch = (header.ledger_id, header.owner_epoch)
-        self.position, self.next_index = header.position, header.next_index
+        if entry.head is None:
+            self.position = header.position
+        elif header.entry_id:
+            raise Violation("heads", f"the head at {header.position} is not the first entry of its ledger")
+        self.next_index = header.next_index
         self.entries[header.position] = entry
         if entry.grant is not None:
             self._granted(header.position, entry.grant)

@@ -68,6 +68,8 @@ class RangeFold:
             self._given_up(header, entry.given_up)
         elif entry.aged is not None:
             summary.expired.update(dict.fromkeys(entry.aged.expired, header.position))
+        elif entry.head is not None and header.entry_id:
+            self._find("head", header.position, "the head of a ledger is not its first entry")
         held = count_of(entry)
         if header.count != held:
             self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")

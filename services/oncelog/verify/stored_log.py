@@ -30,6 +30,7 @@ from oncelog.core.formats.entry import (
     decode_opened,
     peek_header,
 )
+from oncelog.core.formats.head import LedgerHead, decode_head
 from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -38,7 +39,8 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry, with a grant, with what was given up, with who aged, as a chunk, or with batch, ids and values.
+    """One entry, as the head of its ledger, with a grant, with what was given up, with who aged, as a chunk, or with
+    batch, ids and values.
 
     The first header.skip_first messages do not count. A message in chunks has an empty value, and names them in chunks.
     values: empty if they were not decoded.
@@ -55,6 +57,7 @@ class LoggedEntry:
     #: of a chunk: its batch
     chunk: BatchHeader | None = None
     chunks: ChunkNames | None = None
+    head: LedgerHead | None = None
 
     @property
     def position(self) -> Position:
@@ -119,6 +122,8 @@ def _control(header: EntryHeader, data: Buffer) -> LoggedEntry | None:
             return LoggedEntry(header, data, aged=decode_aged(body))
         case EntryKind.GIVEN_UP:
             return LoggedEntry(header, data, given_up=decode_given_up(body))
+        case EntryKind.HEAD_LOG:
+            return LoggedEntry(header, data, head=decode_head(body))
         case EntryKind.MESSAGES | EntryKind.CHUNK:
             return None
     raise Violation("entry kind", f"entry {header.position} of a log is of kind {header.kind}")

@@ -242,6 +242,18 @@ def test_entry_is_folded_once() -> None:
     assert chain.acked() == [1]
 
 
+def test_head_is_nothing_to_the_fold() -> None:
+    """A ledger with nothing but a head moves no position, so a takeover and the owner before it agree."""
+    chain = Chain(created())
+    assert chain.state.fold(header(chain.entries, EntryKind.HEAD_ACKS), b"{}") == []
+    assert chain.state.position == at(0)
+    with pytest.raises(LogHole):
+        chain.state.fold(header(0, EntryKind.HEAD_ACKS), b"{}")
+    for kind in (EntryKind.HEAD_LOG, EntryKind.HEAD_SNAPSHOTS):
+        with pytest.raises(CorruptEntry):
+            chain.state.fold(header(chain.entries, kind), b"{}")
+
+
 @pytest.mark.hazard("index-given-twice")
 def test_given_up_ledger_gives_no_number_epoch_or_generation_twice() -> None:
     """Changes that were answered may be gone with the ledger; the acknowledgements that are left count."""

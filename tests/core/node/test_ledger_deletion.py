@@ -38,6 +38,8 @@ def test_origin_distinguishes_snapshots_from_the_log() -> None:
     """Each ledger is compared only with the floor of its own chain: that of the other one proves nothing."""
     header = peek_header(entry(0))
     assert LedgerOrigin.of(header) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)
-    for kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST):
+    for kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST, EntryKind.HEAD_SNAPSHOTS):
         assert LedgerOrigin.of(header._replace(kind=kind)) == LedgerOrigin(TOPIC, LedgerPurpose.DEDUP)
-    assert LedgerOrigin.of(header._replace(kind=EntryKind.PRODUCER_OPENED)) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)
+    assert LedgerOrigin.of(header._replace(kind=EntryKind.HEAD_ACKS)) == LedgerOrigin(TOPIC, LedgerPurpose.ACKS)
+    for kind in (EntryKind.PRODUCER_OPENED, EntryKind.HEAD_LOG):
+        assert LedgerOrigin.of(header._replace(kind=kind)) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)

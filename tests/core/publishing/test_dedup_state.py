@@ -5,7 +5,7 @@ import pytest
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryKind
-from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
+from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId, TopicId
 from oncelog.core.publishing.dedup_state import DedupState, recent_batch_of
 from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX, RECENT_DELTAS_BYTES_MAX, RecentBatch
 from tests.core.builders import PID, LogOf, at, fold, grant, parts
@@ -174,6 +174,41 @@ def test_unknown_kind_is_corrupt() -> None:
     """An entry of a later version may have any meaning, so it is not skipped."""
     log = log_with()
     log.add(EntryKind.SNAPSHOT_CHUNK, b"")
+    with pytest.raises(CorruptEntry, match="kind"):
+        fold(log.entries)
+
+
+def test_head_is_nothing_to_the_fold() -> None:
+    """A ledger with nothing but a head moves no position, so a takeover and the owner before it agree."""
+    log = log_with(range(3))
+    headed = LogOf(entries_per_ledger=2)
+    headed.granted(grant())
+    headed.stored(range(3))
+    headed.add(EntryKind.HEAD_LOG, b"{}")
+    state, without = fold(headed.entries), fold(log.entries)
+    assert (state.position, state.next_index, state.dirty) == (without.position, 3, without.dirty)
+    headed.stored([3])
+    fold(headed.entries[3:], into=state)
+    assert (state.position, state.next_index, state.producers[PID].persisted) == (
+        Position(LedgerId(2), EntryId(1)),
+        4,
+        3,
+    )
+
+
+def test_head_behind_a_hole_stops_the_fold() -> None:
+    """Its message number is that of the first entry behind it."""
+    log = log_with(range(3))
+    log.next_index += 1
+    log.add(EntryKind.HEAD_LOG, b"{}")
+    with pytest.raises(LogHole):
+        fold(log.entries)
+
+
+@pytest.mark.parametrize("kind", [EntryKind.HEAD_SNAPSHOTS, EntryKind.HEAD_ACKS])
+def test_head_of_another_chain_is_corrupt(kind: EntryKind) -> None:
+    log = log_with()
+    log.add(kind, b"{}")
     with pytest.raises(CorruptEntry, match="kind"):
         fold(log.entries)
 

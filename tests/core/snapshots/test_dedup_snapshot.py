@@ -229,7 +229,16 @@ def test_manifest_with_a_wrong_producer_count_is_ignored() -> None:
     assert number_of(reader) == 1
 
 
-@pytest.mark.parametrize("kind", [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, EntryKind.ACK_STATE, 10])
+def test_head_of_the_ledger_is_passed_over() -> None:
+    base, _, _ = chain()
+    reader = read([(EntryKind.HEAD_SNAPSHOTS, b"{}"), *base])
+    assert (number_of(reader), reader.base) == (1, reader.manifest)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, EntryKind.ACK_STATE, EntryKind.HEAD_LOG, EntryKind.HEAD_ACKS, 10],
+)
 def test_foreign_entry_is_corrupt(kind: int) -> None:
     """An entry of another kind does not belong in a cursor's ledger."""
     with pytest.raises(CorruptEntry):

@@ -94,6 +94,8 @@ class AckLogWatch:
                 raise Violation("closed ledgers", f"ack ledger {ledger_id} was taken over and is not CLOSED")
             for data in closed[ledger_id][1]:
                 header = peek_header(data)
+                if header.kind == EntryKind.HEAD_ACKS:
+                    continue
                 if header.kind != EntryKind.ACK_STATE:
                     raise Violation("ack log", f"entry {header.position} is of kind {header.kind}")
                 self.fold.fold(header, body_of(data))

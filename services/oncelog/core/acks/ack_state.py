@@ -300,11 +300,15 @@ class SubscriptionsState:
 
     def fold(self, header: EntryHeader, body: Buffer) -> list[Ignored | None]:
         """Fold one entry of the ack log. Raises CorruptEntry when it cannot be decoded, and then folds none of it;
-        LogHole when it is not behind the entries before."""
+        LogHole when it is not behind the entries before. The head of a ledger changes nothing, not even the
+        position."""
         if header.kind == EntryKind.GIVEN_UP:
             decode_given_up(body)
             self.pass_over(header.position)
             self.gave_up()
+            return []
+        if header.kind == EntryKind.HEAD_ACKS:
+            self._require_next(header.position)
             return []
         if header.kind != EntryKind.ACK_STATE:
             raise CorruptEntry(f"entry {header.position} of an ack log is of kind {header.kind}")
@@ -321,9 +325,12 @@ class SubscriptionsState:
 
     def pass_over(self, position: Position) -> None:
         """The state is now as of `position`. Raises LogHole when that is not behind the entries before."""
+        self._require_next(position)
+        self.position = position
+
+    def _require_next(self, position: Position) -> None:
         if position <= self.position:
             raise LogHole(f"entry {position} of the ack log follows {self.position}")
-        self.position = position
 
     def _apply(self, change: Change) -> Ignored | None:
         if isinstance(change, SubscriptionCreated):

@@ -10,6 +10,8 @@ Rules
 - Time is what PRODUCERS_AGED entries say has passed, and no clock: an owner whose clock is wrong, or that slept, and a
   takeover never shorten a producer's life (`expiry`). An expired producer is forgotten, and its name is free. Its id is
   never issued again, so its zombie stays unknown.
+- The head of a ledger says nothing about producers: the fold stays where it was, so a ledger with nothing but a head
+  changes no position.
 - Everything here is durable. In-flight batches live in `table.DedupTable`, on top, and are dropped by a failed write.
 - Law: snapshot(P) + replay(P..end) == fold(whole log), except for batches at or below `recent_floor`: each producer
   keeps its newest 64 batches, within a budget of memory for all producers (`producers`).
@@ -130,6 +132,8 @@ class DedupState:
             self.fold_aged(header, decode_aged(body))
         elif header.kind == EntryKind.GIVEN_UP:
             self.fold_given_up(header)
+        elif header.kind == EntryKind.HEAD_LOG:
+            self._require_next(header)
         else:
             raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not support")
 
@@ -249,13 +253,17 @@ class DedupState:
         if instance_id and producer.name == assigned_name(producer.producer_id):
             self.unnamed[instance_id] = producer.producer_id
 
-    def _step(self, header: EntryHeader) -> None:
+    def _require_next(self, header: EntryHeader) -> None:
+        """Raises LogHole."""
         passed_over = not self.index_known and header.base_index >= self.next_index
         if (header.base_index != self.next_index and not passed_over) or header.position <= self.position:
             raise LogHole(
                 f"entry {header.position} begins at message {header.base_index}, but the log before it ends at "
                 f"{self.position} with message {self.next_index}: an entry between them is missing"
             )
+
+    def _step(self, header: EntryHeader) -> None:
+        self._require_next(header)
         self.position = header.position
         self.next_index, self.index_known = header.next_index, True
 

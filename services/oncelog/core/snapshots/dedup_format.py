@@ -1,9 +1,9 @@
 """The format of a snapshot, and the reader of the newest complete one (phase "load snapshot").
 
-A cursor ledger begins with a base (all producers and subscriptions), followed by deltas (what has changed since the
-last complete snapshot). Each snapshot is some chunks and then one SNAPSHOT_MANIFEST, its commit record: SNAPSHOT_CHUNK
-entries with producers, then SUBSCRIPTIONS_CHUNK entries (`core.snapshots.ack_snapshot`). A snapshot exists when
-its manifest is durable; chunks without a manifest are ignored.
+A cursor ledger begins with its head (`core.formats.head`), which is passed over, and a base (all producers and
+subscriptions), followed by deltas (what has changed since the last complete snapshot). Each snapshot is some chunks and
+then one SNAPSHOT_MANIFEST, its commit record: SNAPSHOT_CHUNK entries with producers, then SUBSCRIPTIONS_CHUNK entries
+(`core.snapshots.ack_snapshot`). A snapshot exists when its manifest is durable; chunks without a manifest are ignored.
 
 The reader keeps the chunks of subscriptions as bytes, because programs without subscriptions read snapshots, too. They
 begin like a SNAPSHOT_CHUNK, with the snapshot number and their index among them.
@@ -188,7 +188,7 @@ class SnapshotReader:
         elif kind == EntryKind.SNAPSHOT_MANIFEST:
             arrived, self._arriving = self._arriving, None
             self._commit(decode_manifest(body), arrived)
-        else:
+        elif kind != EntryKind.HEAD_SNAPSHOTS:
             raise CorruptEntry(f"entry {entry_id} of a dedup cursor is of kind {kind}")
 
     def _take(self, kind: int, chunk: Buffer) -> None:
