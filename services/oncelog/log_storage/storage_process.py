@@ -14,12 +14,14 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory, cluster_of
 from oncelog.log_storage.directory.volume_mount import has_own_filesystem, refuse_unmounted
+from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_registration import (
     NodeRegistration,
     find_cluster_of,
@@ -255,6 +257,7 @@ class StorageProcess:
         stack.callback(service.close)
         server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
         service.add_to(server)
+        InventoryService(runner, cluster_id, lambda: FIRST_ERA).add_to(server)
         serve_events(server, runner.events)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

@@ -87,7 +87,7 @@ class NodeCalls:
         """(address of the member, a ticket of it). Raises OncelogError."""
         channel = self.channel(member)
         answer = await channel.call(ISSUE_READ_TICKET, request, timeout_ms=timeout_ms)
-        _require_ok(member, answer.status)
+        require_ok(member, answer.status)
         return channel.address, answer.ticket
 
     async def fence_states(
@@ -96,7 +96,7 @@ class NodeCalls:
         """The fence state of each ledger; at most FENCE_STATES_MAX ledgers. Raises OncelogError."""
         request = pb.FenceStatesRequest(target=member, ledger_ids=ledger_ids)
         answer = await self.channel(member).call(FENCE_STATES, request, timeout_ms=timeout_ms)
-        _require_ok(member, answer.status)
+        require_ok(member, answer.status)
         if len(answer.states) != len(ledger_ids):
             raise ServiceUnavailable(f"storage node {member} returned {len(answer.states)} fence states")
         # An unknown state proves nothing.
@@ -108,7 +108,7 @@ class NodeCalls:
         request = pb.DamageRequest(target=member, after_ledger=-1, ledgers_max=DAMAGE_LEDGERS_MAX)
         while True:
             answer = await self.channel(member).call(DAMAGE, request, timeout_ms=CALL_TIMEOUT_MS)
-            _require_ok(member, answer.status)
+            require_ok(member, answer.status)
             found += map(LedgerId, answer.ledger_ids)
             if len(answer.ledger_ids) < DAMAGE_LEDGERS_MAX:
                 return found
@@ -120,7 +120,7 @@ class NodeCalls:
         """Let the node read the ledger's record and act on it. Raises OncelogError."""
         request = pb.ReviewLedgerRequest(target=member, ledger_id=ledger_id)
         answer = await self.channel(member).call(REVIEW_LEDGER, request, timeout_ms=timeout_ms)
-        _require_ok(member, answer.status)
+        require_ok(member, answer.status)
         return _COPY_STATES.get(answer.state)
 
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyAnswer:
@@ -128,7 +128,7 @@ class NodeCalls:
         member = Incarnation(request.target)
         answer = await self.channel(member).call(VERIFY, request, timeout_ms=DISK_TIMEOUT_MS)
         if answer.status != pb.STORAGE_STATUS_ERASED:
-            _require_ok(member, answer.status)
+            require_ok(member, answer.status)
         return answer
 
     async def describe(self, member: Incarnation, ledgers: Sequence[LedgerId] = ()) -> pb.DescribeAnswer:
@@ -195,7 +195,7 @@ async def add_once(
     return statuses
 
 
-def _require_ok(member: Incarnation, status: int) -> None:
+def require_ok(member: Incarnation, status: int) -> None:
     """Raises ServiceUnavailable, and InvalidArgument for an unknown status."""
     if status != ReadStatus.OK:
         raise ServiceUnavailable(f"storage node {member} answered {read_status(status).name}")

@@ -125,6 +125,7 @@ class InventoryAnswer(_message.Message):
     """OK or WRONG_INCARNATION."""
     cluster_id: _builtins.str
     era: _builtins.int
+    """Durable here before the page was made."""
     restore_id: _builtins.str
     limbo_below: _builtins.int
     """Every ledger below may lack entries here, unless it is listed with another state; 0: none."""
@@ -136,7 +137,9 @@ class InventoryAnswer(_message.Message):
 
     @_builtins.property
     def floors(self) -> _containers.RepeatedCompositeFieldContainer[Global___InventoryFloor]:
-        """Floors by which this node has erased copies; only in the first page."""
+        """Floors by which this node has erased copies; only in the last page, so that it explains every ledger that was erased
+        between two pages.
+        """
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import JournalFailed, StoreUnavailable
 from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.entry import EntryKind
@@ -21,6 +22,7 @@ from oncelog.core.node.node_ledger import LedgerOrigin
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
+from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
@@ -162,6 +164,7 @@ class Node:
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server(self.security)
         service.add_to(server)
+        InventoryService(runner, CLUSTER, lambda: FIRST_ERA).add_to(server)
         self.address = f"127.0.0.1:{await server.start()}"
         self._parts = (server, service, runner, directory)
 

@@ -20,10 +20,13 @@ from typing import Any
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.record_fields import number, numbers, parse_json, text, texts
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 
 FORMAT = 1
+#: One kind for each chain.
+HEAD_KINDS = frozenset({EntryKind.HEAD_LOG, EntryKind.HEAD_SNAPSHOTS, EntryKind.HEAD_ACKS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ _PURPOSE_OF_KIND: dict[int, LedgerPurpose] = {
     EntryKind.HEAD_SNAPSHOTS: LedgerPurpose.DEDUP,
     EntryKind.HEAD_ACKS: LedgerPurpose.ACKS,
 }
-#: The number of each purpose in a tombstone.
-_PURPOSES = (LedgerPurpose.LOG, LedgerPurpose.DEDUP, LedgerPurpose.ACKS)
+#: The number of each purpose in a tombstone, and on the wire.
+PURPOSES = (LedgerPurpose.LOG, LedgerPurpose.DEDUP, LedgerPurpose.ACKS)
 _ORIGIN_BYTES = 17
 
 
@@ -63,14 +63,14 @@ class LedgerOrigin(NamedTuple):
 
     def encode(self) -> bytes:
         """Of a tombstone's record: the topic id, 16 bytes, then the purpose: 0 log, 1 snapshots, 2 acknowledgements."""
-        return bytes.fromhex(self.topic_id) + bytes([_PURPOSES.index(self.purpose)])
+        return bytes.fromhex(self.topic_id) + bytes([PURPOSES.index(self.purpose)])
 
     @classmethod
     def decode(cls, data: Buffer) -> Self | None:
         """None: the record does not name an origin."""
-        if len(data) != _ORIGIN_BYTES or data[-1] >= len(_PURPOSES):
+        if len(data) != _ORIGIN_BYTES or data[-1] >= len(PURPOSES):
             return None
-        return cls(TopicId(intern(bytes(data[:-1]).hex())), _PURPOSES[data[-1]])
+        return cls(TopicId(intern(bytes(data[:-1]).hex())), PURPOSES[data[-1]])
 
 
 class RecordKind(IntEnum):

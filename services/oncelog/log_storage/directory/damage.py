@@ -37,6 +37,11 @@ class KnownDamage:
         with self._lock:
             self._entries.pop(ledger_id, None)
 
+    def of(self, ledger_id: int) -> frozenset[int]:
+        """Entry ids."""
+        with self._lock:
+            return frozenset(self._entries.get(ledger_id, ()))
+
     def ledgers(self) -> dict[int, list[int]]:
         """{ledger_id: entry ids}, both ascending."""
         with self._lock:

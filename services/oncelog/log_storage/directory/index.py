@@ -149,6 +149,11 @@ class LedgerIndex:
             for entry_id, (place, length) in enumerate(zip(run.places, run.lengths, strict=True), run.first):
                 yield entry_id, RecordLocation(place >> 32, place & 0xFFFF_FFFF, length)
 
+    def runs(self, ledger_id: int) -> list[tuple[int, int]]:
+        """The first and the last id of each run of synced entries, ascending."""
+        stored = self._stored.get(ledger_id)
+        return [] if stored is None else [(run.first, run.end - 1) for run in stored.runs]
+
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         return self.unsynced(ledger_id, entry_id) is not None or self.location(ledger_id, entry_id) is not None
 
