@@ -29,6 +29,7 @@ from oncelog.log_storage.serve.node_registration import (
     refuse_older_zookeeper,
 )
 from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.log_storage.serve.notes import NodeNotes
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.compactor import Compactor
 from oncelog.log_storage.upkeep.free_space import FreeSpace
@@ -258,6 +259,7 @@ class StorageProcess:
         server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
         service.add_to(server)
         InventoryService(runner, cluster_id, lambda: FIRST_ERA).add_to(server)
+        NodeNotes(runner.incarnation, runner.journal).add_to(server)
         serve_events(server, runner.events)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

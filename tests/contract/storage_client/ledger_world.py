@@ -24,6 +24,7 @@ from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.log_storage.serve.notes import NodeNotes
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.rpc.server import Server
@@ -165,6 +166,7 @@ class Node:
         server = Server(self.security)
         service.add_to(server)
         InventoryService(runner, CLUSTER, lambda: FIRST_ERA).add_to(server)
+        NodeNotes(runner.incarnation, runner.journal).add_to(server)
         self.address = f"127.0.0.1:{await server.start()}"
         self._parts = (server, service, runner, directory)
 

@@ -81,7 +81,7 @@ class RecordKind(IntEnum):
     entries (hazard damaged-fence). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of
     segment `entry_id` were copied, and its file may be missing (hazard removed-segment). ERA: the era is `ledger_id`,
     the bytes are its restore id. FLOOR: ledgers below `ledger_id` of the chain in the bytes were trimmed. NOTE: a note
-    (`core.node.notes`).
+    (`core.formats.note`).
     """
 
     ADD = 1

@@ -5,7 +5,7 @@ Rules
   (hazard inventory-before-the-era).
 - Entries in limbo, damaged entries and erased copies prove nothing: who has them is no holder, and who lacks them in
   limbo does not lack them for certain.
-- Notes are ordered by (era, created, deleted, version). The highest of a path is the record's last known state.
+- The highest note of a path (`core.formats.note`) is the record's last known state.
 """
 
 from collections.abc import Mapping
@@ -59,21 +59,3 @@ class Inventory:
     ledgers: Mapping[LedgerId, HeldLedger]
     limbo_below: LedgerId = LedgerId(0)
     floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
-
-
-class NoteOrder(NamedTuple):
-    """Of two notes of one path the one with the higher order stays. created: ZooKeeper's transaction."""
-
-    era: int
-    created: int
-    deleted: bool
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """The copy of a record that changes rarely. path: below the root of its era."""
-
-    path: str
-    order: NoteOrder
-    value: bytes

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from oncelog.core.node.notes import HeldNotes
 from oncelog.log_storage.directory.segment_format import RECORD, Body, RecordLocation
 
 
@@ -95,9 +96,10 @@ class LedgerEntries:
 
 
 class LedgerIndex:
-    """The entries of every ledger of this node."""
+    """The entries of every ledger of this node, and its notes."""
 
     def __init__(self) -> None:
+        self.notes: HeldNotes[RecordLocation] = HeldNotes()
         self._stored: dict[int, LedgerEntries] = {}
         #: {ledger_id: {entry_id: Unsynced}}; no empty inner dicts.
         self._unsynced: dict[int, dict[int, Unsynced]] = {}
@@ -120,6 +122,27 @@ class LedgerIndex:
         """A copy of the record at `source` is synced at `location`. Ignored if `source` is not used any more."""
         if self.location(ledger_id, entry_id) == source:
             self.put(ledger_id, entry_id, location)
+
+    def put_note(self, body: Body, location: RecordLocation) -> None:
+        """The note, or a copy of it, is stored and synced at `location`. Raises CorruptEntry."""
+        live = self.live_bytes
+        live[location.segment_id] = live.get(location.segment_id, 0) + RECORD.size + location.length
+        unused = self.notes.put(body, location)
+        if unused is not None:
+            live[unused.segment_id] -= RECORD.size + unused.length
+
+    def drop_note(self, path: str, location: RecordLocation) -> None:
+        """The note at `location` cannot be read. Ignored if that place is not used any more."""
+        held = self.notes.get(path)
+        if held is not None and held.place == location:
+            self.notes.drop(path)
+            self.live_bytes[location.segment_id] -= RECORD.size + location.length
+
+    def drop_notes(self, segment_id: int) -> None:
+        """No note in the segment can be read."""
+        for path, held in self.notes.behind("", len(self.notes)):
+            if held.place.segment_id == segment_id:
+                self.drop_note(path, held.place)
 
     def stage(self, ledger_id: int, entry_id: int, unsynced: Unsynced) -> None:
         """The entry was handed to the journal."""

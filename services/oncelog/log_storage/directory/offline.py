@@ -93,7 +93,11 @@ def records_of(path: Path, ledger_id: int) -> list[dict[str, Any]]:
         taken = DirectoryReplay()
         for record in directory.scan():
             taken.take(record)
-            if record.ledger_id == ledger_id and record.kind not in (RecordKind.LIMBO, RecordKind.SEGMENT_REMOVED):
+            if record.ledger_id == ledger_id and record.kind not in (
+                RecordKind.LIMBO,
+                RecordKind.SEGMENT_REMOVED,
+                RecordKind.NOTE,
+            ):
                 found.append(record._replace(body=bytes(record.body[:HEADER_BYTES])))
         index = taken.result().index
         return [
@@ -167,6 +171,7 @@ def _summary(directory: StorageDirectory, replayed: Replayed, wrong: str) -> dic
         "identity_damage": wrong,
         "file_bytes": sum(directory.header(segment_id).file_bytes for segment_id in directory.segment_ids),
         "live_bytes": sum(live.values()),
+        "note_count": len(replayed.index.notes),
         "ledger_count": sum(1 for _ in replayed.index.ledgers()),
         "limbo_below": int(replayed.limbo_below),
         "limbo_cleared": sorted(replayed.limbo_cleared),

@@ -7,6 +7,7 @@ numbers of the records decide (hazard compaction-order):
 - Of two records of one entry, the one with the higher number is used: a damaged entry may have been stored again.
 - A ledger is in limbo if it is below the last LIMBO record's id and was not cleared by a record with a higher number.
 - Fences stay.
+- Of two notes of one path the one with the higher order stays, whatever their numbers (`core.formats.note`).
 """
 
 import struct
@@ -75,6 +76,9 @@ class DirectoryReplay:
         if record.kind in ENTRY_KINDS:
             self.control.note_stored(record.ledger_id, record.location.segment_id)
             self._take_entry(record)
+            return
+        if record.kind is RecordKind.NOTE:
+            self.index.put_note(record.body, record.location)
             return
         self.control.note(record.kind, record.ledger_id, record.entry_id, record.number, record.location.segment_id)
         if record.kind is RecordKind.LEDGER_ERASED:

@@ -39,6 +39,8 @@ from oncelog.log_storage.directory.segment_writer import DiskCalls, SegmentWrite
 from oncelog.log_storage.directory.spare_space import DISK_FULL
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 
+#: New records that get no lsn, because the core does not write them.
+_WITHOUT_LSN = frozenset({RecordKind.SEGMENT_REMOVED, RecordKind.NOTE})
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024
 )  # above a megabyte a group gains no throughput, and its first record waits for its last
@@ -188,7 +190,7 @@ class Journal:
         self._last_lsn = 0
         self._synced_lsn = 0
         self._pending_bytes = 0
-        #: Records of the journal itself (copies, removals) that were appended and synced; they have no lsn.
+        #: Records without an lsn (notes, copies, removals) that were appended and synced.
         self._own_appended = 0
         self._own_synced = 0
         #: [(number of the last of them, future)]
@@ -254,7 +256,8 @@ class Journal:
         return self._last_lsn
 
     def append_own(self, records: Sequence[SegmentRecord]) -> "asyncio.Future[None]":
-        """Queue copies for compaction. They get no lsn. The result is there when they are synced and in the index.
+        """Queue notes, or copies for compaction. They get no lsn. The result is there when all are synced and in the
+        index.
 
         Raises JournalFailed, also as the future's exception.
         """
@@ -360,7 +363,7 @@ class Journal:
         self.synced_end = JournalEnd(last.segment_id, last.offset + 1)
         index, control, damaged = self._index, self.control, bool(self.damage)
         noted = -1
-        for (kind, ledger_id, entry_id, _, own_number, source), location in zip(
+        for (kind, ledger_id, entry_id, body, own_number, source), location in zip(
             group.records, group.locations, strict=True
         ):
             if kind in ENTRY_KINDS:
@@ -375,10 +378,12 @@ class Journal:
                 index.settle(ledger_id, entry_id, lsn, location)
                 if damaged:
                     self.damage.stored_again(ledger_id, entry_id)
-            elif own_number or kind == RecordKind.SEGMENT_REMOVED:
+            elif own_number or kind in _WITHOUT_LSN:
                 self._own_synced += 1
                 number += not own_number
-                if kind != RecordKind.SEGMENT_REMOVED:
+                if kind == RecordKind.NOTE:
+                    index.put_note(body, location)
+                elif kind != RecordKind.SEGMENT_REMOVED:
                     control.note_stored(ledger_id, location.segment_id)
                 continue
             else:

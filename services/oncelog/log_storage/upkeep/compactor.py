@@ -23,6 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from oncelog.core.formats.note import Note
 from oncelog.core.ids import LedgerId
 from oncelog.core.node.compaction_choice import SegmentSpace, next_segment
 from oncelog.core.node.node_ledger import RecordKind
@@ -152,6 +153,9 @@ class Compactor:
     def _is_live(self, record: StoredRecord, first_segment_id: int) -> bool:
         if record.kind in ENTRY_KINDS:
             return self._journal.index.location(record.ledger_id, record.entry_id) == record.location
+        if record.kind is RecordKind.NOTE:
+            held = self._journal.index.notes.get(Note.decode(record.body).path)
+            return held is not None and held.place == record.location
         control = self._journal.control
         needed = control.is_needed(record, first_segment_id=first_segment_id)
         if not needed and record.kind is RecordKind.LEDGER_ERASED and record.ledger_id in control.deleted:
@@ -164,8 +168,9 @@ class Compactor:
         return SegmentRecord(kind, ledger_id, entry_id, body, number, location)
 
     def _note_damage(self, segment_id: int) -> None:
-        """What is used of the segment was not found in it: these entries cannot be read."""
+        """What is used of the segment was not found in it: these entries and notes cannot be read."""
         index = self._journal.index
+        index.drop_notes(segment_id)
         for ledger_id in index.ledgers():
             for entry_id, location in index.entries(ledger_id):
                 if location.segment_id == segment_id:

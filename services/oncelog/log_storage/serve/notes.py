@@ -1,0 +1,127 @@
+"""The calls about notes. A node that waits for the cluster's record serves them, too: they are of its directory alone.
+
+Rules
+- A note is answered when it is synced, or when one that is not lower is.
+- A note that cannot be read is forgotten, so that the digest differs and it is sent again.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import NamedTuple
+
+from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.ids import Incarnation
+from oncelog.core.node.node_ledger import RecordKind
+from oncelog.core.node.notes import HeldNote
+from oncelog.log_storage.directory.segment_format import RecordLocation, SegmentRecord
+from oncelog.log_storage.serve.journal import Journal
+from oncelog.rpc.codecs.restore_codec import NOTES_MAX, PUT_NOTES, READ_NOTES, note_of, note_to_wire
+from oncelog.rpc.server import Server
+from oncelog.wire import recovery_pb2 as pb
+from oncelog.wire import storage_pb2
+
+logger = logging.getLogger(__name__)
+
+#: Of the values in one answer, apart from the first.
+ANSWER_BYTES_MAX = 768 * 1024
+
+
+class _Unsynced(NamedTuple):
+    order: NoteOrder
+    synced: "asyncio.Future[None]"
+
+
+class NodeNotes:
+    """Of one node. All methods run on the event loop."""
+
+    def __init__(self, incarnation: Incarnation, journal: Journal) -> None:
+        self._incarnation = incarnation
+        self._journal = journal
+        #: {path: the highest note that is being written}
+        self._unsynced: dict[str, _Unsynced] = {}
+
+    def add_to(self, server: Server) -> None:
+        server.unary(PUT_NOTES, self.put_notes)
+        server.unary(READ_NOTES, self.read_notes)
+
+    async def store(self, notes: list[Note]) -> None:
+        """Return when these notes, or higher ones of their paths, are synced. Raises InvalidArgument, JournalFailed."""
+        bodies = [(note, note.encode()) for note in notes]
+        waiting: dict[asyncio.Future[None], None] = {}
+        for note, body in bodies:
+            held, unsynced = self._journal.index.notes.get(note.path), self._unsynced.get(note.path)
+            if held is not None and held.order >= note.order:
+                continue
+            if unsynced is None or unsynced.order < note.order:
+                record = SegmentRecord(RecordKind.NOTE, 0, 0, body)
+                unsynced = self._unsynced[note.path] = _Unsynced(note.order, self._journal.append_own([record]))
+                unsynced.synced.add_done_callback(partial(self._settled, note.path))
+            waiting[unsynced.synced] = None
+        for synced in waiting:
+            await asyncio.shield(synced)
+
+    def _settled(self, path: str, synced: "asyncio.Future[None]") -> None:
+        unsynced = self._unsynced.get(path)
+        if unsynced is not None and unsynced.synced is synced:
+            del self._unsynced[path]
+        if not synced.cancelled():
+            synced.exception()  # seen, although perhaps nobody waits any more
+
+    async def read(self, after: str, count_max: int) -> tuple[list[Note], bool]:
+        """Notes with the next higher paths, and whether there are more."""
+        behind = self._journal.index.notes.behind(after, count_max + 1)
+        page: list[tuple[str, HeldNote[RecordLocation]]] = []
+        size = 0
+        for path, held in behind[:count_max]:
+            size += held.place.length
+            if page and size > ANSWER_BYTES_MAX:
+                break
+            page.append((path, held))
+        pins = self._journal.reader.pins(held.place for _, held in page)
+        found = await asyncio.to_thread(lambda: [self._read(held.place) for _, held in page])
+        del pins
+        notes: list[Note] = []
+        for (path, held), note in zip(page, found, strict=True):
+            if note is None:
+                self._journal.index.drop_note(path, held.place)
+                logger.error("a note cannot be read; it is sent again", extra={"fields": {"path": path}})
+            else:
+                notes.append(note)
+        return notes, len(behind) > len(page)
+
+    def _read(self, place: RecordLocation) -> Note | None:
+        """On any thread."""
+        try:
+            return Note.decode(self._journal.reader.read(place, ledger_id=0, entry_id=0))
+        except CorruptEntry:
+            return None
+
+    async def put_notes(self, request: pb.PutNotesRequest) -> pb.PutNotesAnswer:
+        """Raises InvalidArgument, JournalFailed."""
+        if request.target != self._incarnation:
+            return pb.PutNotesAnswer(status=storage_pb2.STORAGE_STATUS_WRONG_INCARNATION)
+        _check_count("notes", len(request.notes))
+        await self.store([note_of(sent) for sent in request.notes])
+        return pb.PutNotesAnswer(status=storage_pb2.STORAGE_STATUS_OK)
+
+    async def read_notes(self, request: pb.ReadNotesRequest) -> pb.ReadNotesAnswer:
+        """Raises InvalidArgument."""
+        if request.target != self._incarnation:
+            return pb.ReadNotesAnswer(status=storage_pb2.STORAGE_STATUS_WRONG_INCARNATION)
+        _check_count("notes_max", request.notes_max)
+        notes, more = await self.read(request.after_path, request.notes_max) if request.notes_max else ([], False)
+        digest = self._journal.index.notes.digest
+        return pb.ReadNotesAnswer(
+            status=storage_pb2.STORAGE_STATUS_OK,
+            notes=map(note_to_wire, notes),
+            more=more,
+            count=digest.notes,
+            digest=digest.total,
+        )
+
+
+def _check_count(field: str, count: int) -> None:
+    if count > NOTES_MAX:
+        raise InvalidArgument(f"{field}={count}: at most {NOTES_MAX} notes in one call", field=field, limit=NOTES_MAX)
