@@ -16,4 +16,32 @@ RECOVERY_HAZARDS = {
         "Of one path the note with the highest (era, created, deleted, version) stays, in memory, at a replay and in "
         "compaction. A deletion is a note, not an absence.",
     ),
+    "restore-at-too-few-nodes": Hazard(
+        "A restore serves after some storage nodes have stored its era. The owner of the lower era still gets its ack "
+        "quorum from the others, and acknowledges what the restore does not know.",
+        "A restore goes on only when more than half of the known storage nodes have stored its era, and all but Qa-1. "
+        "One that dies meanwhile counts as missing.",
+    ),
+    "two-restores": Hazard(
+        "Two operators restore the same cluster into two ensembles. Each gets some of the storage nodes, and both "
+        "serve.",
+        "Era and restore id are a ballot: of one era a node stores one id, and a restore needs more than half of the "
+        "nodes. The other one takes a higher era and begins again. A node that answers cannot be named absent.",
+    ),
+    "unnoted-member": Hazard(
+        "A storage node joined last, and of the nodes that a restore asks only one knows it. It is neither raised nor "
+        "counted, and has acknowledged entries.",
+        "The nodes that any note or head names are raised and counted, too. Notes are read again behind each node's "
+        "record of the era.",
+    ),
+    "older-disk-is-missing": Hazard(
+        "The disk of a storage node went back in time. The restore counts what it does not hold as not there.",
+        "A directory in limbo counts as missing, although its copies are used.",
+    ),
+    "clone-meets-production": Hazard(
+        "A copy of ZooKeeper is restored for a test, with the cluster's id, where production's storage nodes can be "
+        "reached. It raises their era, and production ends.",
+        "A restore shows the topic owners of the cluster that answer and is refused, unless the operator says that it "
+        "shall take over.",
+    ),
 }

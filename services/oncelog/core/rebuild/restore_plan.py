@@ -1,0 +1,493 @@
+"""The steps of a restore of a lost ZooKeeper, and whom it must ask before it may go on.
+
+    PLAN     survey: the tree, all nodes that answer, what their notes name      --dry run--> COLLECT, JOIN, the end
+    CLAIM    compare-and-set of the cluster's record: RESTORING, era e, restore id r      --conflict--> PLAN
+    RAISE    every known node stores (e, r) durably              --a node has a higher ballot--> PLAN with a higher era
+    COLLECT  the inventory and the notes of each raised node      --they name an unknown node--> RAISE that one, too
+    JOIN     records of era e, and the list of what cannot be proved
+    REVIEW   that list is empty or accepted; otherwise the restore ends here, and is resumed by the next request
+    WRITE    the records, below the root of era e
+    COMMIT   compare-and-set of the cluster's record: SERVING
+
+Rules
+- N counts the nodes that a cookie's note, a head or an answer names and that are neither retired nor removed. A restore
+  goes on when more than half of them have stored (e, r), and all but Qa-1: then no owner of a lower era gets Qa answers
+  for anything (hazard restore-at-too-few-nodes). Qa is the lowest that any owner ever wrote with; unknown: 1.
+- (e, r) is a ballot. Of one era a node stores one restore id, so of two restores one gets more than half. The other
+  takes a higher era and begins again (hazard two-restores).
+- A node that only another node's note names is raised like the others; notes are read again behind each node's record
+  of the era, so the last one that joined is not overlooked (hazard unnoted-member).
+- A node whose disk went back has forgotten what it held, so it counts as missing, although its copies are used (hazard
+  older-disk-is-missing).
+- `absent` names nodes that will never come back. They leave N. If with them more than Qa-1 are missing, something may
+  be lost that nobody can name: every topic gives up, and rights stay closed until they are confirmed.
+- A restore of a cluster of which an owner still answers needs `take_over`: a test on a copy of ZooKeeper would fence
+  production (hazard clone-meets-production).
+- Each claim is a compare-and-set, and every write checks its version: of two performers of one restore the older can
+  write nothing more.
+
+Source: Paxos (ballots, majorities), BookKeeper's recovery of a lost ledger, HDFS's journal quorums.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, assert_never
+
+from oncelog.core.era import ERA_MAX, FIRST_ERA, Era
+from oncelog.core.ids import Incarnation
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.core.records.status import WriteStatus
+
+#: Of `accepted`: everything in the review.
+ACCEPT_ALL = "all"
+_NAMED_MAX = 10
+
+
+class RestoreStep(Enum):
+    PLAN = "plan"
+    CLAIM = "claim"
+    RAISE = "raise"
+    COLLECT = "collect"
+    JOIN = "join"
+    REVIEW = "review"
+    WRITE = "write"
+    COMMIT = "commit"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """restore_id: 32 random hexadecimal digits; a restore that is resumed keeps its own. absent: see above.
+    accepted: names of topics in the review, or ACCEPT_ALL. dry_run: raise and write nothing."""
+
+    restore_id: str
+    absent: tuple[Incarnation, ...] = ()
+    accepted: tuple[str, ...] = ()
+    take_over: bool = False
+    dry_run: bool = False
+
+
+class ClusterSeen(NamedTuple):
+    """The cluster's record in ZooKeeper, with its version."""
+
+    cluster_id: str
+    era: Era
+    restoring: bool
+    version: int
+    ack_quorum: int = 0
+
+
+class NodeSeen(NamedTuple):
+    """What a storage node answers. limbo: its directory has lost records."""
+
+    cluster_id: str
+    era: Era
+    limbo: bool
+
+
+class Knowledge(NamedTuple):
+    """What notes, copies and heads say. nodes: {storage node: whether it counts}; False: it is retired or removed.
+    ack_quorum: the lowest of any owner; 0: unknown. era: the highest number."""
+
+    nodes: Mapping[Incarnation, bool] = {}
+    ack_quorum: int = 0
+    era: int = FIRST_ERA.number
+
+    def with_further(self, other: "Knowledge") -> "Knowledge":
+        """A node that any source says to be retired is."""
+        nodes = dict(self.nodes)
+        for node, counts in other.nodes.items():
+            nodes[node] = counts and nodes.get(node, True)
+        quorums = [quorum for quorum in (self.ack_quorum, other.ack_quorum) if quorum]
+        return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """tree None: ZooKeeper has no record of a cluster. owners: addresses of registered owners that answer."""
+
+    tree: ClusterSeen | None
+    nodes: Mapping[Incarnation, NodeSeen]
+    knowledge: Knowledge
+    owners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    status: WriteStatus
+    version: int = ABSENT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ErasRaised:
+    """What each asked node has stored now. None: it did not answer."""
+
+    eras: Mapping[Incarnation, Era | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The nodes whose inventory and notes were read to their end, and what these say."""
+
+    nodes: Mapping[Incarnation, NodeSeen]
+    knowledge: Knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsJoined:
+    """review: what cannot be proved; names of topics, or other texts."""
+
+    review: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsWritten:
+    """fenced: the cluster's record has another version: another performer goes on."""
+
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EraCommitted:
+    status: WriteStatus
+
+
+RestoreEvent = Surveyed | Claimed | ErasRaised | Collected | RecordsJoined | RecordsWritten | EraCommitted
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Read the tree, and ask all nodes that are known or given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEra:
+    """Compare-and-set the cluster's record to `era`, RESTORING. version: ABSENT_VERSION creates it."""
+
+    cluster_id: str
+    era: Era
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseEras:
+    nodes: tuple[Incarnation, ...]
+    era: Era
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Read inventories and notes. Of a dry run, which raises nothing, they are a look and no proof."""
+
+    nodes: tuple[Incarnation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRecords:
+    """missing: nodes that count and were not collected, or are in limbo. gives_up: more of them than the bound."""
+
+    missing: tuple[Incarnation, ...]
+    gives_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecords:
+    """Below the root of the era. Each transaction checks that the cluster's record has this version."""
+
+    era: Era
+    version: int
+    gives_up: bool
+    absent: tuple[Incarnation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEra:
+    era: Era
+    version: int
+    rights_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreEnded:
+    """refusal: why the restore does not go on, and what to do; empty: it is done. A claimed restore is resumed by the
+    next request."""
+
+    refusal: str = ""
+
+
+RestoreEffect = Survey | ClaimEra | RaiseEras | Collect | JoinRecords | WriteRecords | CommitEra | RestoreEnded
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Census:
+    """The nodes of one attempt. answered: in the last survey, and those that were found later."""
+
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    answered: dict[Incarnation, NodeSeen] = field(default_factory=dict)
+    raised: dict[Incarnation, None] = field(default_factory=dict)
+    asked: dict[Incarnation, None] = field(default_factory=dict)
+    collected: dict[Incarnation, NodeSeen] = field(default_factory=dict)
+
+
+class Restore:
+    """One performer's attempt. Drop it after RestoreEnded; another request begins another one."""
+
+    def __init__(self, request: RestoreRequest) -> None:
+        self.request = request
+        self.step = RestoreStep.PLAN
+        #: the ballot, from the plan on
+        self.era = FIRST_ERA
+        self.cluster_id = ""
+        self._version = ABSENT_VERSION
+        #: the highest era that refused this restore's
+        self._outbid = 0
+        self._census = _Census()
+        self._gives_up = False
+
+    def begin(self) -> list[RestoreEffect]:
+        return [Survey()]
+
+    def handle(self, event: RestoreEvent) -> list[RestoreEffect]:
+        """An event that does not answer the newest effect is dropped."""
+        match event, self.step:
+            case Surveyed(), RestoreStep.PLAN:
+                return self._surveyed(event)
+            case Claimed(), RestoreStep.CLAIM:
+                return self._claimed(event)
+            case ErasRaised(), RestoreStep.RAISE:
+                return self._raised(event)
+            case Collected(), RestoreStep.COLLECT:
+                return self._collected(event)
+            case RecordsJoined(), RestoreStep.JOIN:
+                return self._joined(event)
+            case RecordsWritten(), RestoreStep.WRITE:
+                return self._written(event)
+            case EraCommitted(), RestoreStep.COMMIT:
+                return self._committed(event)
+            case (
+                Surveyed()
+                | Claimed()
+                | ErasRaised()
+                | Collected()
+                | RecordsJoined()
+                | RecordsWritten()
+                | EraCommitted(),
+                _,
+            ):
+                return []
+            case _:
+                assert_never(event)
+
+    # --- PLAN, CLAIM ---
+
+    def _surveyed(self, event: Surveyed) -> list[RestoreEffect]:
+        if self._is_committed(event.tree):
+            self.step = RestoreStep.DONE
+            return [RestoreEnded()]
+        self._census = _Census(event.knowledge, dict(event.nodes))
+        refusal = self._identity_refusal(event) or self._absent_refusal() or self._too_few(self._sound(event.nodes))
+        fences = not self.request.dry_run and not self.request.take_over and not _resumes(event.tree)
+        if refusal is None and event.owners and fences:
+            shown = _listed(event.owners)
+            refusal = (
+                f"topic owners of this cluster still answer: {shown}. If they belong to another ZooKeeper, this one "
+                "must not restore the cluster; otherwise repeat with --take-over, which ends them"
+            )
+        if refusal is not None:
+            return self._refuse(refusal)
+        if self.request.dry_run:
+            return self._collect(tuple(event.nodes))
+        era = self._ballot(event)
+        if era is None:
+            return self._refuse(f"no era is left: this cluster had {ERA_MAX} of them")
+        self.era, self.step = era, RestoreStep.CLAIM
+        version = ABSENT_VERSION if event.tree is None else event.tree.version
+        return [ClaimEra(self.cluster_id, era, version)]
+
+    def _is_committed(self, tree: ClusterSeen | None) -> bool:
+        """Whether a commit without a definite answer was applied."""
+        return tree is not None and not tree.restoring and tree.era == self.era != FIRST_ERA
+
+    def _ballot(self, event: Surveyed) -> Era | None:
+        """The restore that the tree shows, unless a node has stored another one of its era or a higher one."""
+        eras = [seen.era for seen in event.nodes.values()]
+        highest = max([self._outbid, event.knowledge.era, *(era.number for era in eras)])
+        tree = event.tree
+        if tree is not None:
+            unrivalled = all(era == tree.era or era.number < tree.era.number for era in eras)
+            if tree.restoring and unrivalled and highest <= tree.era.number and self._outbid < tree.era.number:
+                return tree.era
+            highest = max(highest, tree.era.number)
+        return Era(highest + 1, self.request.restore_id) if highest < ERA_MAX else None
+
+    def _claimed(self, event: Claimed) -> list[RestoreEffect]:
+        if event.status is not WriteStatus.OK:
+            self.step = RestoreStep.PLAN
+            return [Survey()]
+        self._version = event.version
+        return self._raise(tuple(self._census.answered))
+
+    # --- RAISE, COLLECT ---
+
+    def _raise(self, nodes: tuple[Incarnation, ...]) -> list[RestoreEffect]:
+        self.step = RestoreStep.RAISE
+        self._census.asked |= dict.fromkeys(nodes)
+        return [RaiseEras(nodes, self.era)]
+
+    def _raised(self, event: ErasRaised) -> list[RestoreEffect]:
+        rivals = [era.number for era in event.eras.values() if era is not None and self._is_rival(era)]
+        if rivals:
+            self._outbid = max(self._outbid, *rivals)
+            self.step = RestoreStep.PLAN
+            return [Survey()]
+        self._census.raised |= {node: None for node, era in event.eras.items() if era == self.era}
+        answered = self._census.answered
+        sound = {node: None for node in self._census.raised if node not in answered or not answered[node].limbo}
+        return self._too_few_or(sound) or self._collect(tuple(self._census.raised))
+
+    def _is_rival(self, era: Era) -> bool:
+        return era != self.era and era.number >= self.era.number
+
+    def _collect(self, nodes: tuple[Incarnation, ...]) -> list[RestoreEffect]:
+        self.step = RestoreStep.COLLECT
+        return [Collect(nodes)]
+
+    def _collected(self, event: Collected) -> list[RestoreEffect]:
+        census = self._census
+        if not self.request.dry_run:
+            rivals = [seen.era.number for seen in event.nodes.values() if self._is_rival(seen.era)]
+            if rivals:
+                self._outbid = max(self._outbid, *rivals)
+                self.step = RestoreStep.PLAN
+                return [Survey()]
+        census.knowledge = census.knowledge.with_further(event.knowledge)
+        census.collected = {
+            node: seen for node, seen in event.nodes.items() if self.request.dry_run or seen.era == self.era
+        }
+        found = tuple(node for node in self._counted() if node not in census.asked and node not in self.request.absent)
+        if found and not self.request.dry_run:
+            return self._raise(found)
+        sound = self._sound(census.collected)
+        missing = tuple(node for node in self._counted(absent=True) if node not in sound)
+        self._gives_up = len(missing) > self._missing_max
+        refused = self._too_few_or(sound, quorum_known=True)
+        if refused:
+            return refused
+        self.step = RestoreStep.JOIN
+        return [JoinRecords(missing, self._gives_up)]
+
+    # --- JOIN to COMMIT ---
+
+    def _joined(self, event: RecordsJoined) -> list[RestoreEffect]:
+        if self.request.dry_run:
+            self.step = RestoreStep.DONE
+            return [RestoreEnded()]
+        self.step = RestoreStep.REVIEW
+        accepted = self.request.accepted
+        left = () if ACCEPT_ALL in accepted else tuple(each for each in event.review if each not in accepted)
+        if left:
+            return [
+                RestoreEnded(
+                    f"{len(left)} findings cannot be proved: {_listed(left)}. The report shows each; nothing serves "
+                    "until you repeat with --accept TOPIC for each, or --accept all"
+                )
+            ]
+        self.step = RestoreStep.WRITE
+        return [WriteRecords(self.era, self._version, self._gives_up, self.request.absent)]
+
+    def _written(self, event: RecordsWritten) -> list[RestoreEffect]:
+        if event.fenced:
+            return self._refuse(
+                "another performer has claimed this restore, so this one has stopped: show its progress"
+            )
+        self.step = RestoreStep.COMMIT
+        return [CommitEra(self.era, self._version, self._gives_up)]
+
+    def _committed(self, event: EraCommitted) -> list[RestoreEffect]:
+        if event.status is WriteStatus.OK:
+            self.step = RestoreStep.DONE
+            return [RestoreEnded()]
+        # What the record says now tells whether it was applied.
+        self.step = RestoreStep.PLAN
+        return [Survey()]
+
+    # --- whom to ask ---
+
+    def _counted(self, *, absent: bool = False) -> list[Incarnation]:
+        """N, in a fixed order. absent: with the nodes that are named absent and were not in limbo."""
+        census = self._census
+        names = {**dict.fromkeys(census.answered), **dict.fromkeys(census.knowledge.nodes)}
+        left = () if absent else self.request.absent
+        return sorted(node for node in names if census.knowledge.nodes.get(node, True) and node not in left)
+
+    @property
+    def _missing_max(self) -> int:
+        return max(1, self._census.knowledge.ack_quorum) - 1
+
+    @staticmethod
+    def _sound(nodes: Mapping[Incarnation, NodeSeen]) -> dict[Incarnation, None]:
+        return {node: None for node, seen in nodes.items() if not seen.limbo}
+
+    def _identity_refusal(self, event: Surveyed) -> str | None:
+        ids = {seen.cluster_id: node for node, seen in event.nodes.items() if seen.cluster_id}
+        if event.tree is not None:
+            ids.setdefault(event.tree.cluster_id, Incarnation("ZooKeeper"))
+        if len(ids) > 1:
+            shown = ", ".join(f"{node} has {cluster_id}" for cluster_id, node in sorted(ids.items()))
+            return f"not all storage nodes are of one cluster: {shown}. Correct the list of nodes, or the address"
+        if not event.nodes:
+            return "no storage node with data has answered: name storage nodes by --nodes HOST:PORT, and start them"
+        self.cluster_id = next(iter(ids))
+        return None
+
+    def _absent_refusal(self) -> str | None:
+        for node in self.request.absent:
+            seen = self._census.answered.get(node)
+            if seen is not None and not seen.limbo:
+                return f"storage node {node} answers, so it is not absent: leave out --absent {node}"
+            if seen is None and node not in self._census.knowledge.nodes:
+                return f"no note and no storage node names {node}: correct --absent"
+        return None
+
+    def _too_few_or(self, sound: Mapping[Incarnation, object], *, quorum_known: bool = False) -> list[RestoreEffect]:
+        refusal = self._too_few(sound, quorum_known=quorum_known)
+        return [] if refusal is None else self._refuse(refusal)
+
+    def _too_few(self, sound: Mapping[Incarnation, object], *, quorum_known: bool = False) -> str | None:
+        """Why these are not enough. Nodes that are named absent do not count. quorum_known: all heads were read, which
+        say it if no note does."""
+        counted = self._counted()
+        missing = [node for node in counted if node not in sound]
+        present = len(counted) - len(missing)
+        quorum = self._census.knowledge.ack_quorum
+        few = len(missing) > self._missing_max and (quorum_known or quorum > 0)
+        if not few and 2 * present > len(counted):
+            return None
+        bound = f"at most {self._missing_max} of them" if quorum else "none, because no note says the ack quorum,"
+        return (
+            f"{present} of {len(counted)} storage nodes can be used, and more than half and all but {bound} are "
+            f"needed. Missing, or with a directory that has lost records: {_listed(missing)}. Start them; or name "
+            "those that are lost for good by --absent NODE"
+        )
+
+    def _refuse(self, refusal: str) -> list[RestoreEffect]:
+        self.step = RestoreStep.REFUSED
+        return [RestoreEnded(refusal)]
+
+
+def _resumes(tree: ClusterSeen | None) -> bool:
+    return tree is not None and tree.restoring
+
+
+def _listed(names: tuple[str, ...] | list[Incarnation]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    return f"{shown} and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else shown

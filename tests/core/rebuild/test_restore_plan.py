@@ -1,0 +1,426 @@
+"""A restore goes on only when enough storage nodes are fenced, and one of two restores gets through."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.ids import Incarnation
+from oncelog.core.rebuild.restore_plan import (
+    Claimed,
+    ClaimEra,
+    ClusterSeen,
+    Collect,
+    Collected,
+    CommitEra,
+    EraCommitted,
+    ErasRaised,
+    JoinRecords,
+    Knowledge,
+    NodeSeen,
+    RaiseEras,
+    RecordsJoined,
+    RecordsWritten,
+    Restore,
+    RestoreEffect,
+    RestoreEnded,
+    RestoreEvent,
+    RestoreRequest,
+    RestoreStep,
+    Survey,
+    Surveyed,
+    WriteRecords,
+)
+from oncelog.core.records.status import WriteStatus
+
+CLUSTER = "c" * 32
+A, B, C, D = (Incarnation(letter * 32) for letter in "abcd")
+R1, R2 = "1" * 32, "2" * 32
+
+
+@dataclass
+class Node:
+    """knows: the nodes whose cookies it has noted."""
+
+    knows: Collection[Incarnation]
+    era: Era = FIRST_ERA
+    limbo: bool = False
+    silent: bool = False
+
+    def raised_to(self, era: Era) -> Era:
+        if era.number > self.era.number:
+            self.era = era
+        return self.era
+
+
+@dataclass
+class World:
+    """Storage nodes and one tree; `perform` does what one effect asks."""
+
+    nodes: dict[Incarnation, Node]
+    tree: ClusterSeen | None = None
+    ack_quorum: int = 2
+    retired: tuple[Incarnation, ...] = ()
+    owners: tuple[str, ...] = ()
+    review: tuple[str, ...] = ()
+    #: the first nodes that the operator has given
+    given: tuple[Incarnation, ...] = (A, B, C)
+    raised_at_collect: list[dict[Incarnation, Era]] = field(default_factory=list)
+    joined: list[JoinRecords] = field(default_factory=list)
+
+    def perform(self, effect: RestoreEffect) -> RestoreEvent | None:
+        match effect:
+            case Survey():
+                names = dict.fromkeys(self.given)
+                while len(found := names | self._named(names)) > len(names):
+                    names = found
+                seen = {name: self._seen(name) for name in names if not self.nodes[name].silent}
+                return Surveyed(self.tree, seen, self._knowledge(seen), self.owners)
+            case ClaimEra():
+                if self._version != effect.version:
+                    return Claimed(WriteStatus.CONFLICT)
+                self.tree = ClusterSeen(effect.cluster_id, effect.era, True, effect.version + 1, self.ack_quorum)
+                return Claimed(WriteStatus.OK, self.tree.version)
+            case RaiseEras():
+                answers = {name: self.nodes[name] for name in effect.nodes}
+                return ErasRaised(
+                    {name: None if node.silent else node.raised_to(effect.era) for name, node in answers.items()}
+                )
+            case Collect():
+                asked = [name for name in effect.nodes if not self.nodes[name].silent]
+                self.raised_at_collect.append({name: self.nodes[name].era for name in asked})
+                return Collected({name: self._seen(name) for name in asked}, self._knowledge(asked))
+            case JoinRecords():
+                self.joined.append(effect)
+                return RecordsJoined(self.review)
+            case WriteRecords():
+                return RecordsWritten(fenced=self._version != effect.version)
+            case CommitEra():
+                if self._version != effect.version:
+                    return EraCommitted(WriteStatus.CONFLICT)
+                self.tree = ClusterSeen(CLUSTER, effect.era, False, effect.version + 1, self.ack_quorum)
+                return EraCommitted(WriteStatus.OK)
+            case RestoreEnded():
+                return None
+
+    @property
+    def _version(self) -> int:
+        return -1 if self.tree is None else self.tree.version
+
+    def _named(self, asked: Collection[Incarnation]) -> dict[Incarnation, None]:
+        nodes = [self.nodes[name] for name in asked if not self.nodes[name].silent]
+        return {each: None for node in nodes for each in node.knows if each not in self.retired}
+
+    def _seen(self, name: Incarnation) -> NodeSeen:
+        node = self.nodes[name]
+        return NodeSeen(CLUSTER, node.era, node.limbo)
+
+    def _knowledge(self, asked: Collection[Incarnation]) -> Knowledge:
+        known = {each: each not in self.retired for name in asked for each in self.nodes[name].knows}
+        return Knowledge(known, self.ack_quorum)
+
+
+def world_of(*names: Incarnation) -> World:
+    return World({name: Node(knows=names) for name in names}, given=names)
+
+
+def run(world: World, restore: Restore, until: Callable[[RestoreEffect], bool] = lambda _: False) -> RestoreEffect:
+    """Perform effects until the end, or up to the first that `until` names, which is not performed."""
+    (effect,) = restore.begin()
+    while not until(effect):
+        event = world.perform(effect)
+        if event is None:
+            break
+        (effect,) = restore.handle(event)
+    return effect
+
+
+def go_on(world: World, restore: Restore, effect: RestoreEffect) -> str:
+    """Perform the rest. Returns the refusal."""
+    while (event := world.perform(effect)) is not None:
+        (effect,) = restore.handle(event)
+    assert isinstance(effect, RestoreEnded)
+    return effect.refusal
+
+
+def ended(world: World, **request: object) -> str:
+    restore = Restore(RestoreRequest(**{"restore_id": R1} | request))  # type: ignore[arg-type]
+    effect = run(world, restore)
+    assert isinstance(effect, RestoreEnded)
+    return effect.refusal
+
+
+def committed(world: World) -> bool:
+    return world.tree is not None and not world.tree.restoring
+
+
+def test_emptied_tree_is_restored_in_the_next_era() -> None:
+    """All nodes have stored the era before any of them is asked what it has."""
+    world = world_of(A, B, C)
+    assert ended(world) == ""
+    assert committed(world)
+    assert world.raised_at_collect == [dict.fromkeys((A, B, C), Era(2, R1))]
+    assert world.joined == [JoinRecords((), False)]
+
+
+@pytest.mark.hazard("restore-at-too-few-nodes")
+@pytest.mark.parametrize(("quorum", "silent"), [(1, 1), (2, 2), (3, 2)])
+def test_more_missing_nodes_than_the_bound_refuse_the_restore(quorum: int, silent: int) -> None:
+    """With Qa = 2 one of three may be missing. Of two of three the owner of the lower era could still get its answers,
+    and with Qa = 3 two are within the bound, but one is not more than half."""
+    world = world_of(A, B, C)
+    world.ack_quorum = quorum
+    for name in (C, B)[:silent]:
+        world.nodes[name].silent = True
+    refusal = ended(world)
+    assert C in refusal
+    assert "--absent NODE" in refusal
+    assert world.tree is None, "nothing is claimed by a restore that cannot go on"
+
+
+def test_one_missing_node_is_within_the_bound() -> None:
+    """Qa = 2: every acknowledged entry is on one of the others."""
+    world = world_of(A, B, C)
+    world.nodes[B].silent = True
+    assert ended(world) == ""
+    assert world.joined == [JoinRecords((B,), False)]
+
+
+@pytest.mark.hazard("restore-at-too-few-nodes")
+def test_node_that_dies_during_raise_counts_as_missing() -> None:
+    """It answered the survey; what counts is who has stored the era."""
+    world = world_of(A, B, C)
+    world.nodes[A].silent = True
+    restore = Restore(RestoreRequest(R1))
+    effect = run(world, restore, until=lambda each: isinstance(each, RaiseEras))
+    world.nodes[B].silent = True
+    assert "2 of 3" not in go_on(world, restore, effect)
+    assert restore.step is RestoreStep.REFUSED
+    assert not committed(world)
+    world.nodes[B].silent = False
+    assert ended(world, restore_id=R2) == ""
+    assert world.nodes[B].era == Era(2, R1), "the next request resumes it under its own id"
+
+
+@pytest.mark.hazard("two-restores")
+@pytest.mark.parametrize("first", [A, B, C])
+def test_of_two_restores_on_two_ensembles_one_gets_through_and_then_the_other(first: Incarnation) -> None:
+    """Both take era 2. Each node stores one of them. The loser takes era 3 on all nodes, so the first one's commit
+    stands in a tree that no node serves."""
+    nodes = {name: Node(knows=(A, B, C)) for name in (A, B, C)}
+    one, other = World(nodes), World(nodes)
+    nodes[first].raised_to(Era(2, R1))
+    restores = Restore(RestoreRequest(R1)), Restore(RestoreRequest(R2))
+    raising = run(one, restores[0], until=lambda each: isinstance(each, RaiseEras))
+    assert isinstance(raising, RaiseEras)
+    assert raising.era.number == 3 or raising.era == Era(2, R1)
+    assert go_on(other, restores[1], restores[1].begin()[0]) == ""
+    # The other one has raised all of them by now, above the ballot of the first.
+    assert {node.era.restore_id for node in nodes.values()} == {R2}
+    assert go_on(one, restores[0], raising) == ""
+    eras = {node.era for node in nodes.values()}
+    assert eras == {restores[0].era}
+    assert restores[0].era > restores[1].era
+
+
+@pytest.mark.hazard("two-restores")
+def test_restores_of_one_era_that_interleave_at_each_node_never_both_collect() -> None:
+    """R1 gets A first, R2 gets C first: each meets the other's ballot and takes a higher era."""
+    nodes = {name: Node(knows=(A, B, C)) for name in (A, B, C)}
+    one, other = World(nodes), World(nodes)
+    first, second = Restore(RestoreRequest(R1)), Restore(RestoreRequest(R2))
+    raising = run(one, first, until=lambda each: isinstance(each, RaiseEras))
+    rival = run(other, second, until=lambda each: isinstance(each, RaiseEras))
+    assert isinstance(raising, RaiseEras)
+    assert isinstance(rival, RaiseEras)
+    assert (raising.era, rival.era) == (Era(2, R1), Era(2, R2))
+    nodes[A].raised_to(raising.era)
+    nodes[C].raised_to(rival.era)
+    assert go_on(one, first, raising) == ""
+    assert first.era == Era(3, R1)
+    assert go_on(other, second, rival) == ""
+    assert second.era == Era(4, R2)
+    assert all({*eras.values()} == {eras[A]} for world in (one, other) for eras in world.raised_at_collect)
+
+
+@pytest.mark.hazard("two-restores")
+def test_absent_refuses_a_node_that_answers() -> None:
+    """Otherwise each of two operators could take its own half."""
+    world = world_of(A, B, C)
+    assert f"{C} answers" in ended(world, absent=(C,))
+    assert world.tree is None
+
+
+@pytest.mark.hazard("unnoted-member")
+@pytest.mark.parametrize("silent", [True, False])
+def test_node_that_only_a_note_names_is_raised_and_counted(silent: bool) -> None:
+    """D joined last; only C knows it. A is missing. D counts: when it is silent, two are missing, and Qa is 2."""
+    world = world_of(A, B, C)
+    world.nodes[C].knows = (A, B, C, D)
+    world.nodes[D] = Node(knows=(A, B, C, D), silent=silent)
+    world.nodes[A].silent = True
+    refusal = ended(world)
+    if silent:
+        assert D in refusal
+        assert not committed(world)
+    else:
+        assert refusal == ""
+        assert world.raised_at_collect[-1][D] == Era(2, R1)
+
+
+@pytest.mark.hazard("unnoted-member")
+def test_note_that_is_read_only_behind_the_era_is_followed() -> None:
+    """The survey knew three nodes. Behind the record of the era C has the note of D, which had not joined before."""
+    world = world_of(A, B, C)
+    world.nodes[D] = Node(knows=(A, B, C, D))
+    restore = Restore(RestoreRequest(R1))
+    effect = run(world, restore, until=lambda each: isinstance(each, Collect))
+    world.nodes[C].knows = (A, B, C, D)
+    assert go_on(world, restore, effect) == ""
+    assert set(world.raised_at_collect[-1]) == {A, B, C, D}
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+def test_node_in_limbo_counts_as_missing() -> None:
+    """Its disk went back: it is asked and its copies are used, but it proves nothing. With one more away it is too
+    much."""
+    world = world_of(A, B, C)
+    world.nodes[A].limbo = True
+    assert ended(world) == ""
+    assert world.joined == [JoinRecords((A,), False)]
+    world = world_of(A, B, C)
+    world.nodes[A].limbo, world.nodes[B].silent = True, True
+    assert A in ended(world)
+    assert world.tree is None
+
+
+def test_more_absent_nodes_than_the_bound_give_up_and_close_the_rights() -> None:
+    """An entry that only the absent ones had may belong to any topic."""
+    world = world_of(A, B, C)
+    world.nodes[B].silent = world.nodes[C].silent = True
+    restore = Restore(RestoreRequest(R1, absent=(B, C)))
+    effect = run(world, restore, until=lambda each: isinstance(each, CommitEra))
+    assert world.joined == [JoinRecords((B, C), True)]
+    assert isinstance(effect, CommitEra)
+    assert effect.rights_closed
+
+
+def test_directory_that_lost_records_may_be_given_up_although_it_answers() -> None:
+    """Otherwise two of them would block every restore for ever."""
+    world = world_of(A, B, C)
+    world.nodes[A].limbo = world.nodes[B].limbo = True
+    assert "--absent NODE" in ended(world)
+    assert ended(world, absent=(A, B)) == ""
+    assert world.joined == [JoinRecords((A, B), True)]
+    assert set(world.raised_at_collect[-1]) == {A, B, C}, "their copies are used"
+
+
+def test_absent_must_be_known() -> None:
+    """A mistyped name would give up nothing and hide the missing node."""
+    assert "correct --absent" in ended(world_of(A, B, C), absent=(D,))
+
+
+def test_retired_nodes_do_not_count() -> None:
+    """A disk that was replaced years ago is not missing."""
+    world = world_of(A, B, C)
+    world.nodes[A].knows = (A, B, C, D)
+    world.retired = (D,)
+    world.nodes[B].silent = True
+    assert ended(world) == ""
+    assert world.joined == [JoinRecords((B,), False)]
+
+
+def test_heads_tell_the_ack_quorum_when_no_note_does() -> None:
+    """A cluster whose record was never noted; then the bound is decided behind COLLECT, and none may be missing."""
+    world = world_of(A, B, C)
+    world.ack_quorum = 0
+    world.nodes[B].silent = True
+    assert "no note says the ack quorum" in ended(world)
+    assert not committed(world)
+
+
+@pytest.mark.hazard("clone-meets-production")
+def test_restore_is_refused_while_an_owner_answers() -> None:
+    """A copy of ZooKeeper, restored for a test, would fence production."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
+    world.owners = ("10.0.0.7:6651",)
+    refusal = ended(world)
+    assert "10.0.0.7:6651" in refusal
+    assert "--take-over" in refusal
+    assert world.tree.version == 4
+    assert ended(world, take_over=True) == ""
+    assert world.tree.era == Era(2, R1)
+
+
+def test_directories_of_two_clusters_are_refused() -> None:
+    """One wrong address would mix two clusters."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen("d" * 32, FIRST_ERA, False, 0, 2)
+    assert "of one cluster" in ended(world)
+
+
+def test_restore_that_stopped_at_its_review_is_resumed_under_its_id_and_accepted() -> None:
+    """Nothing is served until an operator has accepted what cannot be proved."""
+    world = world_of(A, B, C)
+    world.review = ("public/default/a", "public/default/b")
+    assert "2 findings" in ended(world)
+    assert not committed(world)
+    assert "public/default/b" in ended(world, restore_id=R2, accepted=("public/default/a",))
+    assert ended(world, restore_id=R2, accepted=("public/default/a", "public/default/b")) == ""
+    assert committed(world)
+    assert {node.era for node in world.nodes.values()} == {Era(2, R1)}
+
+
+@pytest.mark.parametrize("at", [WriteRecords, CommitEra])
+def test_performer_whose_claim_was_taken_over_writes_nothing_more(at: type[RestoreEffect]) -> None:
+    """It was slow; another metadata service has resumed the restore, and has committed it."""
+    world = world_of(A, B, C)
+    slow = Restore(RestoreRequest(R1))
+    effect = run(world, slow, until=lambda each: isinstance(each, at))
+    resumed = Restore(RestoreRequest(R2))
+    resuming = run(world, resumed, until=lambda each: isinstance(each, CommitEra))
+    before = world.tree
+    refusal = go_on(world, slow, effect) if at is WriteRecords else ""
+    if at is CommitEra:
+        event = world.perform(effect)
+        assert event == EraCommitted(WriteStatus.CONFLICT)
+    else:
+        assert "another performer" in refusal
+    assert world.tree == before
+    assert go_on(world, resumed, resuming) == ""
+
+
+def test_commit_without_a_definite_answer_is_looked_up() -> None:
+    """The record may have been written: then the restore is done, and begins no further era."""
+    world = world_of(A, B, C)
+    restore = Restore(RestoreRequest(R1))
+    effect = run(world, restore, until=lambda each: isinstance(each, CommitEra))
+    world.perform(effect)
+    (survey,) = restore.handle(EraCommitted(WriteStatus.UNKNOWN))
+    assert go_on(world, restore, survey) == ""
+    assert world.tree is not None
+    assert world.tree.era == Era(2, R1)
+
+
+def test_tree_that_is_older_than_the_nodes_takes_an_era_above_theirs() -> None:
+    """ZooKeeper's data of era 1 came back; the nodes are in era 2."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen(CLUSTER, FIRST_ERA, False, 9, 2)
+    for node in world.nodes.values():
+        node.era = Era(2, R2)
+    assert ended(world) == ""
+    assert world.tree.era == Era(3, R1)
+
+
+def test_dry_run_raises_and_writes_nothing() -> None:
+    """Also on a cluster that serves."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
+    world.owners = ("10.0.0.7:6651",)
+    world.review = ("public/default/a",)
+    assert ended(world, dry_run=True) == ""
+    assert world.joined == [JoinRecords((), False)]
+    assert world.tree == ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
+    assert {node.era for node in world.nodes.values()} == {FIRST_ERA}
