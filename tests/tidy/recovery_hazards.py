@@ -3,6 +3,12 @@
 from tests.tidy.hazard import Hazard
 
 RECOVERY_HAZARDS = {
+    "half-a-copy": Hazard(
+        "A copy of ZooKeeper's records was cut off, or a part of it is missing. A restore takes the records that it "
+        "lacks for records that never existed.",
+        "The manifest is the last part of a copy, with counts and a hash of all before it. Each part is sealed with "
+        "its place and its file. A copy is used after its manifest was checked, and what it lacks means nothing.",
+    ),
     "emptied-zookeeper": Hazard(
         "ZooKeeper has lost its data, and all services restart. A new cluster is created beside the storage nodes of "
         "the former one.",
