@@ -24,7 +24,14 @@ from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import CreateStep, Step, StoreSession, Versioned, WriteResult
+from oncelog.metadata_store.session.store_session import (
+    CreateStep,
+    Step,
+    StoreSession,
+    Versioned,
+    WriteResult,
+    create_or_write,
+)
 
 #: Formats of the cluster's record: without, and with a stored level.
 FORMAT = 1
@@ -111,11 +118,11 @@ class ClusterStore:
     async def find(self) -> Versioned[ClusterRecord] | None:
         """The record after a sync, with its version. Raises as `read`."""
         node = await self._session.read(paths.CLUSTER)
-        return None if node is None else Versioned(_decode(node.data), node.version)
+        return None if node is None else Versioned(decode_cluster(node.data), node.version)
 
     async def write(self, record: ClusterRecord, *, version: int) -> WriteResult:
-        """One compare-and-set. Raises StoreUnavailable."""
-        return await self._session.write(paths.CLUSTER, _encode(record), version=version)
+        """One compare-and-set; ABSENT_VERSION creates. Raises StoreUnavailable, NotFound if there is no root."""
+        return await create_or_write(self._session, paths.CLUSTER, encode_cluster(record), version=version)
 
     async def require(self, cluster_id: str | None = None) -> ClusterRecord:
         """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""
@@ -136,7 +143,7 @@ def _checked(record: ClusterRecord, cluster_id: str | None) -> ClusterRecord:
 
 
 def _creation(record: ClusterRecord) -> list[Step]:
-    steps: list[Step] = [CreateStep(paths.CLUSTER, _encode(record)), *map(CreateStep, paths.FOLDERS)]
+    steps: list[Step] = [CreateStep(paths.CLUSTER, encode_cluster(record)), *map(CreateStep, paths.FOLDERS)]
     steps += tenant_steps(DEFAULT_TENANT)
     steps += namespace_steps(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE), Policies())
     return steps
@@ -149,7 +156,7 @@ def refuse_unknown_level(record: ClusterRecord, version: int = PROCESS_VERSION) 
         raise WrongCluster(refusal, level=record.level.stored, announced=record.level.announced, known=version)
 
 
-def _encode(record: ClusterRecord) -> bytes:
+def encode_cluster(record: ClusterRecord) -> bytes:
     stored = record.level.stored >= LEVELS_VERSION
     fields = {
         **record.further,
@@ -166,7 +173,8 @@ def _encode(record: ClusterRecord) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _decode(data: bytes) -> ClusterRecord:
+def decode_cluster(data: bytes) -> ClusterRecord:
+    """Raises CorruptEntry, WrongCluster for a format of a newer version."""
     try:
         fields = parse_json(data)
         cluster_id, form = text(fields, "cluster_id"), number(fields, "format")

@@ -127,7 +127,7 @@ class DeletionStore:
             steps.append(WriteStep(paths.topic_name(name), tombstone, found.version))
         else:
             steps.append(DeleteStep(paths.topic_name(name), found.version))
-        steps.append(CreateStep(paths.deletion(topic_id), _encode(deletion)))
+        steps.append(CreateStep(paths.deletion(topic_id), encode_deletion(deletion)))
         steps.append(CreateStep(paths.tombstone(topic_id)))
         return deletion, steps
 
@@ -149,7 +149,7 @@ def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, 
     return tuple(ledgers)
 
 
-def _encode(deletion: Deletion) -> bytes:
+def encode_deletion(deletion: Deletion) -> bytes:
     return encode_record({name: value for name, value in asdict(deletion).items() if name != "topic_id"})
 
 

@@ -186,14 +186,12 @@ class Registry:
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
-        return None if node is None else Versioned(_decode_cookie(node.data), node.version)
+        return None if node is None else Versioned(decode_cookie(node.data), node.version)
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
-        fields = {**cookie.further, **asdict(cookie), "decommission": cookie.decommission.value}
-        del fields[FURTHER]
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
-        return await create_or_write(self._session, path, encode_record(fields), version=version)
+        return await create_or_write(self._session, path, encode_cookie(cookie), version=version)
 
     async def watch_cookie(self, incarnation: Incarnation) -> AsyncGenerator[StorageCookie, None]:
         """The cookie now, and again whenever it may have changed. No item while there is no cookie."""
@@ -201,7 +199,7 @@ class Registry:
         async for nodes in PathsWatch(self._session, (path,)):
             try:
                 if path in nodes:
-                    yield _decode_cookie(nodes[path].data)
+                    yield decode_cookie(nodes[path].data)
             except CorruptEntry:
                 continue  # counted and logged; the cookie before it stays valid
 
@@ -298,5 +296,12 @@ _COOKIE_BEFORE = {
 }
 
 
-def _decode_cookie(data: bytes) -> StorageCookie:
+def encode_cookie(cookie: StorageCookie) -> bytes:
+    fields = {**cookie.further, **asdict(cookie), "decommission": cookie.decommission.value}
+    del fields[FURTHER]
+    return encode_record(fields)
+
+
+def decode_cookie(data: bytes) -> StorageCookie:
+    """Raises CorruptEntry."""
     return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f))

@@ -100,7 +100,7 @@ class TopicStore:
     async def find(self, name: TopicName) -> Versioned[NameRecord] | None:
         """What the name points to, after a sync: a topic or a tombstone; None for nothing."""
         node = await self._session.read(paths.topic_name(name))
-        return None if node is None else Versioned(_decode_name(node.data), node.version)
+        return None if node is None else Versioned(decode_name(node.data), node.version)
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
         """Create the topic unless it exists, and return what the name points to. Retries until that is known.
@@ -211,7 +211,7 @@ class TopicStore:
             some = names[start : start + LISTING_READS_MAX]
             # The children were synced on this same connection, so these reads need no sync of their own.
             nodes = await asyncio.gather(*(self._session.read_unsynced(f"{folder}/{name}") for name in some))
-            records = {name: _decode_name(node.data) for name, node in zip(some, nodes, strict=True) if node}
+            records = {name: decode_name(node.data) for name, node in zip(some, nodes, strict=True) if node}
             listed |= {name: record for name, record in records.items() if deleted or not record.deleted}
         return listed
 
@@ -236,7 +236,8 @@ def encode_name(record: NameRecord) -> bytes:
     return encode_record(fields)
 
 
-def _decode_name(data: bytes) -> NameRecord:
+def decode_name(data: bytes) -> NameRecord:
+    """Raises CorruptEntry."""
     return decode_record(
         data,
         "the record of a topic name",
