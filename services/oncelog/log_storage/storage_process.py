@@ -18,9 +18,11 @@ from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
+from oncelog.log_storage.directory.metadata_copies import MetadataCopies
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory, cluster_of
 from oncelog.log_storage.directory.volume_mount import has_own_filesystem, refuse_unmounted
+from oncelog.log_storage.serve.copies import NodeCopies
 from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_registration import (
     NodeRegistration,
@@ -260,6 +262,9 @@ class StorageProcess:
         service.add_to(server)
         InventoryService(runner, cluster_id, lambda: FIRST_ERA).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
+        copies = NodeCopies(runner.incarnation, MetadataCopies(directory.path), space.has_room)
+        space.on_nearly_full = copies.make_room
+        copies.add_to(server)
         serve_events(server, runner.events)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

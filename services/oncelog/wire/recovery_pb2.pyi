@@ -407,7 +407,7 @@ class PutCopyRequest(_message.Message):
     offset: _builtins.int
     """Bytes of earlier parts."""
     data: _builtins.bytes
-    """At most 1 MiB."""
+    """At most 768 KiB."""
     last: _builtins.bool
     pinned: _builtins.bool
     """Never deleted by age."""
@@ -529,7 +529,7 @@ class ReadCopyRequest(_message.Message):
     name: _builtins.str
     offset: _builtins.int
     bytes_max: _builtins.int
-    """At most 1 MiB."""
+    """At most 768 KiB."""
     def __init__(
         self,
         *,

@@ -316,10 +316,18 @@ async def test_repair_adds_stop_before_the_node_becomes_read_only(tmp_path: Path
         node.records[LEDGER] = opened(node).closed(end=EntryId(1), length=0)
         free = [1499]
         space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000, roll_bytes=lambda: 0)
+        nearly_full: list[bool] = []
+        space.on_nearly_full = lambda: nearly_full.append(node.runner.read_only)
+        space.check()
+        assert nearly_full == [False], "what is not needed to serve goes before the node becomes read-only"
+        assert not space.has_room(0)
         refused = dict.fromkeys(whole(adds), AppendStatus.READ_ONLY)
         assert await append(channel, node.incarnation, adds, repair=True) == refused
         assert not node.runner.read_only
         free[0] = 1500
+        assert space.has_room(0)
+        assert not space.has_room(1)
         space.check()
+        assert nearly_full == [False]
         stored = dict.fromkeys(whole(adds), AppendStatus.OK)
         assert await append(channel, node.incarnation, adds, repair=True) == stored

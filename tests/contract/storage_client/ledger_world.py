@@ -20,8 +20,10 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add, LedgerWriter
 from oncelog.core.node.node_ledger import LedgerOrigin
 from oncelog.core.records.status import WriteStatus
+from oncelog.log_storage.directory.metadata_copies import MetadataCopies
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
+from oncelog.log_storage.serve.copies import NodeCopies
 from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.notes import NodeNotes
@@ -140,6 +142,8 @@ class Node:
         self.failures: list[JournalFailed] = []
         self.address = ""
         self.security = OPEN
+        #: bytes of one part of a copy that the disk has room for
+        self.copies_room = 1 << 20
         self.disk = DiskCalls()
         self._parts: tuple[Server, StorageService, NodeRunner, StorageDirectory] | None = None
 
@@ -167,6 +171,7 @@ class Node:
         service.add_to(server)
         InventoryService(runner, CLUSTER, lambda: FIRST_ERA).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
+        NodeCopies(runner.incarnation, MetadataCopies(self.path), lambda size: size <= self.copies_room).add_to(server)
         self.address = f"127.0.0.1:{await server.start()}"
         self._parts = (server, service, runner, directory)
 

@@ -33,6 +33,8 @@ class FreeSpace:
         self._roll_bytes = roll_bytes
         self._runner = runner
         self._free_bytes_min = free_bytes_min
+        #: called at each check while repair copies are refused: deletes what is not needed to serve
+        self.on_nearly_full: Callable[[], None] = lambda: None
         #: of the disk, as of the last check
         self.free_bytes = 0
         self.check()
@@ -45,6 +47,8 @@ class FreeSpace:
         was, repairs_were_refused = self._runner.read_only, self._runner.repairs_refused
         repairs_refused = refuses_repairs(left, free_bytes_min=self._free_bytes_min)
         read_only = refuses_adds(left, free_bytes_min=self._free_bytes_min, refused=was)
+        if repairs_refused:
+            self.on_nearly_full()
         if read_only != was:
             self._runner.events.note(
                 EventKind.NODE, logger,
@@ -53,6 +57,11 @@ class FreeSpace:
             )  # fmt: skip
         if (read_only, repairs_refused) != (was, repairs_were_refused):
             self._runner.set_read_only(read_only, repairs_refused=repairs_refused)
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes may be written that are not needed to serve: the limit of repair copies, as of now."""
+        left = self._free_bytes() - self._roll_bytes() - size
+        return not refuses_repairs(left, free_bytes_min=self._free_bytes_min)
 
     async def watch(self, update: UpdateRegistration) -> None:
         """Never return."""

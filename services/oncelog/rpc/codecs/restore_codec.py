@@ -8,7 +8,8 @@ from oncelog.wire import recovery_pb2 as pb
 #: Limits of one call.
 INVENTORY_LEDGERS_MAX = 4096
 NOTES_MAX = 4096
-COPY_PART_BYTES_MAX = 1024 * 1024
+#: A request has at most 1 MiB in all.
+COPY_PART_BYTES_MAX = 768 * 1024
 _SERVICE = "/oncelog.wire.v1.StorageRecovery"
 
 RAISE_ERA = unary_of(f"{_SERVICE}/RaiseEra", pb.RaiseEraRequest, pb.RaiseEraAnswer)

@@ -1,0 +1,61 @@
+"""Copies of ZooKeeper's records at a storage node: put, list and read them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
+from oncelog.core.ids import Incarnation
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.restore_codec import COPY_PART_BYTES_MAX, LIST_COPIES, PUT_COPY, READ_COPY
+from oncelog.storage_client.node_calls import CALL_TIMEOUT_MS, DISK_TIMEOUT_MS, require_ok
+from oncelog.wire import recovery_pb2 as pb
+from oncelog.wire import storage_pb2
+
+#: What a node may state as the size of a copy.
+COPY_BYTES_MAX = 1 << 30
+
+
+class StoredCopy(NamedTuple):
+    """size: bytes."""
+
+    name: str
+    size: int
+    pinned: bool
+
+
+async def put_copy(channel: Channel, node: Incarnation, name: str, copy: bytes, *, pinned: bool) -> None:
+    """Returns when the copy is durable at the node. Raises OncelogError; ServiceUnavailable also if its disk is nearly
+    full."""
+    for offset in range(0, len(copy), COPY_PART_BYTES_MAX):
+        data = copy[offset : offset + COPY_PART_BYTES_MAX]
+        last = offset + len(data) == len(copy)
+        request = pb.PutCopyRequest(target=node, name=name, offset=offset, data=data, last=last, pinned=pinned)
+        answer = await channel.call(PUT_COPY, request, timeout_ms=DISK_TIMEOUT_MS)
+        if answer.status == storage_pb2.STORAGE_STATUS_READ_ONLY:
+            raise ServiceUnavailable(f"the disk of storage node {node} is nearly full: it takes no copies")
+        require_ok(node, answer.status)
+
+
+async def list_copies(channel: Channel, node: Incarnation) -> Sequence[StoredCopy]:
+    """By name. Raises OncelogError."""
+    answer = await channel.call(LIST_COPIES, pb.ListCopiesRequest(target=node), timeout_ms=CALL_TIMEOUT_MS)
+    require_ok(node, answer.status)
+    return [StoredCopy(one.name, one.bytes, one.pinned) for one in answer.copies]
+
+
+async def read_copy_bytes(channel: Channel, node: Incarnation, name: str) -> bytes:
+    """The whole file, whose content is not checked here. Raises OncelogError: NotFound."""
+    parts: list[bytes] = []
+    offset = 0
+    while True:
+        request = pb.ReadCopyRequest(target=node, name=name, offset=offset, bytes_max=COPY_PART_BYTES_MAX)
+        answer = await channel.call(READ_COPY, request, timeout_ms=DISK_TIMEOUT_MS)
+        require_ok(node, answer.status)
+        if answer.bytes == 0:
+            raise NotFound(f"storage node {node} has no copy {name}: list the copies", name=name)
+        if answer.bytes > COPY_BYTES_MAX:
+            raise InvalidArgument(f"storage node {node} states {answer.bytes} bytes for copy {name}", field="copy")
+        parts.append(answer.data)
+        offset += len(answer.data)
+        if not answer.data or offset >= answer.bytes:
+            return b"".join(parts)
