@@ -50,4 +50,9 @@ RECOVERY_HAZARDS = {
         "A restore shows the topic owners of the cluster that answer and is refused, unless the operator says that it "
         "shall take over.",
     ),
+    "trimmed-or-lost": Hazard(
+        "ZooKeeper has lost its data. A ledger is missing in a chain: it was trimmed, or all of its copies are lost.",
+        "A node writes down the floor of a chain before it erases a ledger by it, and compaction keeps the highest. "
+        "The inventory tells it.",
+    ),
 }

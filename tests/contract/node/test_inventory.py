@@ -24,7 +24,7 @@ from oncelog.wire import recovery_pb2
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.node.directory.held_journal import Disk
-from tests.contract.node.directory.small_log import CLUSTER, segment_files
+from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.node.test_log_storage_copies import review
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, serving, spoil
 from tests.contract.storage_client.ledger_world import (
@@ -144,16 +144,23 @@ async def test_limbo_covers_listed_and_unlisted_ledgers(tmp_path: Path) -> None:
         assert (found.ledgers[LEDGER].state, found.ledgers[LEDGER].runs) == (CopyState.LIMBO, ranges((1, 2)))
 
 
-async def test_erased_copy_is_no_holder(tmp_path: Path) -> None:
-    """A tombstone says whether the ledger was deleted, or this copy alone was not needed."""
+@pytest.mark.hazard("trimmed-or-lost")
+async def test_erased_copy_is_no_holder_and_its_floor_is_told(tmp_path: Path) -> None:
+    """The tombstone says whether the ledger was deleted, or this copy alone was not needed."""
     async with serving(tmp_path) as (node, channel):
         await append(channel, node.incarnation, adds_of(writer_of(opened(node)), 3))
         del node.records[LEDGER]
         node.deleted.add(LEDGER)
+        node.trimmed_below = LedgerId(7)
         await review(channel, node)
-        found = (await read_inventory(channel, node.incarnation)).ledgers[LEDGER]
-        assert (found.state, found.runs, found.deleted) == (CopyState.ERASED, (), True)
-        assert segment_files(node.path)
+        for _ in range(2):
+            async with Channel(node.address) as again:
+                found = await read_inventory(again, node.incarnation)
+            copy = found.ledgers[LEDGER]
+            assert (copy.state, copy.runs, copy.deleted) == (CopyState.ERASED, (), True)
+            assert found.floors == {Chain(TOPIC, LedgerPurpose.LOG): 7}
+            await node.stop()
+            await node.start()
 
 
 async def test_request_for_another_node_or_too_many_ledgers_is_refused(tmp_path: Path) -> None:

@@ -122,6 +122,9 @@ class StoredNode(Node):
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         return await self._lookup.was_deleted(ledger_id, origin)
 
+    async def floor(self, origin: LedgerOrigin) -> LedgerId:
+        return await self._lookup.floor(origin)
+
     async def may_erase(self) -> bool:
         return await self._lookup.may_erase()
 

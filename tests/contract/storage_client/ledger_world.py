@@ -139,6 +139,8 @@ class Node:
         self.records: dict[LedgerId, LedgerMetadata | StoreUnavailable] = {}
         #: ledgers that ZooKeeper proves to be deleted
         self.deleted: set[LedgerId] = set()
+        #: the floor of every chain
+        self.trimmed_below = LedgerId(0)
         self.failures: list[JournalFailed] = []
         self.address = ""
         self.security = OPEN
@@ -194,6 +196,9 @@ class Node:
 
     async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
         return ledger_id in self.deleted
+
+    async def floor(self, _: LedgerOrigin) -> LedgerId:
+        return self.trimmed_below
 
     async def may_erase(self) -> bool:
         return True

@@ -98,6 +98,10 @@ def restore(node: StorageNode, record: JournalRecord) -> None:
             node.restore_limbo(record.ledger_id)
         case RecordKind.LIMBO_CLEARED:
             node.restore_limbo_cleared(record.ledger_id)
+        case RecordKind.FLOOR:
+            chain = LedgerOrigin.decode(record.data)
+            assert chain is not None
+            node.restore_floor(chain, record.ledger_id)
         case _:
             node.restore_entry(peek_header(record.data), ordinary=record.kind is RecordKind.ADD)
 

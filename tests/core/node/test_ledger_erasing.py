@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.ids import EntryId, TopicId
+from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.node.answers import AnswerFence, FenceReceived, LedgerErased
@@ -20,7 +20,7 @@ from oncelog.core.node.review import (
     TouchRecord,
 )
 from oncelog.core.records.status import WriteStatus
-from tests.core.ledger.recovery_world import LEDGER, OPEN, TOPIC, A, B, C
+from tests.core.ledger.recovery_world import LEDGER, OPEN, TOPIC, A, B, C, entry
 from tests.core.node.storage_disk import (
     E0,
     E1,
@@ -76,6 +76,30 @@ def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
     assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.ERASED, 1)]
     assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
     assert disk.sync() == [LedgerErased(LEDGER, deleted=True), reviewed(3, CopyState.ERASED)]
+
+
+@pytest.mark.hazard("trimmed-or-lost")
+def test_floor_of_a_chain_is_durable_before_anything_is_erased_by_it() -> None:
+    """Without ZooKeeper it alone tells a trimmed ledger from a lost one. It only rises."""
+    disk, floor = writable(), LedgerId(LEDGER + 2)
+    disk.handle(review(2))
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, may_erase=True, floor=floor))
+    written = [(record.kind, record.ledger_id, record.data) for record in disk.unsynced]
+    assert written[0] == (RecordKind.FLOOR, floor, ORIGIN.encode())
+    assert written[1][:2] == (RecordKind.LEDGER_ERASED, LEDGER)
+    disk.sync()
+    disk.start()
+    assert disk.node.ledgers.floors == {ORIGIN: floor}
+    lower, higher = LedgerId(LEDGER + 1), LedgerId(LEDGER + 9)
+    for check, (other, below) in enumerate([(20, floor), (21, lower), (22, higher)], 1):
+        disk.handle(append(check, entry(0, ledger_id=LedgerId(other)), recovery=True))
+        disk.sync()
+        disk.handle(ReviewReceived(100 + check, A, LedgerId(other)))
+        disk.handle(LedgerChecked(LedgerId(other), check, None, deleted=True, may_erase=True, floor=below))
+        disk.sync()
+    noted = [record.ledger_id for record in disk.synced if record.kind is RecordKind.FLOOR]
+    assert noted == [floor, higher]
+    assert disk.node.ledgers.floors == {ORIGIN: higher}
 
 
 @pytest.mark.hazard("missing-record-is-no-deletion")

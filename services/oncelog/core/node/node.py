@@ -194,6 +194,10 @@ class StorageNode:
         """The journal holds a LIMBO record: the lower ledgers are in limbo. Also after the scan found a new hole."""
         self.ledgers.limbo.begin(below)
 
+    def restore_floor(self, chain: LedgerOrigin, below: LedgerId) -> None:
+        """The journal holds a FLOOR record: copies were erased by this floor."""
+        self.ledgers.floors[chain] = max(below, self.ledgers.floors.get(chain, LedgerId(0)))
+
     def restore_limbo_cleared(self, ledger_id: LedgerId) -> None:
         """The journal holds a LIMBO_CLEARED record."""
         self.ledgers.limbo.end(ledger_id)

@@ -25,6 +25,8 @@ Rules
 - A copy that the record does not name goes only after this node's own compare-and-set on that record, and refuses every
   call from before the compare-and-set until the tombstone is synced (hazard copy-erased-before-joining). So a repairer
   that named this node in the meantime either makes the compare-and-set fail, or finds its own to fail.
+- A ledger that was trimmed is erased behind a record of its chain's floor, which outlives the tombstone: without
+  ZooKeeper nothing else tells a trimmed ledger from a lost one (hazard trimmed-or-lost).
 - Nothing is erased while a registered process is of a version that would take "erased" for "missing" (hazard
   older-owner-drops-fields).
 - The end of limbo writes a fence: the ledger is CLOSED, and the lost records may have held its fence (hazard
@@ -64,7 +66,8 @@ class LedgerChecked:
     """The response to the CheckLedger of this number. metadata None: there is no such record, after a sync.
 
     deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted.
-    may_erase: every registered process is of a version that has erasing.
+    may_erase: every registered process is of a version that has erasing. floor: of the ledger's chain, if it proved the
+    deletion and may be written down; else 0.
     """
 
     ledger_id: LedgerId
@@ -73,6 +76,7 @@ class LedgerChecked:
     version: int = -1
     deleted: bool = False
     may_erase: bool = False
+    floor: LedgerId = LedgerId(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,8 @@ class StoredLedgers(dict[LedgerId, StorageLedger]):
         self.limbo = Limbo()
         #: {erased ledger: its origin; None: it is deleted, or its origin is not known}
         self.tombstones: dict[LedgerId, LedgerOrigin | None] = {}
+        #: {chain: the highest floor by which copies were erased}; it outlives the tombstones of deleted ledgers
+        self.floors: dict[LedgerOrigin, LedgerId] = {}
 
     def peek(self, ledger_id: LedgerId) -> StorageLedger:
         """The ledger; if it is unknown, a new one that is not kept. A tombstone is a fence, too."""
@@ -254,6 +260,7 @@ class LedgerReviews:
             holds, kept = self._holds_entries(ledger), self._ledgers.tombstones.get(ledger.ledger_id)
             deleted = metadata is None and event.deleted
             if (holds or kept is not None) and deleted and event.may_erase:
+                self._note_floor(ledger, event.floor, records)
                 return self._erase(ledger, records, DELETED)
             orphaned = holds and not deleted
             return [LedgerOrphaned(ledger.ledger_id), *self._end(ledger)] if orphaned else self._end(ledger)
@@ -318,6 +325,13 @@ class LedgerReviews:
             return self._erase(ledger, records, NOT_DELETED)
         ledger.erasing = False
         return self._end(ledger)
+
+    def _note_floor(self, ledger: StorageLedger, floor: LedgerId, records: list[JournalRecord]) -> None:
+        """Write down that the chain was trimmed, before anything is erased by it (hazard trimmed-or-lost)."""
+        floors, chain = self._ledgers.floors, ledger.origin
+        if chain is not None and floor > floors.get(chain, 0):
+            floors[chain] = floor
+            self._answers.write(records, RecordKind.FLOOR, floor, data=chain.encode())
 
     def _erase(self, ledger: StorageLedger, records: list[JournalRecord], why: EntryId) -> list[ReviewEffect]:
         ledger.erasing = True

@@ -4,17 +4,18 @@ Rules (hazards compaction-skips-damage-65)
 - The last tombstone of a ledger stays. That of a deleted ledger goes when no other file holds a record of the ledger.
 - The fence of a ledger stays until the ledger is deleted. Then no recovery and no repair asks for it again.
 - When the tombstone of a deleted ledger has gone with its file, nothing is kept of the ledger (`forget`).
+- Of the FLOOR records of one chain the highest stays, for ever (hazard trimmed-or-lost).
 - The last LIMBO record stays, with what was cleared after it. It lists every hole, also those of earlier ones.
 - A SEGMENT_REMOVED record stays until no lower segment has a file.
 """
 
 from collections.abc import Iterable
 
-from oncelog.core.node.node_ledger import DELETED, RecordKind
-from oncelog.log_storage.directory.segment_format import StoredRecord
+from oncelog.core.node.node_ledger import DELETED, LedgerOrigin, RecordKind
+from oncelog.log_storage.directory.segment_format import Body, StoredRecord
 
 #: The kinds without an entry that concern one ledger.
-_OF_LEDGERS = frozenset({RecordKind.FENCE, RecordKind.LEDGER_ERASED, RecordKind.LIMBO_CLEARED})
+OF_LEDGERS = frozenset({RecordKind.FENCE, RecordKind.LEDGER_ERASED, RecordKind.LIMBO_CLEARED})
 
 
 class ControlRecords:
@@ -29,12 +30,16 @@ class ControlRecords:
         self.limbo_below = 0
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
+        #: {chain: (its floor, the number of that record)}
+        self.floors: dict[LedgerOrigin, tuple[int, int]] = {}
         #: {segment_id: ledgers of which it holds records, needed or not}
         self._ledgers: dict[int, set[int]] = {}
 
-    def note(self, kind: int, ledger_id: int, entry_id: int, number: int, segment_id: int = 0) -> None:
+    def note(
+        self, kind: int, ledger_id: int, entry_id: int, number: int, segment_id: int = 0, body: Body = b""
+    ) -> None:
         """A record without an entry is stored. segment_id 0: its place does not matter."""
-        if segment_id and kind in _OF_LEDGERS:
+        if segment_id and kind in OF_LEDGERS:
             self.note_stored(ledger_id, segment_id)
         if kind == RecordKind.FENCE:
             self.fences.add(ledger_id)
@@ -46,6 +51,8 @@ class ControlRecords:
             self.limbo_number, self.limbo_below = number, ledger_id
         elif kind == RecordKind.LIMBO_CLEARED:
             self.cleared[ledger_id] = max(number, self.cleared.get(ledger_id, 0))
+        elif kind == RecordKind.FLOOR and (chain := LedgerOrigin.decode(body)) is not None:
+            self.floors[chain] = max((ledger_id, number), self.floors.get(chain, (0, 0)))
 
     def note_stored(self, ledger_id: int, segment_id: int) -> None:
         """A record of the ledger is stored in that segment."""
@@ -84,6 +91,9 @@ class ControlRecords:
             case RecordKind.LIMBO_CLEARED:
                 last = number > self.limbo_number and number == self.cleared[ledger_id]
                 return last and ledger_id not in self.deleted
+            case RecordKind.FLOOR:
+                chain = LedgerOrigin.decode(record.body)
+                return chain is None or (ledger_id, number) == self.floors.get(chain)
             case RecordKind.SEGMENT_REMOVED:
                 return record.entry_id >= first_segment_id
             case _:

@@ -80,7 +80,8 @@ class DirectoryReplay:
         if record.kind is RecordKind.NOTE:
             self.index.put_note(record.body, record.location)
             return
-        self.control.note(record.kind, record.ledger_id, record.entry_id, record.number, record.location.segment_id)
+        kind, ledger_id, entry_id, number, location, body = record
+        self.control.note(kind, ledger_id, entry_id, number, location.segment_id, body)
         if record.kind is RecordKind.LEDGER_ERASED:
             if record.number == self.control.tombstones[record.ledger_id]:
                 self._origins[record.ledger_id] = LedgerOrigin.decode(record.body)

@@ -13,9 +13,9 @@ A segment is the journal and the store at once: every record is written exactly 
 
 Kinds, see `RecordKind`: the three that store an entry have it as their body, verbatim. FENCE, LIMBO_CLEARED and
 SEGMENT_REMOVED (entry_id: the segment) have no body. LEDGER_ERASED has the origin of the ledger as its body, 17 bytes,
-or none. LIMBO (ledger_id: the first ledger that is not in limbo) has the known holes as its body, see `holes`. NOTE has
-a note as its body, see `core.formats.note`. SEAL is alone in the last group. A group without records is a durability
-marker.
+or none. FLOOR (ledger_id: the floor) has the chain as its body, in the same 17 bytes. LIMBO (ledger_id: the first
+ledger that is not in limbo) has the known holes as its body, see `holes`. NOTE has a note as its body, see
+`core.formats.note`. SEAL is alone in the last group. A group without records is a durability marker.
 
 Rules
 1. One group is one write and one fsync, and a group is written only after the one before it is synced. So the header of

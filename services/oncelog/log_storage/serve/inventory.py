@@ -78,6 +78,8 @@ class InventoryService:
                 raise ServiceUnavailable(
                     "this storage node found more damage while it read its ledgers: retry, and it goes on from there"
                 )
+            more = len(ids) > request.ledgers_max
+            floors = {} if more else core.ledgers.floors
             return pb.InventoryAnswer(
                 status=wire_status(ReadStatus.OK),
                 cluster_id=self._cluster_id,
@@ -85,7 +87,11 @@ class InventoryService:
                 restore_id=era.restore_id,
                 limbo_below=core.ledgers.limbo.below,
                 ledgers=[copy.ledger for copy in copies],
-                more=len(ids) > request.ledgers_max,
+                floors=[
+                    pb.InventoryFloor(topic_id=chain.topic_id, purpose=PURPOSES.index(chain.purpose), below=below)
+                    for chain, below in floors.items()
+                ],
+                more=more,
             )
 
     def _copy(self, ledger_id: LedgerId) -> _Copy:

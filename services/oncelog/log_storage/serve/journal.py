@@ -22,6 +22,7 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument, JournalFailed
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd
+from oncelog.log_storage.directory.control_records import OF_LEDGERS
 from oncelog.log_storage.directory.damage import KnownDamage
 from oncelog.log_storage.directory.index import Unsynced
 from oncelog.log_storage.directory.replay import Replayed
@@ -383,12 +384,12 @@ class Journal:
                 number += not own_number
                 if kind == RecordKind.NOTE:
                     index.put_note(body, location)
-                elif kind != RecordKind.SEGMENT_REMOVED:
+                elif kind in OF_LEDGERS:
                     control.note_stored(ledger_id, location.segment_id)
                 continue
             else:
                 lsn += 1
-                control.note(kind, ledger_id, entry_id, number, location.segment_id)
+                control.note(kind, ledger_id, entry_id, number, location.segment_id, body)
                 if kind == RecordKind.LEDGER_ERASED:
                     index.drop(ledger_id)
                     self.damage.erased(ledger_id)

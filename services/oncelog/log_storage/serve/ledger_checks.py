@@ -43,6 +43,9 @@ class LedgerRecords(Protocol):
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether a ledger without a record was certainly deleted; see `core.node.node_ledger`."""
 
+    async def floor(self, origin: LedgerOrigin) -> LedgerId:
+        """The floor of a chain, if the cluster's level lets it be written down here; else 0."""
+
     async def may_erase(self) -> bool:
         """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields)."""
 
@@ -96,14 +99,17 @@ class LedgerChecks:
         self._handle(await until_answered(what, lambda: self._checked(effect)))
 
     async def _checked(self, effect: CheckLedger) -> LedgerChecked:
-        ledger_id, deleted = effect.ledger_id, False
+        ledger_id, deleted, floor = effect.ledger_id, False, LedgerId(0)
         stored = await self._records.read(ledger_id)
         if stored is None and effect.origin is not None:
             deleted = await self._records.was_deleted(ledger_id, effect.origin)
+            floor = await self._records.floor(effect.origin) if deleted else floor
         needed = stored is not None and stored.value.names(self._incarnation)
         may_erase = not needed and await self._records.may_erase()
         metadata, version = stored or (None, ABSENT_VERSION)
-        return LedgerChecked(ledger_id, effect.check, metadata, version=version, deleted=deleted, may_erase=may_erase)
+        return LedgerChecked(
+            ledger_id, effect.check, metadata, version=version, deleted=deleted, may_erase=may_erase, floor=floor
+        )
 
     async def _verify(self, effect: VerifyLedger) -> None:
         ledger_id, first, beyond = effect.ledger_id, EntryId(0), effect.end + 1

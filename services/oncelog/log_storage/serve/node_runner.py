@@ -196,6 +196,8 @@ class NodeRunner:
         for ledger_id in replayed.fenced:
             core.restore_fence(ledger_id)
         core.restore_limbo(replayed.limbo_below)
+        for chain, (below, _) in replayed.control.floors.items():
+            core.restore_floor(chain, LedgerId(below))
         for ledger_id in replayed.limbo_cleared:
             core.restore_limbo_cleared(ledger_id)
 

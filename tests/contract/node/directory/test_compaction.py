@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.node.node_ledger import RecordKind
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.ids import TopicId
+from oncelog.core.node.node_ledger import LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.segment_format import SegmentRecord
+from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.log_storage.upkeep.scrubber import Scrubber
 from tests.cluster.until import until
-from tests.contract.node.directory.compacting import WAIT_S, ImageDisk, compacted, erased, fence, found
-from tests.contract.node.directory.small_log import add, segment_files
+from tests.contract.node.directory.compacting import SEGMENT_BYTES, WAIT_S, ImageDisk, compacted, erased, fence, found
+from tests.contract.node.directory.small_log import CLUSTER, add, segment_files
 from tests.contract.node.test_verify_entries import entry
 
 pytestmark = pytest.mark.asyncio
@@ -86,6 +89,26 @@ async def test_nothing_is_left_of_a_deleted_ledger(path: Path) -> None:
         assert len(control.tombstones) <= 12
     state = found(path)
     assert (state.fenced, state.erased & {1, 2, 3}) == ({3}, {3})
+
+
+@pytest.mark.hazard("trimmed-or-lost")
+async def test_highest_floor_of_each_chain_survives_compaction(path: Path) -> None:
+    """It outlives the tombstones of the ledgers that were erased by it; the lower ones go."""
+    chains = [LedgerOrigin(TopicId("0f" * 16), purpose) for purpose in (LedgerPurpose.LOG, LedgerPurpose.ACKS)]
+    floors = [(0, 4), (1, 3), (0, 9)]
+    async with compacted(path) as node:
+        records = [SegmentRecord(RecordKind.FLOOR, below, 0, chains[at].encode()) for at, below in floors]
+        await node.write(*mixed(range(1, 4)), *records, *mixed(range(101, 104)))
+        await node.write(*(erased(ledger_id) for ledger_id in (1, 2, 3, 101, 102, 103)), *mixed(range(121, 124)))
+        for round_ in range(3):
+            filler = range(1000 + 10 * round_, 1005 + 10 * round_)
+            await node.write(*mixed(filler), *(erased(ledger_id) for ledger_id in filler))
+            await node.compact()
+        assert node.directory.identity.first_segment_id > 1
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=SEGMENT_BYTES)
+    stored = {(record.ledger_id, bytes(record.body)) for record in directory.scan() if record.kind is RecordKind.FLOOR}
+    directory.close()
+    assert stored == {(9, chains[0].encode()), (3, chains[1].encode())}
 
 
 @pytest.mark.hazard("removed-segment")
