@@ -16,6 +16,13 @@ RECOVERY_HAZARDS = {
         "empty. A running process compares ZooKeeper with what it has seen in it, and ends. No message advises to "
         "delete data.",
     ),
+    "position-of-a-lost-part": Hazard(
+        "A reader, a consumer, a query of Spark or a message in chunks names a position that a restore could "
+        "not bring back. Its ledger is in no list. The reader begins at the first message, or waits for ever.",
+        "A position in a ledger that no list has, and that is not below the floor, is an error that names the next "
+        "position. So is one behind the end of a closed ledger. Only an owner that has proved to be the current one "
+        "says so. The beginning of an empty ledger that left the list is no loss.",
+    ),
     "late-note": Hazard(
         "A note of version 1 arrives at a storage node behind the note of version 2. Or a record is deleted and made "
         "again, and its version begins at 0. The older value stays, and a restore brings it back.",

@@ -206,6 +206,19 @@ def test_lost_messages_are_refused_unless_that_is_allowed() -> None:
     assert manifest_of(Export(world).run()) is None
 
 
+@pytest.mark.hazard("position-of-a-lost-part")
+def test_log_that_ends_before_what_was_exported_is_refused() -> None:
+    """Its new messages get numbers that files have already. So it is no loss that can be allowed."""
+    world = new_world()
+    Export(world).run()
+    before = world.read()
+    world.topics["orders"] = TopicState("orders", TopicId("id"), 0, ORDERS - 2)
+    for allowed in (False, True):
+        reason = refused(Export(world, loss_allowed=allowed).run())
+        assert f"messages {ORDERS - 2} to {ORDERS - 1} are lost" in reason
+    assert world.read() == before
+
+
 def test_messages_lost_while_they_are_read_are_refused_too() -> None:
     """They existed while the run was planned, but not when it read them."""
     for allowed in (False, True):

@@ -125,12 +125,6 @@ def test_columns_that_are_not_wanted_are_not_in_the_schema() -> None:
     assert tuple(SCHEMA.names) == COLUMN_NAMES
 
 
-def test_a_deposed_owners_older_end_does_not_move_the_offset_back() -> None:
-    """Otherwise a batch would begin behind its end."""
-    reader = Stream(state(A, 20), state(B, 12))
-    assert reader.latestOffset(offset(a=25, b=10), ReadAllAvailable()) == offset(a=25, b=12)
-
-
 def test_an_available_now_query_ends_at_the_end_of_its_start() -> None:
     """Messages and topics that come later are for the next run."""
     reader = Stream(state(A, 20))
@@ -275,6 +269,22 @@ def test_a_recreated_topic_is_read_from_its_first_message() -> None:
     assert spans(reader.partitions(offset(a=25), end)) == [(A, 0, 7)]
     with pytest.raises(NotFound, match="was deleted and created anew"):
         Stream(anew).partitions(offset(a=25), end)
+
+
+@pytest.mark.hazard("position-of-a-lost-part")
+def test_an_offset_above_the_end_of_its_log_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """It is not waited for: new messages would get the numbers that the query has read, and be missed. If losses are
+    allowed, the query goes on at the end of the log."""
+    with pytest.raises(NotFound, match=r"messages 10 to 24 of public/default/a were read before.*failOnDataLoss"):
+        Stream(state(A, 10)).latestOffset(offset(a=25), ReadAllAvailable())
+    allowing = Stream(state(A, 10), state(B, 7), failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = allowing.latestOffset(offset(a=25, b=3), ReadAllAvailable())
+    assert end == offset(a=10, b=7)
+    assert "it ends at 10" in caplog.text
+    assert spans(allowing.partitions(offset(a=25, b=3), end)) == [(B, 3, 7)]
+    later = Stream(state(A, 12)).latestOffset(offset(a=10), ReadAllAvailable())
+    assert later == offset(a=12)
 
 
 def test_a_topic_of_a_pattern_that_is_deleted_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:

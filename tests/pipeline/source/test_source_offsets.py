@@ -65,8 +65,8 @@ def test_a_batch_has_the_messages_between_two_offsets() -> None:
     assert spans_between(start, end) == [span("anew", 0, 4, OTHER), span("new", 0, 2), span("old", 10, 15)]
 
 
-def test_a_deposed_owner_does_not_move_offsets_back() -> None:
-    """It may return an end that is older than what was already read."""
+def test_the_end_of_an_available_now_query_does_not_move_offsets_back() -> None:
+    """It may be older than what was already read."""
     before = {"a": TopicOffset(ID, 10), "b": TopicOffset(ID, 10)}
     told = {"a": TopicOffset(ID, 8), "b": TopicOffset(OTHER, 8)}
     assert not_before(told, before) == {"a": TopicOffset(ID, 10), "b": TopicOffset(OTHER, 8)}

@@ -203,13 +203,13 @@ class ReadStream:
         if not isinstance(self._next_start, StartMessage) and self._next_start is not StartEdge.EARLIEST:
             return False  # the owner found that entry while it searched for the start, which may be far before it
         try:
-            skipped = self._state.corruption.unreadable(error)
+            following = self._state.corruption.unreadable(error)
         except (EntriesLost, UnreadableEntry) as fatal:
             self._fail(fatal)
             return False
-        if skipped is None:
+        if following is None:
             return False
-        self._next_start = StartMessage(Position(skipped.ledger_id, EntryId(skipped.entry_id + 1)), 0, inclusive=True)
+        self._next_start = StartMessage(following, 0, inclusive=True)
         self._state.received.set()
         return True
 

@@ -7,6 +7,7 @@ numbering, so the messages after a skipped entry keep their index.
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -75,10 +76,23 @@ def _shown(first: int | None, count: int | None) -> str:
     return f"message {first}" if count == 1 else f"messages {first} to {first + count - 1}"
 
 
-def _details(skipped: Skipped, kind: type[CorruptEntry | EntriesLost | UnreadableEntry]) -> dict[str, int]:
-    if kind is EntriesLost:
-        return {"first": skipped.entry_id, "last": skipped.last}
-    return {"entry_id": skipped.entry_id}
+def _details(
+    skipped: Skipped, kind: type[CorruptEntry | EntriesLost | UnreadableEntry], following: Position | None
+) -> dict[str, int]:
+    if kind is not EntriesLost:
+        return {"entry_id": skipped.entry_id}
+    lost = {"first": skipped.entry_id, "last": skipped.last}
+    if following is not None:
+        lost |= {"next_ledger_id": following.ledger_id, "next_entry_id": following.entry_id}
+    return lost
+
+
+def _following(details: Mapping[str, object]) -> Position | None:
+    """Where the log goes on behind a part of it that no list has any more; None: the error is of another one."""
+    ledger_id, entry_id = details.get("next_ledger_id"), details.get("next_entry_id")
+    if isinstance(ledger_id, int) and isinstance(entry_id, int):
+        return Position(LedgerId(ledger_id), EntryId(entry_id))
+    return None
 
 
 class Corruption:
@@ -122,8 +136,8 @@ class Corruption:
         self._record(Skipped(*entry.position, first, count, error.message), CorruptEntry)
 
     def unreadable(self, error: OncelogError) -> Position | None:
-        """The position of the last entry that the owner could not read and that is now skipped; None: not such an
-        error."""
+        """Where reading goes on behind entries that the owner could not read and that are now skipped; None: not such
+        an error."""
         details, lost = error.details, isinstance(error, EntriesLost)
         ledger_id, first = details.get("ledger_id"), details.get("first" if lost else "entry_id")
         last = details.get("last") if lost else first
@@ -135,18 +149,25 @@ class Corruption:
         if self.passed is not None and position <= self.passed:
             return None
         skipped = Skipped(ledger_id, first, self.next_index, None, error.message, None if last == first else last)
-        self._record(skipped, type(error))
-        return position
+        following = _following(details)
+        self._record(skipped, type(error), following)
+        return following or Position(position.ledger_id, EntryId(last + 1))
 
-    def _record(self, skipped: Skipped, kind: type[CorruptEntry | EntriesLost | UnreadableEntry]) -> None:
-        """Record the entries. Raises `kind` unless entries are skipped."""
+    def _record(
+        self,
+        skipped: Skipped,
+        kind: type[CorruptEntry | EntriesLost | UnreadableEntry],
+        following: Position | None = None,
+    ) -> None:
+        """Record the entries. following: where the log goes on; None: behind them. Raises `kind` unless entries are
+        skipped."""
         position = Position(LedgerId(skipped.ledger_id), EntryId(skipped.last))
         if self.choice is OnCorrupt.RAISE:
             raise kind(
                 f"{self.topic}: cannot read {skipped}. {self._advice}, or start after this one, at message id "
-                f"{position.ledger_id}:{position.entry_id + 1}:0 with inclusive=True",
+                f"{following or Position(position.ledger_id, EntryId(skipped.last + 1))}:0 with inclusive=True",
                 ledger_id=skipped.ledger_id,
-                **_details(skipped, kind),
+                **_details(skipped, kind, following),
                 first_index=skipped.first_index,
                 count=skipped.count,
             )

@@ -120,6 +120,8 @@ def plan_of(
         before = reached.get(topic)
         if before is not None and before.topic_id != state.topic_id:
             raise created_anew(topic, before.topic_id, state.topic_id)
+        if before is not None and state.next < before.next:
+            raise went_back(topic, before.next, state.next)
         first = state.earliest if before is None else before.next
         spans, losses = kept_of([Span(topic, state.topic_id, first, state.next)], states)
         if losses and not loss_allowed:
@@ -186,6 +188,16 @@ def created_anew(topic: str, before: str, now: str) -> OncelogError:
     return Conflict(
         f"{topic} was deleted and created anew since the last export (id {before} then, {now} now). Its message "
         "numbers begin again, so files of both would be mixed up. Export it into another directory",
+        topic=topic,
+    )
+
+
+def went_back(topic: str, exported: int, now: int) -> OncelogError:
+    """The error for a topic whose log has lost messages that were exported (hazard position-of-a-lost-part)."""
+    return Conflict(
+        f"{topic} is exported up to message {exported - 1}, and its log now ends before message {now}: messages "
+        f"{now} to {exported - 1} are lost in the log, and new messages get these numbers again. Files of both would "
+        "be mixed up. Export it into another directory",
         topic=topic,
     )
 

@@ -10,7 +10,9 @@ Rules
 - A topic that is missing in the start offset is read from its first message, number 0: it came after the query began.
 - A topic of the same name with another id is another topic, and begins at 0, too.
 - Once a topic is deleted, nothing shows whether it was read to its end. So its deletion is a loss (`gone_between`).
-- A deposed owner may return an older end of the topic. Offsets never go back.
+- Offsets do not go back by themselves. The owner has proved that it is current before it told the end of a topic, so
+  an offset above that end is of a part of the log that was lost (hazard position-of-a-lost-part): a loss, too. If
+  losses are allowed, the topic is read from its end on.
 - Where an operator has given up a ledger, the log leaves out numbers (`GivenUpNumbers`). A batch of a stream ends
   before them or begins at them, and they are a loss like trimmed messages.
 """
@@ -103,13 +105,14 @@ class TaskRange:
 class MessageLoss(NamedTuple):
     """Messages first to end - 1, which were to be read, are gone. kept: the first message that is left; None: the topic
     does not exist any more. end None: the topic was deleted, and nothing shows how many messages it had. given_up: an
-    operator has given up the ledger that they were in."""
+    operator has given up the ledger that they were in. ahead: they were read already, and the log ends before them."""
 
     topic: str
     first: int
     end: int | None
     kept: int | None
     given_up: bool = False
+    ahead: bool = False
 
     def __str__(self) -> str:
         if self.end is None:
@@ -118,6 +121,11 @@ class MessageLoss(NamedTuple):
         lost = f"messages {self.first} to {self.end - 1} of {self.topic}"
         if self.kept is None:
             return f"{lost} are gone: the topic was deleted"
+        if self.ahead:
+            return (
+                f"{lost} were read before and the log has lost them: it ends at {self.first}, so that new messages get "
+                "these numbers again"
+            )
         if self.given_up:
             return (
                 f"{lost} were given up with `oncelog admin ledger end`: acknowledged messages may be lost, and the "
@@ -175,6 +183,15 @@ def gone_between(start: TopicOffsets, end: TopicOffsets) -> list[MessageLoss]:
         if after is None or after.topic_id != offset.topic_id:
             losses.append(MessageLoss(topic, offset.next, None, None if after is None else 0))
     return losses
+
+
+def ahead_of_end(start: TopicOffsets, states: Mapping[str, TopicState]) -> list[MessageLoss]:
+    """Messages that were read and that their log has lost: those from its end up to the offset."""
+    return [
+        MessageLoss(topic, state.next, offset.next, state.next, ahead=True)
+        for topic, offset in sorted(start.items())
+        if (state := states.get(topic)) is not None and state.topic_id == offset.topic_id and state.next < offset.next
+    ]
 
 
 def up_to_given_up(

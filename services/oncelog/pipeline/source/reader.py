@@ -51,6 +51,7 @@ from oncelog.pipeline.source.offsets import (
     TopicOffset,
     TopicOffsets,
     TopicState,
+    ahead_of_end,
     decode_offset,
     encode_offset,
     gone_between,
@@ -198,6 +199,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         states = self._known = self._states()
         now = offsets_at_end(states.values())
         self._report_deleted(before, now)
+        ahead = ahead_of_end(before, states)
+        report_losses(ahead, self._options)
+        before |= {loss.topic: now[loss.topic] for loss in ahead}
         latest = not_before(now if self._target is None else self._target, before)
         latest = up_to_given_up(latest, before, states)
         kept, losses = kept_of(spans_between(before, latest), states)

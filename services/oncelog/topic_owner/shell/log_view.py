@@ -140,14 +140,54 @@ class LogView:
             case StartEdge.EARLIEST:
                 return Position(LedgerId(-1), EntryId(0)), 0
             case StartEdge.LATEST:
-                confirmed = self._log.progress.confirmed
-                return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1)), 0
+                return self._end, 0
             case StartMessage(position, batch_index, inclusive):
-                return position, batch_index + (0 if inclusive else 1)
+                first = batch_index + (0 if inclusive else 1)
+                return await self._kept(position, position.entry_id + (first > 0)), first
             case StartTime(time_ms):
                 return await self._first_at(time_ms), 0
             case StartIndex(number):
                 return await self.entry_of_index(number)
+
+    @property
+    def _end(self) -> Position:
+        """Behind the last entry that is confirmed."""
+        confirmed = self._log.progress.confirmed
+        return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1))
+
+    async def _kept(self, at: Position, known: int) -> Position:
+        """Where to begin for a client that names `at`, and by that says that its ledger had `known` entries.
+
+        A ledger that is in no list and not below the floor is lost, and so is what was behind the end of a CLOSED one:
+        that is told, for it is neither the beginning of the log nor its future (hazard position-of-a-lost-part). An
+        empty ledger leaves the list without a loss. From level 8 on entry 0 is a head, so who names it knows no message
+        of the ledger. Before it raises, the owner must have proved that it is current: a newer one may have linked
+        more ledgers. Raises EntriesLost, also with next_ledger_id and next_entry_id: where the log goes on.
+        """
+        while at.ledger_id >= self._log.core.ownership.record.deleted_below:
+            link, end = await self._list.at_or_behind(at.ledger_id), None
+            if link is not None and link.ledger_id == at.ledger_id:
+                try:
+                    metadata, end = await self._last(at.ledger_id)
+                except LogHole:
+                    if await self._has_left(at.ledger_id):
+                        continue
+                    raise
+                if metadata.state is not LedgerState.CLOSED or known <= end + 1:
+                    return at
+                link = await self._list.at_or_behind(LedgerId(at.ledger_id + 1))
+            following = self._end if link is None else Position(link.ledger_id, EntryId(0))
+            if known == 0:
+                return following
+            why = "no ledger of the topic has this id" if end is None else f"the ledger ends at entry {end}"
+            following = max(following, Position(LedgerId(0), EntryId(0)))
+            raise EntriesLost(
+                f"entry {at} is lost, and with it what came behind it in its ledger: {why}. The log goes on at "
+                f"{following}",
+                ledger_id=at.ledger_id, first=at.entry_id, last=at.entry_id,
+                next_ledger_id=following.ledger_id, next_entry_id=following.entry_id,
+            )  # fmt: skip
+        return at  # it was trimmed
 
     async def _first_at(self, time_ms: int) -> Position:
         """The first entry appended at or after a time. Append times of a log almost always ascend."""
@@ -284,8 +324,10 @@ class LogView:
     async def entry_at(self, position: Position, *, headers_only: bool) -> Buffer | None:
         """The entry at a place that the log names; None: it was trimmed.
 
-        Raises TopicLoading if it is not confirmed here yet, and the errors of `storage_client.reader`.
+        Raises TopicLoading if it is not confirmed here yet, and the errors of `storage_client.reader`. EntriesLost is
+        final only once this owner has proved that it is current: see `_kept`.
         """
+        await self._kept(position, position.entry_id + 1)
         if self.is_trimmed(position.ledger_id):
             return None
         at, entries = await self.next_range(position)

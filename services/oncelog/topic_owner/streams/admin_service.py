@@ -15,6 +15,7 @@ from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize
+from oncelog.topic_owner.streams.current_topic import still_served
 from oncelog.wire import owner_pb2 as pb
 
 #: A topic id becomes a path in ZooKeeper. Any other text could name another record.
@@ -45,8 +46,7 @@ class AdminService:
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(OwnerEpoch(request.owner_epoch_seen))
         last = await runner.explained(LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).last_message())
-        serving = runner.core.serving
-        next_index = serving.log.table.state.next_index if serving is not None else 0
+        next_index = still_served(runner).log.table.state.next_index
         if last is None:
             return pb.LastMessageAnswer(present=False, next_index=next_index, owner_epoch=runner.owner_epoch)
         position, header = last
@@ -66,10 +66,7 @@ class AdminService:
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(start.owner_epoch_seen)
         index = await runner.explained(LogView(runner.log, timeout_ms=LAST_MESSAGE_TIMEOUT_MS).index_of(start.at))
-        serving = runner.core.serving
-        if serving is None:
-            raise TopicLoading("the topic is moving to another owner: try again")
-        log = serving.subscriptions.log
+        log = still_served(runner).subscriptions.log
         return pb.FindIndexAnswer(
             begins_at=max(log.first_index, min(index, log.next_index)),
             first_index=log.first_index,

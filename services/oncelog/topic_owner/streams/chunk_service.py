@@ -1,12 +1,13 @@
 """Chunks of messages, one by one, for readers and consumers that join them.
 
-A chunk that a stored message names never changes, so its answer needs no proof of ownership.
+A chunk that a stored message names never changes, so its answer needs no proof of ownership. That a chunk is lost
+needs one: a newer owner may know the ledger.
 """
 
 import asyncio
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import CorruptEntry
+from oncelog.core.errors import CorruptEntry, EntriesLost
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, TopicId
@@ -38,7 +39,11 @@ class ChunkService:
             await runner.ownership_proofs.until_current(OwnerEpoch(request.owner_epoch_seen))
         position = Position(LedgerId(request.ledger_id), EntryId(request.entry_id))
         async with self._room:
-            data = await runner.explained(_chunk(runner, position))
+            try:
+                data = await runner.explained(_chunk(runner, position))
+            except EntriesLost:
+                await runner.ownership_proofs.until_current(OwnerEpoch(request.owner_epoch_seen))
+                data = await runner.explained(_chunk(runner, position))
             return pb.ReadChunkAnswer(
                 owner_epoch=runner.owner_epoch, trimmed=data is None, entry=b"" if data is None else bytes(data)
             )

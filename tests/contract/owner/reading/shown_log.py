@@ -1,13 +1,13 @@
 """A topic's log that a test writes entry by entry, for its readers: which ledgers, which kinds, appended when."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import TypeVar, cast
 
 from crc32c import crc32c
 
-from oncelog.core.errors import LogHole, OncelogError
+from oncelog.core.errors import LogHole, NotOwner, OncelogError
 from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
@@ -50,6 +50,7 @@ from oncelog.topic_owner.streams.stream_rooms import StreamRooms
 TOPIC = "public/default/flights"
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
 NODE = Incarnation("a" * 32)
+T = TypeVar("T")
 ReadingStream = Stream[ReadControl, ReceivedEntries]
 
 
@@ -69,7 +70,8 @@ class Current(OwnershipProofs):
         return self._log.newer_recorded
 
     async def prove(self) -> None:
-        return None
+        if self._log.deposed:
+            raise NotOwner("the record names another owner")
 
 
 class ShownLog:
@@ -100,6 +102,8 @@ class ShownLog:
         self.posted: list[object] = []
         #: whether the topic record is of a newer epoch by now
         self.newer_recorded = False
+        #: whether no proof succeeds
+        self.deposed = False
         #: what storage nodes were asked for
         self.reads: list[ReadRequest] = []
         self.watch = ReadWatch()
@@ -122,6 +126,9 @@ class ShownLog:
     async def why(self, error: OncelogError) -> OncelogError:
         return error
 
+    async def explained(self, read: Awaitable[T]) -> T:
+        return await read
+
     @property
     def view(self) -> LogView:
         return LogView(self.log)
@@ -140,15 +147,16 @@ class ShownLog:
 
     # --- writing
 
-    def open_ledger(self, number: int) -> None:
-        """The ledger before it, if any, is closed at its last entry."""
+    def open_ledger(self, number: int, *, instead: int | None = None) -> None:
+        """The ledger before it, if any, is closed at its last entry. instead: it has none, and leaves the list."""
         for known, metadata in self.records.items():
             last = self._next(known) - 1
             if metadata.end == -1 and last >= 0:
                 self.records[known] = metadata.closed(end=EntryId(last), length=1)
         ledger_id = LedgerId(number)
         self.records[ledger_id] = LedgerMetadata(ledger_id, TOPIC_ID, (NODE,), 1)
-        self.core.ownership.record = self.core.ownership.record.with_ledger(LedgerLink(ledger_id, self.next_index))
+        link, gone = LedgerLink(ledger_id, self.next_index), None if instead is None else LedgerId(instead)
+        self.core.ownership.record = self.core.ownership.record.with_ledger(link, instead=gone)
 
     def add(
         self,

@@ -42,7 +42,7 @@ async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
         (StartEdge.LATEST, []),
         (StartMessage(at(1, 2), 0, inclusive=True), [(1, 2, 2), (4, 0, 1)]),
         (StartMessage(at(1, 3), 0, inclusive=True), [(4, 0, 1)]),
-        (StartMessage(at(2, 7), 0, inclusive=True), [(4, 0, 1)]),
+        (StartMessage(at(2, 0), 0, inclusive=True), [(4, 0, 1)]),
         (StartTime(0), [(1, 0, 2), (4, 0, 1)]),
         (StartTime(1000), [(1, 1, 2), (4, 0, 1)]),
         (StartTime(1001), [(1, 2, 2), (4, 0, 1)]),

@@ -123,7 +123,7 @@ async def test_entry_reported_twice_is_skipped_once() -> None:
     """A reader that requests the next entry and gets a report of the same one must not loop forever."""
     corruption = Corruption("flights", OnCorrupt.SKIP)
     error = UnreadableEntry("entry 3:2 is damaged everywhere", ledger_id=3, entry_id=2)
-    assert corruption.unreadable(error) == (3, 2)
+    assert corruption.unreadable(error) == (3, 3)
     assert corruption.unreadable(error) is None
     assert corruption.unreadable(UnreadableEntry("of no name")) is None
     assert corruption.skipped.total == 1

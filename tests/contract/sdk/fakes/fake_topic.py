@@ -9,6 +9,7 @@ from oncelog.client.values.messages import MessageBatch, open_entry
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.errors import (
+    EntriesLost,
     OncelogError,
 )
 from oncelog.core.formats.batch import decode_batch, deltas_of
@@ -30,6 +31,7 @@ from oncelog.core.ids import (
     Generation,
     LedgerId,
     OwnerEpoch,
+    Position,
     ProducerId,
     TopicId,
 )
@@ -142,6 +144,12 @@ def start_of(topic: FakeTopic, at: StartAt) -> tuple[int, int]:
         case StartEdge.LATEST:
             return len(topic.entries), 0
         case StartMessage(position, batch_index, inclusive):
+            if position.ledger_id != LEDGER:
+                following = Position(LEDGER, EntryId(len(topic.entries) if position.ledger_id > LEDGER else 0))
+                raise EntriesLost(
+                    f"entry {position} is lost", ledger_id=position.ledger_id, first=position.entry_id,
+                    last=position.entry_id, next_ledger_id=following.ledger_id, next_entry_id=following.entry_id,
+                )  # fmt: skip
             return position.entry_id, batch_index + (0 if inclusive else 1)
         case StartTime(time_ms):
             late = [i for i, (header, _) in enumerate(topic.entries) if header.append_time_ms >= time_ms]

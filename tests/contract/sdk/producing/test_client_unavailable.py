@@ -82,6 +82,30 @@ async def test_lost_range_is_skipped_and_reported_once(
     assert shown.getvalue().startswith(f"skipped entries 3:{lost[0]} to 3:{lost[-1]} (")
 
 
+@pytest.mark.hazard("position-of-a-lost-part")
+@pytest.mark.parametrize(("ledger", "following"), [(2, "3:0"), (9, "3:4")])
+async def test_reader_of_a_lost_ledger_is_told_where_the_log_goes_on(
+    cluster: FakeCluster, client: oncelog.AsyncClient, ledger: int, following: str
+) -> None:
+    """It never begins at the first message by itself. It can be sent on, or skip the lost part."""
+    topic = await filled(cluster, client)
+    start = oncelog.MessageId.parse(f"{ledger}:7:2")
+    reader = await client.create_reader("flights", start=start)
+    for _ in range(2):
+        with pytest.raises(oncelog.errors.EntriesLost, match=f"entry {ledger}:7 .*{following}:0 with") as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        behind = f"{raised.value.details['next_ledger_id']}:{raised.value.details['next_entry_id']}"
+        assert behind == following
+    skipping = await client.create_reader("flights", start=start, on_corrupt="skip")
+    named = oncelog.MessageId.parse(f"{following}:0")
+    await reader.seek(named, inclusive=True)
+    expected = [] if ledger == 9 else numbered(*range(12))
+    assert await rest(reader) == expected
+    assert await rest(skipping) == expected
+    assert [each[:2] for each in skipping.skipped.newest] == [(ledger, 7)]
+    assert topic.entries, "the log has messages that are not read twice"
+
+
 async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The command line waits until its own timeout, and shows the reason meanwhile, once."""
     topic = await filled(cluster, client)
