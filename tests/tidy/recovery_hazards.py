@@ -62,4 +62,28 @@ RECOVERY_HAZARDS = {
         "A node writes down the floor of a chain before it erases a ledger by it, and compaction keeps the highest. "
         "The inventory tells it.",
     ),
+    "era-at-one-node": Hazard(
+        "A restore serves after one storage node has stored the new era. A former owner still gets its ack quorum from "
+        "the others, and acknowledges what the restored records do not have.",
+        "A restore raises all nodes but one less than the ack quorum. A node compares the era of each call and stream "
+        "of a service with its own once, when it begins, and ends all streams when it takes a new era.",
+    ),
+    "inventory-before-the-era": Hazard(
+        "A restore reads a storage node's inventory, then the former owner gets an acknowledgement there, then the "
+        "node stores the era: the restored records lack that entry.",
+        "The inventory is read behind the node's own durable record of the era. What is before that record in the "
+        "journal stands. What waits for anything when the era comes is refused.",
+    ),
+    "the-lost-ensemble-returns": Hazard(
+        "ZooKeeper was lost and its records were restored into another one. The lost one comes back with owners, "
+        "repairers and records of before.",
+        "Storage nodes refuse calls of former eras, and act on records of their own era only. A process that sees "
+        "another era in ZooKeeper, or hears of one from most storage nodes, ends and names both.",
+    ),
+    "era-of-a-liar": Hazard(
+        "A process that is no restore asks storage nodes for era 4,000, or states a high era in its calls. All owners "
+        "are stale then, and no era is left.",
+        "Only superusers raise an era, for the cluster of the directory, and by 1,000 at most. A node believes no "
+        "caller's era: a higher one is refused, and the caller retries.",
+    ),
 }

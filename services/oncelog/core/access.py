@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import PermissionDenied
 
 
@@ -27,11 +28,13 @@ Permissions = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request, as proved by its token. address: host:port from which it came; empty: unknown."""
+    """The caller of a request, as proved by its token. address: host:port from which it came; empty: unknown. era: of
+    the service that calls; all others are of the first."""
 
     role: str
     superuser: bool = False
     address: str = field(default="", compare=False)
+    era: Era = field(default=FIRST_ERA, compare=False)
 
 
 #: Stands for the operator in records and in the log, for a caller without a role.

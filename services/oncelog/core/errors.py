@@ -44,6 +44,7 @@
     │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
+    │   ├── StaleEra              the records in ZooKeeper were restored since this process joined
     │   ├── StorageDirectoryRefused · JournalFailed
     │   ├── ChunkedMessage          the value of a message is in chunks, which this program does not join
     │   ├── CompressionUnavailable  the program lacks the library of a compression; names the extra to install
@@ -116,6 +117,7 @@ __all__ = [
     "ServiceUnavailable",
     "SessionEnded",
     "SessionGone",
+    "StaleEra",
     "StaleSeekEpoch",
     "StaleSequence",
     "StorageDirectoryRefused",
@@ -431,6 +433,10 @@ class PermissionDenied(Fatal):
 
 class WrongCluster(Fatal):
     """A client or a directory belongs to another cluster."""
+
+
+class StaleEra(Fatal):
+    """ZooKeeper's records were restored since the caller joined the cluster; details: era."""
 
 
 class StorageDirectoryRefused(Fatal):

@@ -14,7 +14,6 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 
-from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
@@ -32,6 +31,7 @@ from oncelog.log_storage.serve.node_registration import (
 )
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.notes import NodeNotes
+from oncelog.log_storage.serve.raise_era import RaiseEraService
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.compactor import Compactor
 from oncelog.log_storage.upkeep.free_space import FreeSpace
@@ -258,13 +258,19 @@ class StorageProcess:
             damage_known=lambda: reviewer.damage_known,
         )
         stack.callback(service.close)
-        server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
+        server = Server(
+            security,
+            frame_bytes_max=settings.frame_bytes_max,
+            connections_max=settings.connections_max,
+            check_era=runner.refuse_era,
+        )
         service.add_to(server)
-        InventoryService(runner, cluster_id, lambda: FIRST_ERA).add_to(server)
+        InventoryService(runner, cluster_id, lambda: runner.core.durable_era).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
         copies = NodeCopies(runner.incarnation, MetadataCopies(directory.path), space.has_room)
         space.on_nearly_full = copies.make_room
         copies.add_to(server)
+        RaiseEraService(runner, cluster_id).add_to(server)
         serve_events(server, runner.events)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

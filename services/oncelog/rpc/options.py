@@ -14,8 +14,9 @@ CONNECTIONS_MAX = 10_000
 #: Limit of the TLS and HTTP/2 handshake, before which a peer is not authenticated.
 HANDSHAKE_TIMEOUT_MS = 5_000
 
-#: Key of the metadata that carries the token.
+#: Keys of the metadata that carry the token, and the era of a service that calls another one (`core.era`).
 AUTHORIZATION = "authorization"
+ERA = "oncelog-era"
 
 Options = list[tuple[str, int]]
 

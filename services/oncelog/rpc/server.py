@@ -14,8 +14,9 @@ handler, which ends the process (runtime.process).
 With authentication, every call is authenticated before any message of it is received: once for a stream, and also for
 unknown methods. All methods are registered with gRPC as streams in both directions, which is the same on the wire,
 because gRPC would receive the whole request of a unary method before the token could be checked. Methods added by
-`unary`, `read` and `stream` are for superusers, such as other services. Only handlers of `client_unary`,
-`client_read` and `client_stream` get other callers, and decide what each may do.
+`unary`, `read` and `stream` are for superusers, such as other services, and for those of the server's own era, where it
+has one. Only handlers of `client_unary`, `client_read` and `client_stream` get other callers, and decide what each may
+do.
 A handler is cancelled when its caller disconnects: work that must not be lost needs a task of its own.
 """
 
@@ -32,6 +33,7 @@ import grpc
 
 from oncelog.core.access import UNCHECKED, Caller, require_superuser
 from oncelog.core.address import join_address
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -49,7 +51,7 @@ from oncelog.rpc.methods import (
     StreamMethod,
     UnaryMethod,
 )
-from oncelog.rpc.options import AUTHORIZATION, CONNECTIONS_MAX, FRAME_BYTES_MAX, server_options
+from oncelog.rpc.options import AUTHORIZATION, CONNECTIONS_MAX, ERA, FRAME_BYTES_MAX, server_options
 from oncelog.rpc.status import code_of, trailing_of
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.security import OPEN, Security
@@ -154,8 +156,12 @@ class Server:
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         connections_max: int = CONNECTIONS_MAX,
+        check_era: Callable[[Era], None] = lambda _: None,
     ) -> None:
+        """check_era: raises for a service of an era that this process takes no calls of. Compared once, when a call
+        or stream begins."""
         self._security = security
+        self._check_era = check_era
         self._frame_bytes_max = frame_bytes_max
         self._connections_max = connections_within(connections_max)
         self._handlers: dict[str, _Handler] = {}
@@ -166,9 +172,15 @@ class Server:
         self,
         method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ReceivedRequestT], Awaitable[AnswerT]],
+        *,
+        any_era: bool = False,
     ) -> None:
+        """any_era: callers of another era are served, too."""
+
         def handle(request: ReceivedRequestT, caller: Caller) -> Awaitable[AnswerT]:
             require_superuser(caller)
+            if not any_era:
+                self._check_era(caller.era)
             return handler(request)
 
         self.client_unary(method, handle)
@@ -198,6 +210,7 @@ class Server:
     ) -> None:
         def handle(request: ReceivedRequestT, caller: Caller) -> AsyncIterator[AnswerT]:
             require_superuser(caller)
+            self._check_era(caller.era)
             return handler(request)
 
         self.client_read(method, handle)
@@ -226,6 +239,7 @@ class Server:
     ) -> None:
         async def handle(stream: ServerStream[ReceivedRequestT, AnswerT]) -> None:
             require_superuser(stream.caller)
+            self._check_era(stream.caller.era)
             await handler(stream)
 
         self.client_stream(method, handle)
@@ -256,18 +270,19 @@ class Server:
         self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 
     def _caller(self, context: _Context) -> Caller:
-        """Raises Unauthenticated."""
+        """Raises Unauthenticated, and InvalidArgument for an era that is none."""
+        given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         caller = UNCHECKED
         if self._security.authenticator is not None:
-            found = next((value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION), None)
-            caller = self._security.caller(found if isinstance(found, str) else None)
-        return replace(caller, address=_address(context.peer()))
+            caller = self._security.caller(given.get(AUTHORIZATION))
+        era = Era.parse(given[ERA]) if ERA in given else FIRST_ERA
+        return replace(caller, address=_address(context.peer()), era=era)
 
     async def _serve_unknown(self, _requests: object, context: _Context) -> None:
         """An unknown method: an unauthenticated caller must not even learn that it is unknown."""
         try:
             self._caller(context)
-        except Unauthenticated as error:
+        except (Unauthenticated, InvalidArgument) as error:
             await _refuse(context, "", error)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
 

@@ -17,6 +17,7 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.rpc.codecs.storage_codec import FENCE, READ, ReadFrame, ReadRequest
+from oncelog.rpc.options import CONNECTIONS_MAX
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.security import Security
@@ -144,9 +145,11 @@ async def test_idle_connections_do_not_block_health_probes() -> None:
 
 
 @asynccontextmanager
-async def grpc_server(security: Security, **limits: int) -> AsyncIterator[tuple[str, list[Caller]]]:
+async def grpc_server(
+    security: Security, *, connections_max: int = CONNECTIONS_MAX
+) -> AsyncIterator[tuple[str, list[Caller]]]:
     """(address, the clients that were served)."""
-    server = Server(security, **limits)
+    server = Server(security, connections_max=connections_max)
     callers: list[Caller] = []
 
     async def fence(_request: pb.FenceRequest, caller: Caller) -> pb.FenceAnswer:

@@ -10,7 +10,6 @@ from crc32c import crc32c
 
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import JournalFailed, StoreUnavailable
 from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.entry import EntryKind
@@ -27,6 +26,7 @@ from oncelog.log_storage.serve.copies import NodeCopies
 from oncelog.log_storage.serve.inventory import InventoryService
 from oncelog.log_storage.serve.node_runner import NodeRunner
 from oncelog.log_storage.serve.notes import NodeNotes
+from oncelog.log_storage.serve.raise_era import RaiseEraService
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.rpc.server import Server
@@ -169,11 +169,12 @@ class Node:
             directory, self, on_failed=self.failures.append, disk=self.disk, ledger_counter=self.ledger_counter
         )
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
-        server = Server(self.security)
+        server = Server(self.security, check_era=runner.refuse_era)
         service.add_to(server)
-        InventoryService(runner, CLUSTER, lambda: FIRST_ERA).add_to(server)
+        InventoryService(runner, CLUSTER, lambda: runner.core.durable_era).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
         NodeCopies(runner.incarnation, MetadataCopies(self.path), lambda size: size <= self.copies_room).add_to(server)
+        RaiseEraService(runner, CLUSTER).add_to(server)
         self.address = f"127.0.0.1:{await server.start()}"
         self._parts = (server, service, runner, directory)
 

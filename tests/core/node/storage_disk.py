@@ -1,10 +1,12 @@
 """A storage node's core over a small disk that syncs on request, and helpers for requests to it."""
 
+from oncelog.core.era import Era
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.node.answers import AnswerAppend, AnswerRead, ReadReceived
+from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node import AppendReceived, StorageEffect, StorageEvent, StorageNode, Synced, WriteJournal
 from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord, LedgerOrigin, RecordKind
 from oncelog.core.node.review import AnswerReview, CheckLedger, LedgerChecked, ReviewReceived
@@ -96,6 +98,10 @@ def restore(node: StorageNode, record: JournalRecord) -> None:
             node.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
         case RecordKind.LIMBO:
             node.restore_limbo(record.ledger_id)
+        case RecordKind.ERA:
+            stored = StoredEra(Era(record.ledger_id, bytes(record.data).decode()), EraState(record.entry_id))
+            node.restore_era(stored)
+            node.restore_limbo(stored.limbo_below)
         case RecordKind.LIMBO_CLEARED:
             node.restore_limbo_cleared(record.ledger_id)
         case RecordKind.FLOOR:

@@ -151,6 +151,7 @@ def _print_summary(found: dict[str, Any]) -> None:
     print(f"path         {found['path']}")
     print(f"cluster      {found['cluster_id']}")
     print(f"incarnation  {found['incarnation']}")
+    print(f"era          {found['era']}")
     if found["identity_damage"]:
         print(f"identity     DAMAGED: {found['identity_damage']}")
     dead = found["file_bytes"] - found["live_bytes"]

@@ -21,6 +21,7 @@ from typing import NamedTuple, assert_never
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.node.era import AnswerEra
 from oncelog.core.node.limbo import Limbo
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind, StorageIndex, StorageLedger
 
@@ -100,7 +101,7 @@ class LimboCleared:
     ledger_id: LedgerId
 
 
-Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerErased | LimboCleared
+Answer = AnswerAppend | AnswerFence | AnswerRead | AnswerEra | LedgerErased | LimboCleared
 
 
 class PendingAnswer(NamedTuple):
@@ -112,7 +113,7 @@ class PendingAnswer(NamedTuple):
     lsn: int
     ledger: StorageLedger
     fresh: Sequence[EntryId]
-    reply: AnswerAppend | FenceReceived | ReadReceived | LedgerErased | LimboCleared | None
+    reply: AnswerAppend | AnswerEra | FenceReceived | ReadReceived | LedgerErased | LimboCleared | None
 
 
 class StorageAnswers:
@@ -186,9 +187,7 @@ class StorageAnswers:
         match reply:
             case None:
                 return []
-            case AnswerAppend():
-                return [reply]
-            case LedgerErased() | LimboCleared():
+            case AnswerAppend() | AnswerEra() | LedgerErased() | LimboCleared():
                 return [reply]
             case FenceReceived():
                 if self.is_erased(ledger):

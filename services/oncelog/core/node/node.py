@@ -7,6 +7,7 @@
         any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
         any --a start with a hole in the directory--> LIMBO: READ_ONLY, until the ledger is whole here (`limbo`)
         any --a review finds that the copy is not needed--> ERASED, after a tombstone in the journal (`review`)
+        any --a new era is stored--> NOT_WRITABLE for ever: the writer is of a former era (`era`)
     repair adds of one ledger
         UNCHECKED --first add: CheckLedger; frames are queued--> CHECKING
         CHECKING --CLOSED with this incarnation as a member or joining--> ids up to the end are stored
@@ -22,6 +23,7 @@ Rules
 - Recovery adds ignore the fence and the check: the recovering process set the fence, and closes the ledger itself.
 - Repair adds ignore the fence, but stop before the reserve of disk space that recoveries and fences need (hazard
   reserve-used-by-repair).
+- Adds of callers of another era than the node's are NOT_WRITABLE, of any kind (hazard era-at-one-node).
 - Entries arrive in any order and with gaps; `ledger` checks each entry by itself.
 - A record counts as absent in ZooKeeper only after the sync that CheckLedger requests (hazards former-incarnation and
   repeated-add-not-synced). A missing record alone never deletes a ledger (hazard missing-record-is-no-deletion,
@@ -36,6 +38,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, assert_never
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader
@@ -52,6 +55,7 @@ from oncelog.core.node.answers import (
     ReadReceived,
     StorageAnswers,
 )
+from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, StoredEra
 from oncelog.core.node.node_ledger import (
     Entries,
     JournalRecord,
@@ -61,6 +65,7 @@ from oncelog.core.node.node_ledger import (
     StorageLedger,
 )
 from oncelog.core.node.review import (
+    AnswerReview,
     LedgerChecked,
     LedgerReviews,
     LedgerVerified,
@@ -75,13 +80,15 @@ from oncelog.core.node.review import (
 
 @dataclass(frozen=True, slots=True)
 class AppendReceived:
-    """One frame: entries of any ledgers, each with its decoded header. call: identifies the client in the answers."""
+    """One frame: entries of any ledgers, each with its decoded header. call: identifies the client in the answers.
+    era: of the client, as its stream began."""
 
     call: int
     target: Incarnation
     entries: Sequence[tuple[EntryHeader, Buffer]]
     recovery: bool = False
     repair: bool = False
+    era: Era = FIRST_ERA
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +114,17 @@ class DamageFound:
     entry_ids: tuple[EntryId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsOpened:
+    """From now on checks read the records of this era in ZooKeeper."""
+
+    era: Era
+
+
 StorageEvent = (
     AppendReceived
+    | EraReceived
+    | RecordsOpened
     | FenceReceived
     | ReadReceived
     | ReviewReceived
@@ -131,7 +147,7 @@ class WriteJournal:
     records: tuple[JournalRecord, ...]
 
 
-StorageEffect = WriteJournal | ReviewEffect
+StorageEffect = WriteJournal | EraRaised | ReviewEffect
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -161,6 +177,10 @@ class StorageNode:
         self._queued_bytes = 0
         self._read_only = False
         self._repairs_refused = False
+        #: of the records in ZooKeeper that checks read
+        self._records_era = FIRST_ERA
+        #: number of the record of the era, and what was durable before it
+        self._era_lsn, self._former_era = 0, FIRST_ERA
 
     # --- start -------------------------------------------------------------------------------------------------------
 
@@ -202,6 +222,10 @@ class StorageNode:
         """The journal holds a LIMBO_CLEARED record."""
         self.ledgers.limbo.end(ledger_id)
 
+    def restore_era(self, stored: StoredEra) -> None:
+        """The journal holds this ERA record, and no newer one."""
+        self.ledgers.era = stored
+
     # --- events ------------------------------------------------------------------------------------------------------
 
     def handle(self, event: StorageEvent) -> list[StorageEffect]:
@@ -216,8 +240,15 @@ class StorageNode:
                 self._fence_received(event, step)
             case ReadReceived():
                 self._read_received(event, step)
+            case EraReceived():
+                self._era_received(event, step)
+            case RecordsOpened():
+                self._records_era = event.era
             case ReviewReceived():
-                step.effects.extend(reviews.received(event))
+                self._review_received(event, step)
+            case LedgerChecked() | LedgerVerified() | RecordTouched() if not self._records_count:
+                step.effects.extend(reviews.abandon(event.ledger_id, event.check))
+                self._forget_if_empty(event.ledger_id)
             case LedgerChecked():
                 self._ledger_checked(event, step)
             case LedgerVerified():
@@ -265,6 +296,9 @@ class StorageNode:
             if event.target != self.incarnation:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.WRONG_INCARNATION))
                 continue
+            if event.era != self.era:
+                step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.NOT_WRITABLE))
+                continue
             kind = (
                 RecordKind.REPAIR_ADD if event.repair else RecordKind.RECOVERY_ADD if event.recovery else RecordKind.ADD
             )
@@ -277,7 +311,10 @@ class StorageNode:
         if refusal is not None:
             step.effects.append(_refused(call, ledger.ledger_id, entries, refusal))
         elif self._needs_check(ledger, kind):
-            self._queue(call, ledger, kind, entries, step)
+            if self._records_count:
+                self._queue(call, ledger, kind, entries, step)
+            else:
+                step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
         else:
             self._store(call, ledger, entries, kind, step)
 
@@ -293,6 +330,8 @@ class StorageNode:
             return None
         if ledger.fenced:
             return AppendStatus.FENCED
+        if ledger.ledger_id < self.era.first_id:
+            return AppendStatus.NOT_WRITABLE
         return AppendStatus.READ_ONLY if self._read_only or self._in_limbo(ledger) else None
 
     def _in_limbo(self, ledger: StorageLedger) -> bool:
@@ -367,6 +406,59 @@ class StorageNode:
         lsn = self._answers.lsn if on_its_way else self._answers.lsn_for(ledger.fence_lsn)
         step.effects.extend(self._answers.answer_when_synced(PendingAnswer(lsn, ledger, (), event)))
         self._forget_if_empty(event.ledger_id)
+
+    # --- the era -----------------------------------------------------------------------------------------------------
+
+    @property
+    def era(self) -> Era:
+        """Which this node has stored, perhaps not yet durably."""
+        return self.ledgers.era.era
+
+    @property
+    def durable_era(self) -> Era:
+        """Which this node has stored durably."""
+        return self.era if self._answers.may_answer(self._era_lsn) else self._former_era
+
+    @property
+    def _records_count(self) -> bool:
+        """Whether the records that checks read are those of the node's era."""
+        return self._records_era == self.era
+
+    def _era_received(self, event: EraReceived, step: _Step) -> None:
+        if event.target != self.incarnation:
+            step.effects.append(AnswerEra(event.call, self.era, ReadStatus.WRONG_INCARNATION))
+            return
+        former, stored = self.ledgers.era, self.ledgers.era.raised(event.era, committed=event.committed)
+        if stored != former:
+            self._former_era, self.ledgers.era = self.durable_era, stored
+            number, restore_id = stored.era
+            self._era_lsn = self._answers.write(
+                step.records, RecordKind.ERA, LedgerId(number), EntryId(stored.state), restore_id.encode()
+            )
+        if stored.era != former.era:
+            if stored.limbo_below:
+                self.ledgers.limbo.begin(stored.limbo_below)
+            self._leave_era(step)
+            step.effects.append(EraRaised(stored.era))
+        answer = AnswerEra(event.call, stored.era, ReadStatus.OK)
+        waiting = PendingAnswer(self._answers.lsn, StorageLedger(LedgerId(0)), (), answer)
+        step.effects.extend(self._answers.answer_when_synced(waiting))
+
+    def _leave_era(self, step: _Step) -> None:
+        """What waits for a check was sent in the former era, and what checks have found was of its records."""
+        for ledger in self.ledgers.values():
+            ledger.repair_end = ledger.named = None
+            queued, ledger.queued = ledger.queued, []
+            for call, _, entries in queued:
+                self._queued_bytes -= sum(len(data) for _, data in entries)
+                step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
+
+    def _review_received(self, event: ReviewReceived, step: _Step) -> None:
+        if self._records_count or event.target != self.incarnation:
+            step.effects.extend(self._reviews.received(event))
+            return
+        state = self.copy_state(event.ledger_id)
+        step.effects.append(AnswerReview(event.call, event.ledger_id, state, ReadStatus.OK))
 
     # --- the check ---------------------------------------------------------------------------------------------------
 

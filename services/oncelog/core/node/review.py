@@ -39,6 +39,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.node.answers import Answer, LedgerErased, LimboCleared, PendingAnswer, StorageAnswers
+from oncelog.core.node.era import StoredEra
 from oncelog.core.node.limbo import Limbo
 from oncelog.core.node.node_ledger import (
     DELETED,
@@ -153,6 +154,7 @@ class StoredLedgers(dict[LedgerId, StorageLedger]):
     def __init__(self) -> None:
         super().__init__()
         self.limbo = Limbo()
+        self.era = StoredEra()
         #: {erased ledger: its origin; None: it is deleted, or its origin is not known}
         self.tombstones: dict[LedgerId, LedgerOrigin | None] = {}
         #: {chain: the highest floor by which copies were erased}; it outlives the tombstones of deleted ledgers
@@ -177,7 +179,7 @@ class StoredLedgers(dict[LedgerId, StorageLedger]):
         ledger = self.get(ledger_id)
         if ledger is None or ledger.erasing or ledger.erased:
             return FenceState.UNKNOWN
-        if ledger.fenced:
+        if ledger.fenced or ledger_id < self.era.era.first_id:
             return FenceState.FENCED
         return FenceState.HELD if ledger.writable and not self.limbo.covers(ledger_id) else FenceState.UNKNOWN
 
@@ -232,6 +234,15 @@ class LedgerReviews:
         ledger.reviews, ledger.next_reviews = ledger.next_reviews, []
         ledger.reviewing = bool(ledger.reviews)
         return [CheckLedger(ledger.ledger_id, ledger.check, ledger.origin)]
+
+    def abandon(self, ledger_id: LedgerId, check: int) -> list[ReviewEffect]:
+        """The response to a check belongs to the records of another era than the node's: nothing follows from it."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None or ledger.check != check:
+            return []
+        ledger.reviews, ledger.next_reviews = [*ledger.reviews, *ledger.next_reviews], []
+        ledger.erasing, ledger.examined = False, {}
+        return self._end(ledger)
 
     # --- the record --------------------------------------------------------------------------------------------------
 

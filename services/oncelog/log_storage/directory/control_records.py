@@ -6,11 +6,13 @@ Rules (hazards compaction-skips-damage-65)
 - When the tombstone of a deleted ledger has gone with its file, nothing is kept of the ledger (`forget`).
 - Of the FLOOR records of one chain the highest stays, for ever (hazard trimmed-or-lost).
 - The last LIMBO record stays, with what was cleared after it. It lists every hole, also those of earlier ones.
+- An ERA record stays for ever. If the node joined its era late, it is a LIMBO record of all former eras, too.
 - A SEGMENT_REMOVED record stays until no lower segment has a file.
 """
 
 from collections.abc import Iterable
 
+from oncelog.core.node.era import EraState
 from oncelog.core.node.node_ledger import DELETED, LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.segment_format import Body, StoredRecord
 
@@ -28,6 +30,8 @@ class ControlRecords:
         self.fences: set[int] = set()
         self.limbo_number = 0
         self.limbo_below = 0
+        #: the highest number of an ERA record that says JOINED_LATE
+        self.joined_late_number = 0
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
         #: {chain: (its floor, the number of that record)}
@@ -49,10 +53,17 @@ class ControlRecords:
                 self.deleted.add(ledger_id)
         elif kind == RecordKind.LIMBO and number > self.limbo_number:
             self.limbo_number, self.limbo_below = number, ledger_id
+        elif kind == RecordKind.ERA and entry_id == EraState.JOINED_LATE:
+            self.joined_late_number = max(number, self.joined_late_number)
         elif kind == RecordKind.LIMBO_CLEARED:
             self.cleared[ledger_id] = max(number, self.cleared.get(ledger_id, 0))
         elif kind == RecordKind.FLOOR and (chain := LedgerOrigin.decode(body)) is not None:
             self.floors[chain] = max((ledger_id, number), self.floors.get(chain, (0, 0)))
+
+    @property
+    def limbo_since(self) -> int:
+        """The number of the last record that put ledgers into limbo: what was cleared before it does not count."""
+        return max(self.limbo_number, self.joined_late_number)
 
     def note_stored(self, ledger_id: int, segment_id: int) -> None:
         """A record of the ledger is stored in that segment."""
@@ -89,11 +100,13 @@ class ControlRecords:
             case RecordKind.LIMBO:
                 return number == self.limbo_number
             case RecordKind.LIMBO_CLEARED:
-                last = number > self.limbo_number and number == self.cleared[ledger_id]
+                last = number > self.limbo_since and number == self.cleared[ledger_id]
                 return last and ledger_id not in self.deleted
             case RecordKind.FLOOR:
                 chain = LedgerOrigin.decode(record.body)
                 return chain is None or (ledger_id, number) == self.floors.get(chain)
+            case RecordKind.ERA:
+                return True
             case RecordKind.SEGMENT_REMOVED:
                 return record.entry_id >= first_segment_id
             case _:

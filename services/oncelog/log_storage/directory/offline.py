@@ -21,6 +21,8 @@ from oncelog.log_storage.directory.replay import DirectoryReplay, Replayed
 from oncelog.log_storage.directory.segment_format import ENTRY_KINDS, HEADER, RECORD, Body, SegmentHeader, StoredRecord
 from oncelog.log_storage.directory.storage_directory import SEGMENTS, StorageDirectory
 
+_NOT_OF_LEDGERS = frozenset({RecordKind.LIMBO, RecordKind.SEGMENT_REMOVED, RecordKind.ERA, RecordKind.NOTE})
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[StorageDirectory, str]]:
@@ -93,11 +95,7 @@ def records_of(path: Path, ledger_id: int) -> list[dict[str, Any]]:
         taken = DirectoryReplay()
         for record in directory.scan():
             taken.take(record)
-            if record.ledger_id == ledger_id and record.kind not in (
-                RecordKind.LIMBO,
-                RecordKind.SEGMENT_REMOVED,
-                RecordKind.NOTE,
-            ):
+            if record.ledger_id == ledger_id and record.kind not in _NOT_OF_LEDGERS:
                 found.append(record._replace(body=bytes(record.body[:HEADER_BYTES])))
         index = taken.result().index
         return [
@@ -173,6 +171,7 @@ def _summary(directory: StorageDirectory, replayed: Replayed, wrong: str) -> dic
         "live_bytes": sum(live.values()),
         "note_count": len(replayed.index.notes),
         "ledger_count": sum(1 for _ in replayed.index.ledgers()),
+        "era": str(replayed.era.era),
         "limbo_below": int(replayed.limbo_below),
         "limbo_cleared": sorted(replayed.limbo_cleared),
         "segments": segments,

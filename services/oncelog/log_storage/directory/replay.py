@@ -6,7 +6,7 @@ numbers of the records decide (hazard compaction-order):
 - A tombstone erases the entries of its ledger with lower numbers, and no others.
 - Of two records of one entry, the one with the higher number is used: a damaged entry may have been stored again.
 - A ledger is in limbo if it is below the last LIMBO record's id and was not cleared by a record with a higher number.
-- Fences stay.
+- Fences stay. Of the eras the one with the highest number of its record counts.
 - Of two notes of one path the one with the higher order stays, whatever their numbers (`core.formats.note`).
 """
 
@@ -14,8 +14,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from oncelog.core.era import Era
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import LedgerId
+from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.control_records import ControlRecords
 from oncelog.log_storage.directory.index import LedgerEntries, LedgerIndex
@@ -43,6 +45,7 @@ class Replayed:
     deleted: set[LedgerId]
     limbo_below: LedgerId
     limbo_cleared: set[LedgerId]
+    era: StoredEra
 
     def entries(self) -> Iterator[tuple[EntryHeader, bool]]:
         """`heads`, decoded. Raises CorruptEntry if an intact record of an entry is no entry."""
@@ -71,6 +74,8 @@ class DirectoryReplay:
         self._ledgers: dict[int, _Ledger] = {}
         #: {erased ledger: the origin that its last tombstone names}
         self._origins: dict[int, LedgerOrigin | None] = {}
+        #: {number of an ERA record: what it says}
+        self._eras: dict[int, StoredEra] = {0: StoredEra()}
 
     def take(self, record: StoredRecord) -> None:
         if record.kind in ENTRY_KINDS:
@@ -86,6 +91,9 @@ class DirectoryReplay:
             if record.number == self.control.tombstones[record.ledger_id]:
                 self._origins[record.ledger_id] = LedgerOrigin.decode(record.body)
             self._erase(record.ledger_id, self.control.tombstones[record.ledger_id])
+        elif record.kind is RecordKind.ERA:
+            era = Era(record.ledger_id, bytes(record.body).decode())
+            self._eras[record.number] = StoredEra(era, EraState(record.entry_id))
 
     def _take_entry(self, record: StoredRecord) -> None:
         kind, ledger_id, entry_id, number, location, body = record
@@ -136,21 +144,23 @@ class DirectoryReplay:
             {LedgerId(ledger_id) for ledger_id in control.fences},
             {LedgerId(each): None if each in control.deleted else self._origins[each] for each in control.tombstones},
             {LedgerId(ledger_id) for ledger_id in control.deleted},
-            LedgerId(control.limbo_below),
+            LedgerId(max(control.limbo_below, *(each.limbo_below for each in self._eras.values()))),
             # A tombstone ends limbo, too: all that the holes may have held of its ledger has lower numbers.
             {
                 LedgerId(ledger_id)
                 for ended in (control.cleared, control.tombstones)
                 for ledger_id, number in ended.items()
-                if number > control.limbo_number
+                if number > control.limbo_since
             },
+            self._eras[max(self._eras)],
         )
 
 
 def enter_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerId) -> Replayed:
     """After a replay that found new holes: every ledger below `ledger_counter` is in limbo, whatever was cleared."""
     directory.enter_limbo(ledger_counter)
-    return replace(replayed, limbo_below=LedgerId(directory.limbo_below), limbo_cleared=set())
+    below = LedgerId(max(directory.limbo_below, replayed.limbo_below))
+    return replace(replayed, limbo_below=below, limbo_cleared=set())
 
 
 def replay(directory: StorageDirectory, disk: DiskCalls = SYSTEM) -> Replayed:

@@ -33,8 +33,8 @@ class NodeCopies:
 
     def add_to(self, server: Server) -> None:
         server.unary(PUT_COPY, self.put)
-        server.unary(LIST_COPIES, self.list)
-        server.unary(READ_COPY, self.read)
+        server.unary(LIST_COPIES, self.list, any_era=True)
+        server.unary(READ_COPY, self.read, any_era=True)
 
     async def put(self, request: pb.PutCopyRequest) -> pb.PutCopyAnswer:
         """Raises InvalidArgument, Conflict, TooManyRequests, ServiceUnavailable."""

@@ -53,7 +53,7 @@ class InventoryService:
         self._turn = asyncio.Lock()
 
     def add_to(self, server: Server) -> None:
-        server.unary(INVENTORY, self.inventory)
+        server.unary(INVENTORY, self.inventory, any_era=True)
 
     async def inventory(self, request: pb.InventoryRequest) -> pb.InventoryAnswer:
         """One page. Raises InvalidArgument, and ServiceUnavailable if the disk does not give it now."""

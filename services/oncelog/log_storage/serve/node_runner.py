@@ -17,6 +17,7 @@ from typing import Protocol, Self, TypeVar, assert_never
 
 from crc32c import crc32c
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import (
     CorruptEntry,
     InvariantViolated,
@@ -35,10 +36,12 @@ from oncelog.core.node.answers import (
     LimboCleared,
     ReadReceived,
 )
+from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived
 from oncelog.core.node.node import (
     AppendReceived,
     DamageFound,
     ReadOnlyChanged,
+    RecordsOpened,
     StorageEvent,
     StorageNode,
     Synced,
@@ -72,8 +75,8 @@ CALLS_MAX = 1024
 #: Holes that are logged one by one; `oncelog storage inspect` lists all.
 LOGGED_HOLES_MAX = 20
 _CRC_AT = slice(4, 8)
-Answer = AnswerFence | AnswerRead | AnswerReview
-AnswerT = TypeVar("AnswerT", AnswerFence, AnswerRead, AnswerReview)
+Answer = AnswerFence | AnswerRead | AnswerEra | AnswerReview
+AnswerT = TypeVar("AnswerT", AnswerFence, AnswerRead, AnswerEra, AnswerReview)
 
 
 #: The synced counter of ledger ids: every ledger that exists has a lower id. Raises StoreUnavailable, CorruptEntry.
@@ -146,7 +149,9 @@ class NodeRunner:
         self.core = StorageNode(incarnation, self.index, crc32c)
         self._checks = LedgerChecks(incarnation, records, self.verify, self.handle)
         self._next_call = 0
-        self._appenders: dict[int, AppendAnswers] = {}
+        self._appenders: dict[int, tuple[AppendAnswers, Era]] = {}
+        #: called when the node has taken another era, before that is durable
+        self.on_era: list[Callable[[Era], object]] = []
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._group_synced = asyncio.Event()
         #: Called when the journal has begun another segment.
@@ -195,6 +200,7 @@ class NodeRunner:
             core.restore_entry(header, ordinary=ordinary)
         for ledger_id in replayed.fenced:
             core.restore_fence(ledger_id)
+        core.restore_era(replayed.era)
         core.restore_limbo(replayed.limbo_below)
         for chain, (below, _) in replayed.control.floors.items():
             core.restore_floor(chain, LedgerId(below))
@@ -224,10 +230,10 @@ class NodeRunner:
 
     # --- what the service asks ---------------------------------------------------------------------------------------
 
-    def open_appender(self, answers: AppendAnswers) -> int:
-        """Returns the number under which its frames are appended."""
+    def open_appender(self, answers: AppendAnswers, era: Era = FIRST_ERA) -> int:
+        """Returns the number under which its frames are appended. era: of the client."""
         self._next_call += 1
-        self._appenders[self._next_call] = answers
+        self._appenders[self._next_call] = answers, era
         return self._next_call
 
     def close_appender(self, call: int) -> None:
@@ -239,7 +245,8 @@ class NodeRunner:
         entries = [(peek_header(data), data) for data in frame.entries]
         self.counts.entries_received += len(entries)
         self.counts.bytes_received += sum(map(len, frame.entries))
-        self.handle(AppendReceived(call, frame.target, entries, frame.recovery, frame.repair))
+        era = self._appenders[call][1]
+        self.handle(AppendReceived(call, frame.target, entries, frame.recovery, frame.repair, era))
 
     async def until_room(self, queue_bytes_max: int) -> None:
         """Wait until at most this many bytes wait for the disk. Until then a stream is not read."""
@@ -261,6 +268,22 @@ class NodeRunner:
     async def review(self, target: Incarnation, ledger_id: LedgerId) -> AnswerReview:
         """Read the ledger's record and act on it. Returns when that is done. Raises TooManyRequests."""
         return await self._call(AnswerReview, lambda call: ReviewReceived(call, target, ledger_id))
+
+    @property
+    def era(self) -> Era:
+        return self.core.era
+
+    def refuse_era(self, caller: Era) -> None:
+        """Raises StaleEra, ServiceUnavailable for a service of another era."""
+        self.core.ledgers.era.refuse(caller)
+
+    async def raise_era(self, target: Incarnation, era: Era, *, committed: bool) -> AnswerEra:
+        """Returns once the era that the answer names is durable. Raises TooManyRequests."""
+        return await self._call(AnswerEra, lambda call: EraReceived(call, target, era, committed))
+
+    def records_opened(self, era: Era) -> None:
+        """The records in ZooKeeper that `records` reads are those of this era."""
+        self.handle(RecordsOpened(era))
 
     async def verify(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> Verified:
         """Read entries back from the disk; see `SegmentReader.verify`."""
@@ -310,7 +333,7 @@ class NodeRunner:
                     self._answer_append(effect)
                 case WriteJournal():
                     self._write(effect.records)
-                case AnswerFence() | AnswerRead() | AnswerReview():
+                case AnswerFence() | AnswerRead() | AnswerEra() | AnswerReview():
                     answer = self._calls.get(effect.call)
                     if answer is not None and not answer.done():
                         answer.set_result(effect)
@@ -324,6 +347,8 @@ class NodeRunner:
                     self.events.note(
                         EventKind.COPY_FOUND, logger, "a ledger is not in limbo any more", ledger_id=ledger_id
                     )
+                case EraRaised(era):
+                    self._era_raised(era)
                 case LedgerOrphaned():
                     self._report_orphan(effect.ledger_id)
                 case _:
@@ -331,15 +356,20 @@ class NodeRunner:
 
     def _answer_append(self, effect: AnswerAppend) -> None:
         self.counts.answered[effect.status] += len(effect.entry_ids)
-        answers = self._appenders.get(effect.call)
-        if answers is not None:
-            answers.answered(effect.ledger_id, effect.entry_ids, effect.status)
+        appender = self._appenders.get(effect.call)
+        if appender is not None:
+            appender[0].answered(effect.ledger_id, effect.entry_ids, effect.status)
 
     def _write(self, records: Sequence[JournalRecord]) -> None:
         batch = [SegmentRecord(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
         last = self.journal.append_many(batch)
         if last != records[-1].lsn:
             raise InvariantViolated(f"the journal counts {last} records, the core {records[-1].lsn}")
+
+    def _era_raised(self, era: Era) -> None:
+        self.events.note(EventKind.NODE, logger, "the node has taken another era", era=str(era))
+        for raised in self.on_era:
+            raised(era)
 
     def _report_orphan(self, ledger_id: LedgerId) -> None:
         """Log each ledger once."""

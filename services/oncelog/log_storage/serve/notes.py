@@ -44,7 +44,7 @@ class NodeNotes:
 
     def add_to(self, server: Server) -> None:
         server.unary(PUT_NOTES, self.put_notes)
-        server.unary(READ_NOTES, self.read_notes)
+        server.unary(READ_NOTES, self.read_notes, any_era=True)
 
     async def store(self, notes: list[Note]) -> None:
         """Return when these notes, or higher ones of their paths, are synced. Raises InvalidArgument, JournalFailed."""

@@ -36,6 +36,10 @@ class ReadTickets:
         self._now_ms = now_ms
         self._key = secrets.token_bytes(32)
 
+    def drop_all(self) -> None:
+        """No ticket of before is valid any more."""
+        self._key = secrets.token_bytes(32)
+
     def issue(self, ledger_id: LedgerId, last_entry: EntryId, role: str, *, lifetime_ms: int) -> bytes:
         """Raises InvalidArgument."""
         if not 1 <= lifetime_ms <= LIFETIME_MS_MAX:

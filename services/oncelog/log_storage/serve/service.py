@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import InvalidArgument, StoreUnavailable, TooManyRequests
+from oncelog.core.era import Era
+from oncelog.core.errors import InvalidArgument, StaleEra, StoreUnavailable, TooManyRequests
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, ReadStatus
 from oncelog.core.node.answers import READ_ENTRIES_MAX
@@ -63,6 +64,9 @@ class StorageService:
         self._ticket_reads = 0
         self._verifications = 0
         self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        #: of the era in which the streams of adds began that are open now
+        self._era_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        runner.on_era.append(self._era_raised)
 
     def add_to(self, server: Server) -> None:
         server.stream(storage_codec.APPEND, self.append)
@@ -74,7 +78,7 @@ class StorageService:
         server.unary(storage_codec.VERIFY, self.verify)
         server.unary(storage_codec.REVIEW_LEDGER, self.review_ledger)
         server.unary(storage_codec.DAMAGE, self.damage)
-        server.unary(storage_codec.DESCRIBE, self._describe)
+        server.unary(storage_codec.DESCRIBE, self._describe, any_era=True)
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -82,10 +86,11 @@ class StorageService:
     async def append(self, stream: _AppendStream) -> None:
         """Serve one stream of adds. After the client's last frame, until everything is answered."""
         answers = _Answers()
-        call = self._runner.open_appender(answers)
+        call = self._runner.open_appender(answers, stream.caller.era)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(answers.write_to(stream))
+                ending = tasks.create_task(_until(self._era_ended))
                 async for frame in stream:
                     answers.expect(len(frame.entries))
                     self._runner.append(call, frame)
@@ -93,8 +98,17 @@ class StorageService:
                     await answers.until_at_most(UNANSWERED_ENTRIES_MAX)
                 await answers.until_at_most(0)
                 writing.cancel()
+                ending.cancel()
         finally:
             self._runner.close_appender(call)
+
+    def _era_raised(self, era: Era) -> None:
+        """Ends the streams of the former era. What they have added stands; its answers may be lost with the stream."""
+        self._tickets.drop_all()
+        ended, self._era_ended = self._era_ended, asyncio.get_running_loop().create_future()
+        message = f"this storage node has taken era {era}: the records in ZooKeeper were restored"
+        ended.set_exception(StaleEra(message, era=str(era)))
+        ended.exception()  # there may be no stream that takes it
 
     async def fence(self, request: pb.FenceRequest) -> pb.FenceAnswer:
         answer = await self._runner.fence(Incarnation(request.target), LedgerId(request.ledger_id))
@@ -214,6 +228,8 @@ class StorageService:
     async def client_read(self, request: ReadRequest, caller: Caller) -> AsyncGenerator[ReadFrame, None]:
         """A read with a ticket, or of a superuser. Raises PermissionDenied."""
         if caller.superuser and not request.ticket:
+            if request.fence:
+                self._runner.refuse_era(caller.era)
             async for frame in self.read(request):
                 yield frame
             return
@@ -269,6 +285,10 @@ class StorageService:
                     room -= size
                 yield frame
             following += count
+
+
+async def _until(ended: "asyncio.Future[None]") -> None:
+    await asyncio.shield(ended)
 
 
 def _now_ms() -> int:

@@ -68,6 +68,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.Conflict: (409, "Conflict"),
     errors.PreconditionFailed: (412, "Precondition failed"),
     errors.WrongCluster: (409, "Wrong cluster"),
+    errors.StaleEra: (409, "Stale era"),
     errors.Unauthenticated: (401, "Not authenticated"),
     errors.PermissionDenied: (403, "Permission denied"),
     errors.LedgerFenced: (409, "Ledger fenced"),
