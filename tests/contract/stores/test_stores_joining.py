@@ -148,6 +148,29 @@ async def test_deadline_without_a_cluster_names_both_possible_causes() -> None:
     await asyncio.wait((patient,))
 
 
+async def test_process_that_serves_a_restore_waits_for_the_record_without_a_deadline() -> None:
+    """It holds what the restore needs. It gets the session at once, to look at ZooKeeper meanwhile."""
+    store, sessions, reasons = Store(), list[StoreSession](), list[str]()
+    join = asyncio.create_task(
+        join_cluster(
+            HASTY,
+            Shutdown(),
+            connect=store.connect,
+            on_session=sessions.append,
+            on_waiting=reasons.append,
+            for_ever=True,
+        )
+    )
+    await waiting(join, lambda: store.sessions != [] and store.sessions[0].reads > 1)
+    assert sessions == store.sessions
+    assert "ZooKeeper has no record of a cluster" in reasons[0]
+    cluster_id = await store.make_cluster()
+    joined = await join
+    assert joined is not None
+    assert joined.cluster.cluster_id == cluster_id
+    await joined.session.close()
+
+
 async def test_reason_that_changes_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     """The next log line of the same reason comes much later."""
     reasons = iter(("first", "second"))

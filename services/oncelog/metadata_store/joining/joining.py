@@ -1,8 +1,9 @@
 """The start of a process in a cluster whose parts start in any order: ZooKeeper or the cluster's record may come later.
 
-The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice. Errors that
-waiting cannot solve (wrong credentials, another format) end the start at once. A shutdown request ends it, too.
-A process waits for the record of a cluster and does not create it, unless its `find` does so.
+The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice, unless it can
+serve what a restore needs while there is no cluster. Errors that waiting cannot solve (wrong credentials, another
+format) end the start at once. A shutdown request ends it, too. A process waits for the record of a cluster and does not
+create it, unless its `find` does so.
 """
 
 import asyncio
@@ -58,19 +59,25 @@ async def join_cluster(
     *,
     find: Find = ClusterStore.require,
     on_waiting: Callable[[str], None] | None = None,
+    on_session: Callable[[StoreSession], None] | None = None,
+    for_ever: bool = False,
     connect: Connect | None = None,
     on_lost: Callable[[OncelogError], None] = end_process,
     on_level: Callable[[Level], None] | None = None,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
+    on_session: called with the session, at the root of the cluster, as soon as ZooKeeper is reached. for_ever: wait for
+    the record without a deadline, because the process serves meanwhile what a restore needs.
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
     emptied-zookeeper), or when the cluster has a level that this program does not know. on_level: called with the level
     now and then. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied,
     WrongCluster.
     """
-    return await shutdown.or_result(_Start(settings, find, on_waiting, connect, on_lost, on_level).join())
+    return await shutdown.or_result(
+        _Start(settings, find, on_waiting, on_session, for_ever, connect, on_lost, on_level).join()
+    )
 
 
 class _Start:
@@ -81,6 +88,8 @@ class _Start:
         settings: ProcessSettings,
         find: Find,
         on_waiting: Callable[[str], None] | None,
+        on_session: Callable[[StoreSession], None] | None,
+        for_ever: bool,
         connect: Connect | None,
         on_lost: Callable[[OncelogError], None],
         on_level: Callable[[Level], None] | None,
@@ -89,6 +98,8 @@ class _Start:
         self._on_level = on_level
         self._find = find
         self._on_waiting = on_waiting
+        self._on_session = on_session
+        self._for_ever = for_ever
         self._hosts = settings.zookeeper_hosts
         users = (
             read_users(Path(path), variable("zookeeper_auth_file")) if (path := settings.zookeeper_auth_file) else ()
@@ -101,6 +112,8 @@ class _Start:
 
     async def join(self) -> JoinedCluster:
         session = await self._session()
+        if self._on_session is not None:
+            self._on_session(session)
         try:
             cluster = await self._cluster(ClusterStore(session))
             refuse_unknown_level(cluster)
@@ -140,7 +153,7 @@ class _Start:
             try:
                 return await self._find(store)
             except (StoreUnavailable, NotFound) as error:
-                if self._left_ms <= 0:
+                if self._left_ms <= 0 and not self._for_ever:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
                 if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000 or error.message != logged:
                     logged_s, logged = _now_s(), error.message
