@@ -29,6 +29,17 @@ RECOVERY_HAZARDS = {
         "Of one path the note with the highest (era, created, deleted, version) stays, in memory, at a replay and in "
         "compaction. A deletion is a note, not an absence.",
     ),
+    "note-of-an-intent": Hazard(
+        "The outcome of a write is unknown. Its note is sent all the same, but another value was written. A restore "
+        "takes the value that never was.",
+        "A note is sent from a synced read behind the write, never from what was to be written.",
+    ),
+    "revoked-right-returns": Hazard(
+        "A right is revoked, or a topic deleted, and that is answered. ZooKeeper is restored from a backup of the day "
+        "before: the right, or the topic, is back.",
+        "A change is answered when it is noted. What could not be noted is an error that says so; the repeated call "
+        "notes it, also if it changes nothing. A deletion that is not noted is not told.",
+    ),
     "restore-at-too-few-nodes": Hazard(
         "A restore serves after some storage nodes have stored its era. The owner of the lower era still gets its ack "
         "quorum from the others, and acknowledges what the restore does not know.",

@@ -87,9 +87,12 @@ class Coordination:
         pace: RepairPace | None = None,
         keys: KeyStore | None = None,
         events: EventRing | None = None,
+        unnoted: StoreSession | None = None,
     ) -> "Coordination":
         """Build all parts over one session with the store. start: runs their background tasks. pace: of repair.
-        keys: idempotency keys; None: they are not configured."""
+        keys: idempotency keys; None: they are not configured. unnoted: the same session for changes whose notes nobody
+        waits for; None: `session`."""
+        unnoted = unnoted or session
         registry, topics, policies, ledgers = (
             Registry(session),
             TopicStore(session),
@@ -101,7 +104,7 @@ class Coordination:
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
-        lookup = TopicLookup(topics, policies, owners, placements)
+        lookup = TopicLookup(topics, policies, owners, placements, by_use=TopicStore(unnoted))
         topic_calls = TopicCalls(lookup, owners)
         subscriptions = SubscriptionCalls(lookup, topic_calls, calls)
         deletion_parts = DeletionParts(
@@ -114,6 +117,7 @@ class Coordination:
             events=events,
             peers=peers,
             pace=pace,
+            unnoted=unnoted,
         )
         ranges, folds = TopicRanges(topics, ledgers, topic_calls, calls), OwnerFolds(topic_calls, calls)
         return cls(

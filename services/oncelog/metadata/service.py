@@ -32,6 +32,8 @@ from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.keys.key_server import key_store
+from oncelog.metadata_store.notes.note_holders import NoteHolders
+from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session.ephemerals import Registration
@@ -84,14 +86,18 @@ class MetadataService:
                 return
             session, cluster = joined
             self._unready = "starting"
-            keys = key_store(settings, session, cluster.cluster_id)
             stack.push_async_callback(session.close)
+            holders = NoteHolders(session, security.peers)
+            stack.push_async_callback(holders.close)
+            noting = NotingSession(session, holders.store)
+            keys = key_store(settings, noting, cluster.cluster_id)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
             pace = RepairPace(settings.repair_bytes_per_s, settings.repair_absent_delay_ms, settings.repair_interval_ms)
             coordination = Coordination.over(
-                session, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys, events=audit.events
-            )
+                noting, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys, events=audit.events,
+                unnoted=session,
+            )  # fmt: skip
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
             gateway = Gateway(coordination.owners, security.peers, limits=gateway_limits)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from uuid import uuid4
 
 from crc32c import crc32c
@@ -18,6 +19,9 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
+from oncelog.metadata_store.notes.note_holders import NoteHolders
+from oncelog.metadata_store.notes.noting_session import NotingSession
+from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -186,6 +190,13 @@ class Owner:
 
             address = settings.internal_address(port)
             registration = registry.register_owner(self._record(port, health_port))
+            holders = NoteHolders(session, self.security.peers)
+            stack.push_async_callback(holders.close)
+            noted = ClusterStore(NotingSession(session, holders.store))
+            lower = partial(noted.lower_ack_quorum, settings.ack_quorum)
+            if not await until_answered(settings, shutdown, "the lowest ack quorum", lower):
+                await _end(running)
+                return
             if not await until_answered(settings, shutdown, "the registration of this owner", registration.establish):
                 await _end(running)
                 return

@@ -150,6 +150,10 @@ class Node:
         self._parts: tuple[Server, StorageService, NodeRunner, StorageDirectory] | None = None
 
     @property
+    def running(self) -> bool:
+        return self._parts is not None
+
+    @property
     def runner(self) -> NodeRunner:
         assert self._parts is not None
         return self._parts[2]

@@ -42,6 +42,8 @@ class MemoryTree:
     session_ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     #: {folder: next number}; like ZooKeeper's, a number never comes twice.
     sequences: dict[str, int] = field(default_factory=dict)
+    #: numbers of the transactions that create nodes
+    created: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def children(self, path: str) -> list[str]:
         depth = path.count("/") + 1
@@ -58,7 +60,7 @@ class MemoryTree:
                     raise NotFound(f"there is no parent of {step.path}", path=step.path)
                 if node is not None:
                     return WriteStatus.CONFLICT
-                self.nodes[step.path] = Znode(step.data, 0, holder, _now_ms())
+                self.nodes[step.path] = Znode(step.data, 0, holder, _now_ms(), next(self.created))
                 self._fire(self.children_watches, parent)
             case WriteStep():
                 if node is None or node.version != step.version:

@@ -66,6 +66,8 @@ class PartitionGrowth:
             await self._topics.grow(topic, partitions)
         elif not record.former_partitions:
             return
+        else:
+            await self._topics.grow(topic, partitions)
         first = record.partitions if partitions > record.partitions else record.former_partitions[-1]
         await self._subscribe(topic, first, partitions)
 

@@ -57,8 +57,11 @@ class TopicLookup:
         placements: Placements,
         *,
         admission: LookupAdmission | None = None,
+        by_use: TopicStore | None = None,
     ) -> None:
+        """by_use: creates topics on use. Nobody waits for the note of such a name: the topic's ledgers have it."""
         self._topics = topics
+        self._by_use = by_use or topics
         self._policies = policies
         self._owners = owners
         self._placements = placements
@@ -96,7 +99,7 @@ class TopicLookup:
                 field="topic",
             )
         async with self.admission.caller():
-            return (await self._create(name, partitions=partitions)).created
+            return (await self._create(self._topics, name, partitions=partitions)).created
 
     async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
         """Where the topic is served; waits up to OWNER_WAIT_MS for an owner that can take it.
@@ -145,9 +148,9 @@ class TopicLookup:
         async with self.admission.step():
             return await self._topics.find(name)
 
-    async def _create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
+    async def _create(self, topics: TopicStore, name: TopicName, *, partitions: int = 0) -> TopicCreation:
         async with self.admission.step():
-            return await self._topics.create(name, partitions=partitions)
+            return await topics.create(name, partitions=partitions)
 
     async def _found(self, name: TopicName, *, create: bool) -> TopicCreation:
         found = await self._names.get(name)
@@ -164,7 +167,7 @@ class TopicLookup:
                 "automatic topic creation: create the topic",
                 topic=str(name),
             )
-        return await self._create(name)
+        return await self._create(self._by_use, name)
 
     async def _located(
         self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch, record: Versioned[TopicRecord] | None

@@ -30,11 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class Decommissions:
-    """Changes of cookies. Each is one compare-and-set on the version that was read; a conflict is read again."""
+    """Changes of cookies. Each is one compare-and-set on the version that was read; a conflict is read again.
 
-    def __init__(self, registry: Registry, events: EventRing) -> None:
+    unnoted: for what the repairer writes by itself, which waits for no notes.
+    """
+
+    def __init__(self, registry: Registry, unnoted: Registry, events: EventRing) -> None:
         self._events = events
         self._registry = registry
+        self._unnoted = unnoted
 
     async def begin(self, node: Incarnation, nodes: StorageNodes, *, write_quorum: int) -> None:
         """Begin to drain the node. Raises NotFound, Conflict."""
@@ -51,7 +55,7 @@ class Decommissions:
                 )
             return replace(cookie, decommission=Decommission.DRAINING, read_only=True)
 
-        await self._change(node, drained)
+        await self._change(self._registry, node, drained)
 
     async def cancel(self, node: Incarnation) -> None:
         """Keep the node, and make it writable again. Raises NotFound, Conflict if it was removed already."""
@@ -65,7 +69,7 @@ class Decommissions:
                 return cookie
             return replace(cookie, decommission=Decommission.NO, read_only=False)
 
-        await self._change(node, kept)
+        await self._change(self._registry, node, kept)
 
     async def finish_drained(self, seen: StorageSeen, records: Iterable[LedgerMetadata]) -> None:
         """Remove the draining nodes that no ledger names. records: of all ledgers. Raises StoreUnavailable."""
@@ -81,7 +85,7 @@ class Decommissions:
                     return cookie
                 return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
 
-            await self._change(node, removed)
+            await self._change(self._unnoted, node, removed)
             self._events.note(
                 EventKind.NODE,
                 logger,
@@ -102,16 +106,19 @@ class Decommissions:
             counted = cookie.replaced_by is None or (successor is not None and not successor.joining)
             debt = debts.get(node) if counted else None
             if cookie.debt != debt:
-                await self._change(node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
+                await self._change(self._unnoted, node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
 
-    async def _change(self, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]) -> None:
+    async def _change(
+        self, registry: Registry, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]
+    ) -> None:
+        """What changes nothing is written for an operator: it may be written already, and not noted."""
         while True:
-            stored: Versioned[StorageCookie] | None = await self._registry.read_cookie(node)
+            stored: Versioned[StorageCookie] | None = await registry.read_cookie(node)
             if stored is None:
                 raise NotFound(f"storage node {node} does not exist: list the storage nodes", incarnation=node)
             changed = change(stored.value)
-            if changed == stored.value:
+            if changed == stored.value and registry is self._unnoted:
                 return
-            written = await self._registry.write_cookie(changed, version=stored.version)
+            written = await registry.write_cookie(changed, version=stored.version)
             if written.status is WriteStatus.OK:
                 return

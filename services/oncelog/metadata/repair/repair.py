@@ -63,8 +63,9 @@ class Repair:
         events: EventRing | None = None,
         peers: Credentials = PLAIN,
         pace: RepairPace | None = None,
+        unnoted: StoreSession | None = None,
     ) -> "Repair":
-        """Build all parts inside the event loop. owners: the live topic owners."""
+        """Build all parts inside the event loop. owners: the live topic owners. unnoted: see `Coordination.over`."""
         pace, events = pace or RepairPace(), events or EventRing("metadata")
         loop = asyncio.get_running_loop()
 
@@ -87,7 +88,7 @@ class Repair:
             owners=owners,
             now_ms=now_ms,
         )
-        decommissions, store = Decommissions(registry, events), RepairStore(session)
+        decommissions, store = Decommissions(registry, Registry(unnoted or session), events), RepairStore(session)
         memory = OwnersMemory(topics, registry, copying, events, peers)
         repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory, events)
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)

@@ -11,7 +11,7 @@ Rules
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import uuid4
 
@@ -123,6 +123,20 @@ class ClusterStore:
     async def write(self, record: ClusterRecord, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. Raises StoreUnavailable, NotFound if there is no root."""
         return await create_or_write(self._session, paths.CLUSTER, encode_cluster(record), version=version)
+
+    async def lower_ack_quorum(self, ack_quorum: int) -> None:
+        """Write that ledgers have this ack quorum, unless the record names a lower one: so many storage nodes must hold
+        a note, and one fewer may be missing in a restore. Retries until the record says so.
+
+        Raises NotFound, StoreUnavailable.
+        """
+        while True:
+            await self.require()
+            found = await self.find()
+            if found is not None:
+                if 0 < found.value.ack_quorum <= ack_quorum:
+                    return
+                await self.write(replace(found.value, ack_quorum=ack_quorum), version=found.version)
 
     async def require(self, cluster_id: str | None = None) -> ClusterRecord:
         """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""

@@ -80,6 +80,8 @@ class PolicyStore:
     ) -> Versioned[Policies]:
         """Apply `change` to the present policies, again if another write is faster. Returns the stored policies.
 
+        A change that changes nothing is written, too: an earlier one may be written and not noted (`noting_session`).
+
         `change` must be idempotent: after a lost reply it may be applied to its own result.
         tags: the present policies must have one of these tags; None: any.
         Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable.
@@ -88,13 +90,11 @@ class PolicyStore:
         in_doubt: Policies | None = None
         while True:
             stored = await self.read(scope)
-            if stored.value == in_doubt:
-                return stored
-            if tags is not None and tag_of(stored) not in tags:
+            if tags is not None and stored.value != in_doubt and tag_of(stored) not in tags:
                 message = f"these policies have changed: their tag is now {tag_of(stored)}; read them again"
                 raise PreconditionFailed(message)
             changed = change(stored.value)
-            if changed == stored.value:
+            if changed == stored.value and stored.version == ABSENT_VERSION:
                 return stored
             written = await self.write(scope, changed, version=stored.version)
             if written.status is WriteStatus.OK:

@@ -154,14 +154,13 @@ class TopicStore:
         return await self._change(name, lambda record: record.grown(partitions))
 
     async def _change(self, name: TopicName, changed: Callable[[NameRecord], NameRecord]) -> NameRecord:
-        """Compare-and-set until the record is as `changed` makes it: a change of that record changes nothing."""
+        """Compare-and-set until the record is as `changed` makes it: a change of that record changes nothing. It is
+        written all the same: an earlier one may be written and not noted (`noting_session`)."""
         while True:
             found = await self.find(name)
             if found is None or found.value.deleted or not found.value.partitions:
                 raise TopicNotFound(f"there is no partitioned topic {name}", topic=str(name))
             record = changed(found.value)
-            if record == found.value:
-                return record
             written = await self._session.write(paths.topic_name(name), encode_name(record), version=found.version)
             if written.status is WriteStatus.OK:
                 return record

@@ -76,6 +76,20 @@ FOLDERS = (
 )
 
 
+#: Records of which storage nodes keep notes: they change rarely, and nothing else could restore them.
+NOTED = (CLUSTER, KEY_DATASET, CLUSTER_POLICIES)
+#: {folder: how many elements below it their paths have}
+NOTED_FOLDERS = {STORAGE_COOKIES: (1,), NAMESPACES: (1, 2), TOPIC_POLICIES: (1,), NAMES: (3,), TOMBSTONES: (1,)}
+
+
+def is_noted(path: str) -> bool:
+    """Whether storage nodes keep a note of this record."""
+    if path in NOTED:
+        return True
+    folder = next((one for one in NOTED_FOLDERS if path.startswith(f"{one}/")), None)
+    return folder is not None and path.count("/", len(folder)) in NOTED_FOLDERS[folder]
+
+
 def tenant_policies(tenant: str) -> str:
     return f"{NAMESPACES}/{tenant}"
 

@@ -33,12 +33,14 @@ class SessionState(Enum):
 
 class Znode(NamedTuple):
     """holder: the session id that an ephemeral node belongs to; None for a lasting node. modified_ms: the store's time
-    of the last write."""
+    of the last write. created: number of the store's transaction that created the node; it ascends, so that a node that
+    was deleted and made again has a higher one."""
 
     data: bytes
     version: int
     holder: int | None = None
     modified_ms: int = 0
+    created: int = 0
 
 
 class WriteResult(NamedTuple):

@@ -369,7 +369,7 @@ def _transaction_status(steps: Sequence[Step], results: list[Any]) -> WriteStatu
 
 def _znode(answer: tuple[bytes, Any]) -> Znode:
     data, stat = answer
-    return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime)
+    return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime, stat.czxid)
 
 
 def _fitting(data: bytes, bytes_max: int = DATA_BYTES_MAX) -> bytes:

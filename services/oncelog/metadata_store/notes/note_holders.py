@@ -1,0 +1,107 @@
+"""Who must hold a note before a change is answered, and the calls that store it there.
+
+    Qa = the lowest ack quorum that any owner ever wrote with; N = storage nodes that ever joined, and may return
+
+Rules
+- A note goes to all registered storage nodes at once. It is held when min(Qa, N) have synced it: a restore asks all but
+  at most Qa - 1 nodes, so it meets one of them (hazard unnoted-member). While no owner ever started, Qa is N.
+- A node that waits in place of another one has no cookie, and is not asked in a restore: it does not count.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
+from oncelog.core.formats.note import Note
+from oncelog.core.ids import Incarnation
+from oncelog.metadata_store.records.cluster_store import ClusterRecord
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.rpc.channels import Channels
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog.storage_client.note_calls import put_notes
+
+#: How long a change waits for storage nodes: a node that restarts is back within it.
+STORE_TIMEOUT_S = 5.0
+RETRY_PAUSE_S = 0.1
+
+
+class NoteHolders:
+    """Used inside one event loop. me: a storage node that does not count, and is not called."""
+
+    def __init__(
+        self, session: StoreSession, peers: Credentials = PLAIN, *, me: Incarnation | None = None,
+        timeout_s: float = STORE_TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        self._registry = Registry(session)
+        self._channels = Channels(peers)
+        self._me = me
+        self._timeout_s = timeout_s
+        self._tasks = BackgroundTasks()
+
+    async def store(self, notes: Sequence[Note], cluster: ClusterRecord) -> None:
+        """Return when enough nodes have synced the notes. Raises StoreUnavailable."""
+        holders: set[Incarnation] = set()
+        missing = "no storage node is registered"
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_s
+        while True:
+            live = await self._live()
+            needed, counted = await self._needed(live, cluster.ack_quorum)
+            failures = await self._send(notes, live, holders, counted, needed, deadline_s)
+            if len(holders & counted) >= needed:
+                return
+            missing = "; ".join(failures) or missing
+            if loop.time() + RETRY_PAUSE_S > deadline_s:
+                raise StoreUnavailable(
+                    f"the change of {notes[0].path} is written, but only {len(holders & counted)} of {needed} storage "
+                    f"nodes hold a note of it: it may be lost with ZooKeeper. Repeat the call ({missing})",
+                    needed=needed,
+                )
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _live(self) -> dict[Incarnation, LiveStorageNode]:
+        found = await self._registry.storage_nodes.live()
+        live = {node.incarnation: node for node in found.values() if node.incarnation != self._me}
+        self._channels.retain([join_address(node.host, node.port) for node in live.values()])
+        return live
+
+    async def _needed(self, live: dict[Incarnation, LiveStorageNode], ack_quorum: int) -> tuple[int, set[Incarnation]]:
+        """How many must hold a note, and who counts."""
+        members = {one for one, node in live.items() if not node.joining}
+        if ack_quorum and len(members) >= ack_quorum:
+            return ack_quorum, members
+        cookies = await self._registry.cookies()
+        joined = {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
+        return min(ack_quorum or len(joined), len(joined)), joined
+
+    async def _send(
+        self, notes: Sequence[Note], live: dict[Incarnation, LiveStorageNode], holders: set[Incarnation],
+        counted: set[Incarnation], needed: int, deadline_s: float,
+    ) -> list[str]:  # fmt: skip
+        """Send the notes to all who lack them, and return when enough have them. Returns why some do not."""
+        left_ms = max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
+        failures: list[str] = []
+
+        async def send(node: LiveStorageNode) -> None:
+            address = join_address(node.host, node.port)
+            try:
+                await put_notes(self._channels.shared(address), node.incarnation, notes, timeout_ms=left_ms)
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
+                failures.append(f"{address}: {error.message}")
+            else:
+                holders.add(node.incarnation)
+
+        lacking = [node for one, node in sorted(live.items()) if one not in holders]
+        sending = {self._tasks.start(send(node), what="a note to a storage node") for node in lacking}
+        while sending and len(holders & counted) < needed:
+            _, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        return failures
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._channels.close()

@@ -1,0 +1,187 @@
+"""A session with ZooKeeper whose changes of noted records return only when storage nodes hold notes of them.
+
+    session = NotingSession(session, NoteHolders(session, credentials).store)
+
+    write, create, delete, transact -> ZooKeeper -> synced read back -> notes of what was read, to all storage nodes
+        -> return when as many have synced them as an entry of a ledger needs (`note_holders`)
+
+Rules
+- A note is sent from a synced read behind the write, never from an intent: the outcome of a write can be unknown, and
+  another value can have been written (hazard note-of-an-intent).
+- What was answered to a caller is noted, so it survives the loss of ZooKeeper (hazard revoked-right-returns). So an
+  attempt to create what exists notes it, too, before CONFLICT is returned: it may exist because an earlier attempt was
+  written and not noted. For the same reason a change to the present value is written again by those who change records.
+- If too few nodes have synced it in time, the change is written, and StoreUnavailable says that it is not noted. The
+  call can be repeated. The elected metadata service notes it, too (`note_comparison`).
+- A deletion that this process could not note makes the record unreadable here until it is noted: "there is none" would
+  be an answer.
+- Below level 8 nothing is noted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
+from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import (
+    CreateStep,
+    DeleteStep,
+    Fired,
+    SessionState,
+    StateListener,
+    Step,
+    StoreSession,
+    WriteResult,
+    WriteStep,
+    Znode,
+)
+
+#: Returns when enough storage nodes have synced the notes. Raises StoreUnavailable.
+StoreNotes = Callable[[Sequence[Note], ClusterRecord], Awaitable[None]]
+
+
+def note_of(path: str, node: Znode, cluster: ClusterRecord) -> Note:
+    """Of a record as it is in ZooKeeper."""
+    return Note(path, NoteOrder(cluster.era.number, node.created, False, node.version), node.data)
+
+
+def deletion_of(note: NoteOrder, path: str) -> Note:
+    """The note that the record with that note was deleted."""
+    return Note(path, note._replace(deleted=True), b"")
+
+
+class NotingSession:
+    """A StoreSession over another one."""
+
+    def __init__(self, session: StoreSession, store: StoreNotes) -> None:
+        self._session = session
+        self._store = store
+        self._cluster = ClusterStore(session)
+        #: {deleted record: its note, which too few nodes have}
+        self._owed: dict[str, Note] = {}
+
+    # -- passed on
+
+    @property
+    def state(self) -> SessionState:
+        return self._session.state
+
+    @property
+    def session_id(self) -> int | None:
+        return self._session.session_id
+
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
+    def add_listener(self, listener: StateListener) -> None:
+        self._session.add_listener(listener)
+
+    def remove_listener(self, listener: StateListener) -> None:
+        self._session.remove_listener(listener)
+
+    async def read_unsynced(self, path: str, *, timeout_ms: int | None = None) -> Znode | None:
+        return await self._session.read_unsynced(path, timeout_ms=timeout_ms)
+
+    async def children(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> list[str]:
+        return await self._session.children(path, fired=fired, timeout_ms=timeout_ms)
+
+    async def create_sequential(
+        self, path: str, data: bytes, *, timeout_ms: int | None = None
+    ) -> tuple[WriteStatus, str | None]:
+        return await self._session.create_sequential(path, data, timeout_ms=timeout_ms)
+
+    async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
+        await self._session.ensure_path(path, timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    # -- noted
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        """Also raises StoreUnavailable while the record's deletion is not noted."""
+        node = await self._session.read(path, fired=fired, timeout_ms=timeout_ms)
+        if node is None and path in self._owed:
+            await self._noted([path], {})
+        return node
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
+    ) -> WriteStatus:
+        _require_fitting([CreateStep(path, data)])
+        status = await self._session.create(path, data, ephemeral=ephemeral, timeout_ms=timeout_ms)
+        await self._noted(_to_note([CreateStep(path)], status), {})
+        return status
+
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
+        step = WriteStep(path, data, version)
+        _require_fitting([step])
+        result = await self._session.write(path, data, version=version, timeout_ms=timeout_ms)
+        await self._noted(_to_note([step], result.status), {})
+        return result
+
+    async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
+        step = DeleteStep(path, version)
+        former = await self._former([step])
+        status = await self._session.delete(path, version=version, timeout_ms=timeout_ms)
+        await self._noted(_to_note([step], status), former)
+        return status
+
+    async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
+        _require_fitting(steps)
+        former = await self._former(steps)
+        status = await self._session.transact(steps, timeout_ms=timeout_ms)
+        await self._noted(_to_note(steps, status), former)
+        return status
+
+    async def _former(self, steps: Sequence[Step]) -> dict[str, Znode]:
+        """The noted records that the steps delete: afterwards nothing shows when they were created."""
+        gone = [step.path for step in steps if isinstance(step, DeleteStep) and paths.is_noted(step.path)]
+        nodes = await asyncio.gather(*map(self._session.read, gone))
+        return {path: node for path, node in zip(gone, nodes, strict=True) if node is not None}
+
+    async def _noted(self, changed: Sequence[str], former: Mapping[str, Znode]) -> None:
+        """Return when what these records are now is noted. former: those that existed before."""
+        if not changed:
+            return
+        cluster, *nodes = await asyncio.gather(self._cluster.read(), *map(self._session.read, changed))
+        assert cluster is None or isinstance(cluster, ClusterRecord)
+        if cluster is None or cluster.level.stored < LEVELS_VERSION:
+            return
+        notes: list[Note] = []
+        for path, node in zip(changed, nodes, strict=True):
+            if isinstance(node, Znode):
+                notes.append(note_of(path, node, cluster))
+                self._owed.pop(path, None)
+            elif path in former:
+                notes.append(deletion_of(note_of(path, former[path], cluster).order, path))
+                self._owed[path] = notes[-1]
+            elif path in self._owed:
+                notes.append(self._owed[path])
+        if notes:
+            await self._store(notes, cluster)
+            for note in notes:
+                if self._owed.get(note.path) == note:
+                    del self._owed[note.path]
+
+
+def _to_note(steps: Sequence[Step], status: WriteStatus) -> list[str]:
+    """The noted records that the steps have changed, or may have. CONFLICT: those that were to be created."""
+    kinds = CreateStep if status is WriteStatus.CONFLICT else CreateStep | WriteStep | DeleteStep
+    return [step.path for step in steps if isinstance(step, kinds) and paths.is_noted(step.path)]
+
+
+def _require_fitting(steps: Sequence[Step]) -> None:
+    """Raises InvalidArgument for a record that is too large for a note."""
+    for step in steps:
+        if isinstance(step, CreateStep | WriteStep) and len(step.data) > VALUE_BYTES_MAX and paths.is_noted(step.path):
+            raise InvalidArgument(
+                f"the record {step.path} would have {len(step.data)} bytes, and the limit is {VALUE_BYTES_MAX}",
+                field=step.path,
+                limit=VALUE_BYTES_MAX,
+            )

@@ -1,0 +1,96 @@
+"""A cluster's records in memory, storage nodes in this process, and sessions that note what they change."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from oncelog.core.formats.note import Note
+from oncelog.core.ids import Incarnation
+from oncelog.core.placement.level import Level
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.metadata_store.notes.note_holders import NoteHolders
+from oncelog.metadata_store.notes.noting_session import NotingSession
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.rpc.channel import Channel
+from oncelog.storage_client.note_calls import read_notes
+from tests.contract.storage_client.ledger_world import Node, nodes
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+CLUSTER_ID = "test-cluster"
+
+
+class NotingWorld:
+    """One cluster. session: of an administrator's tools, which notes nothing."""
+
+    def __init__(self, members: Sequence[Node]) -> None:
+        self.members = members
+        self.tree = MemoryTree()
+        self.session = self.open()
+        self.registry = Registry(self.session)
+
+    def open(self) -> MemorySession:
+        return MemorySession(self.tree, root="/oncelog")
+
+    async def change_cluster(self, *, ack_quorum: int | None = None, level: int | None = None) -> None:
+        store = ClusterStore(self.session)
+        found = await store.find()
+        assert found is not None
+        record = found.value
+        if ack_quorum is not None:
+            record = replace(record, ack_quorum=ack_quorum)
+        if level is not None:
+            record = replace(record, level=Level(level))
+        await store.write(record, version=found.version)
+
+    async def join(self, node: Node, *, cookie: bool = True, joining: bool = False) -> None:
+        """Write the records of a storage node."""
+        host, _, port = node.address.rpartition(":")
+        if cookie:
+            await self.registry.write_cookie(StorageCookie(node.incarnation, host, int(port)), version=ABSENT_VERSION)
+        live = LiveStorageNode(node.incarnation, host, int(port), 0, joining=joining)
+        await self.registry.register_storage_node(live).establish()
+
+    async def leave(self, incarnation: Incarnation) -> None:
+        """Its live record ends; the cookie stays."""
+        live = await self.session.read(f"/storage/{incarnation}")
+        assert live is not None
+        await self.session.delete(f"/storage/{incarnation}", version=live.version)
+
+    async def held(self, node: Node) -> dict[str, Note]:
+        async with Channel(node.address) as channel:
+            return {note.path: note async for note in read_notes(channel, node.incarnation)}
+
+
+@asynccontextmanager
+async def noting_world(tmp_path: Path, count: int, *, ack_quorum: int = 2) -> AsyncIterator[NotingWorld]:
+    """With this many storage nodes, which have joined."""
+    async with nodes(tmp_path, count) as members:
+        world = NotingWorld(members)
+        await ClusterStore(world.session).establish(CLUSTER_ID)
+        await world.change_cluster(ack_quorum=ack_quorum)
+        for node in members:
+            await world.join(node)
+        yield world
+
+
+@asynccontextmanager
+async def noting(world: NotingWorld, *, timeout_s: float = 10.0) -> AsyncIterator[NotingSession]:
+    """The session of a metadata service."""
+    session = world.open()
+    holders = NoteHolders(session, timeout_s=timeout_s)
+    try:
+        yield NotingSession(session, holders.store)
+    finally:
+        await holders.close()
+
+
+class Stored:
+    """Takes the place of the storage nodes: remembers what was sent."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    async def store(self, notes: Sequence[Note], _cluster: ClusterRecord) -> None:
+        self.notes += notes
