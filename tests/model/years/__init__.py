@@ -1,0 +1,1 @@
+"""The models of a lost ZooKeeper: notes of its records, and restores."""
