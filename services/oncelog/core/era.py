@@ -13,6 +13,7 @@ Source: Paxos's ballot numbers, and HDFS's epochs of a quorum journal.
 from typing import NamedTuple, Self
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.ids import OwnerEpoch
 
 ERA_MAX = 4095
 #: A jump of the era by more than this is no restore, but a mistake or an attack.
@@ -58,6 +59,11 @@ class Era(NamedTuple):
     def first_epoch(self) -> int:
         """The owner epoch of a topic that no owner has served in this era."""
         return 0 if self.number == 1 else self.number << _EPOCHS_BITS
+
+
+def era_of(owner_epoch: OwnerEpoch) -> int:
+    """The number of the era in which an owner got this epoch."""
+    return max(1, owner_epoch >> _EPOCHS_BITS)
 
 
 FIRST_ERA = Era(1, "")

@@ -159,7 +159,7 @@ class Owner:
             health.ready_when("state", lambda: self._unready)
             stack.push_async_callback(health.stop)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            joined = await join_cluster(settings, shutdown, on_waiting=self._waits)
+            joined = await join_cluster(settings, shutdown, on_waiting=self._waits, on_level=self.topics.level_seen)
             if joined is None:
                 return
             session, cluster = joined

@@ -33,7 +33,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import (
     ABSENT_VERSION,
@@ -69,6 +69,7 @@ from oncelog.core.topic_events.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
+    LevelSeen,
     ProducerIdAllocated,
     ReceivedBatch,
     SupportChecked,
@@ -108,6 +109,8 @@ class World:
     pages: dict[LedgerId, ListPage] = field(default_factory=dict)
     #: the lowest one of all registered processes
     process_version: int = PROCESS_VERSION
+    #: the cluster's stored level: from LEVELS_VERSION on ledgers begin with heads
+    level: int = BEFORE_LEVELS
     #: every ledger that the log or the cursor has listed
     listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -231,6 +234,7 @@ class Owner:
         self.answers: dict[int, object] = {}
         self.batches: list[BatchAnswer] = []
         self._calls = count(1)
+        self.handle(LevelSeen(world.level))
 
     # --- steps of tests -----------------------------------------------------------------------------------------------
 

@@ -42,7 +42,9 @@ from oncelog.core.chain.managed_ledger import LedgerStep, ManagedLedger, Managed
 from oncelog.core.chain.next_ledger import NextLedger
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, encode_given_up
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.ledger.metadata import LedgerMetadata
 
 #: The chain cannot be written when nothing has become durable for so many ticks; a roll takes less.
 STUCK_TICKS = 8
@@ -93,10 +95,12 @@ class AckLog:
         finished: Callable[[], None],
         given_up: tuple[GivenUp, ...] = (),
         effects_known: Callable[[], bool] = lambda: True,
+        head: Callable[[LedgerMetadata], LedgerHead | None] = lambda _metadata: None,
     ) -> None:
         """link: writes a ledger into the topic record; then `linked` is called. suspect: another owner may have the
         topic. finished: called when nothing more will be written. given_up: what the chain must say, and `state` has
-        applied. effects_known: whether the topic record says that owners must know effects."""
+        applied. effects_known: whether the topic record says that owners must know effects. head: of the open
+        ledger."""
         self.ledgers = ManagedLedger(next_ledger, self, step)
         #: the durable fold
         self.state = state
@@ -104,6 +108,7 @@ class AckLog:
         #: bytes of entries folded since the newest snapshot
         self.bytes_since = 0
         self._link = link
+        self.head = head
         self._suspect = suspect
         self._finished = finished
         self.given_up = given_up

@@ -12,6 +12,9 @@ Rules
 - The next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set (pulsar#7490).
   It is prepared before that (`next_ledger`), so that a roll costs only the close and the link.
 - Once LOST, nothing is acknowledged. The topic reads its record before it does anything else.
+- The first entry of a ledger is its head, if its user wants one. It is written in front of the first entry of its user,
+  in the same frame. So a ledger without an entry of its user stays empty, and a takeover of idle topics writes nothing.
+  The head counts for no limit of the rule.
 - What one event appends is sent as one frame (`flush`). What a ledger that closes has not sent is never sent.
 - The open ledger rolls at a limit of its rule (`RollRule`). It also rolls when a live node has waited long enough for
   the place of a member that is absent or gets nothing new: in an idle topic nothing else would roll the ledger, and
@@ -31,6 +34,7 @@ from oncelog.core.chain.next_ledger import LedgerIdClaimed, LedgerPurpose, NextE
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryHeader, EntryKind
+from oncelog.core.formats.head import LedgerHead, encode_head
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
@@ -105,6 +109,9 @@ class LedgerUser(Protocol):
     def link_ledger(self, ledger_id: LedgerId) -> None:
         """The ledger exists: write it into the record, then call `linked`."""
 
+    def head(self, metadata: LedgerMetadata) -> LedgerHead | None:
+        """The head of the open ledger, whose first entry comes next. None: it gets none."""
+
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
         """last_add_confirmed moved."""
 
@@ -125,6 +132,11 @@ class ManagedLedgerState(Enum):
     LOST = "lost"
 
 
+_HEADS = {
+    LedgerPurpose.LOG: EntryKind.HEAD_LOG,
+    LedgerPurpose.DEDUP: EntryKind.HEAD_SNAPSHOTS,
+    LedgerPurpose.ACKS: EntryKind.HEAD_ACKS,
+}
 #: Answers to an add that only another owner explains. ERASED: a copy is erased only once the ledger is CLOSED.
 _ANOTHER_OWNER = (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING, AppendStatus.ERASED)
 
@@ -147,6 +159,10 @@ class ManagedLedger:
         self._failed = False
         #: what was appended and not sent yet
         self._appended: list[Add] = []
+        #: no entry was appended to the open ledger
+        self._at_start = True
+        #: how many heads the open ledger has, 0 or 1, and their bytes
+        self._heads = self._head_bytes = 0
         self._opened_ms = step.now_ms
         #: since when the open ledger lacks a member that a live node could replace; None: it does not
         self.replaceable_since_ms: int | None = None
@@ -215,6 +231,7 @@ class ManagedLedger:
             raise InvariantViolated(f"a ledger was linked, but the managed ledger is {self.state.value}")
         self.state = ManagedLedgerState.OPEN
         self._failed = False
+        self._at_start, self._heads, self._head_bytes = True, 0, 0
         self._opened_ms, self.replaceable_since_ms = self._step.now_ms, None
         self.writer = LedgerWriter(
             self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
@@ -234,11 +251,23 @@ class ManagedLedger:
         """Append an entry. `flush` sends it."""
         if self.writer is None or self.state is not ManagedLedgerState.OPEN:
             raise InvariantViolated(f"cannot append: the managed ledger is {self.state.value}")
+        if self._at_start:
+            self._begin(self.writer, base_index)
         add = self.writer.append(
             kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=self._step.now_ms
         )
         self._appended.append(add)
         return add.header
+
+    def _begin(self, writer: LedgerWriter, base_index: int) -> None:
+        """Append the head, if there is to be one."""
+        self._at_start = False
+        head = self._user.head(writer.metadata)
+        if head is not None:
+            body, kind = encode_head(head), _HEADS[self.settings.purpose]
+            self._heads, self._head_bytes = 1, len(body)
+            add = writer.append(kind, body, base_index=base_index, skip_first=0, count=0, now_ms=self._step.now_ms)
+            self._appended.append(add)
 
     def flush(self) -> None:
         """Send what was appended, as one frame."""
@@ -340,7 +369,8 @@ class ManagedLedger:
         if writer is None or not self.open or not self.next.nodes.store_reachable:
             return False
         age_ms = self._step.now_ms - self._opened_ms
-        return self.settings.rule.due(writer.next_entry, writer.length, age_ms) or self.lacks_member
+        entries, length = writer.next_entry - self._heads, writer.length - self._head_bytes
+        return self.settings.rule.due(entries, length, age_ms) or self.lacks_member
 
     def finish(self) -> None:
         """Planned: close, and open no further ledger. Does nothing unless OPEN."""

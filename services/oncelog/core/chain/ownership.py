@@ -16,6 +16,8 @@ Rules
   first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
   producers wait, a higher format, a link of the ack log, a trim of the log, a trim of the ack log.
 - A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
+- The link of a ledger also says that ledgers may begin with heads, once the cluster's level allows it. No head is
+  written to any chain before the record says so: it keeps older programs away (`core.placement.level`).
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
@@ -24,10 +26,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+from oncelog.core.era import era_of
 from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.ledger_page import ListPage, PageLink
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink, TopicRecord
+from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
@@ -69,7 +75,7 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class FormatRaised:
-    """The record has the format that `has_format` asked for."""
+    """The record has the format that `has_format` asked for. The link of a ledger may raise it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,8 @@ class Ownership:
         self._trimming: LogTrim | None = None
         #: every registered process reads pages of ledgers, as one answer has said
         self.pages_supported = False
+        #: the cluster's, as last seen
+        self.level = BEFORE_LEVELS
         #: what is written next
         self._next = _PendingWrites()
 
@@ -194,6 +202,22 @@ class Ownership:
         self._write_next()
         return False
 
+    @property
+    def heads_wanted(self) -> bool:
+        """Whether the record may say, or says, that ledgers begin with heads."""
+        return self.level >= LEVELS_VERSION or self.record.format >= FORMAT_WITH_HEADS
+
+    def head(self, metadata: LedgerMetadata, floor: LedgerId, former: Position) -> LedgerHead | None:
+        """The head of an open ledger of this owner; None: the record does not say that there are heads. floor, former:
+        of the ledger's chain, BEFORE_ALL for one without an entry before."""
+        record = self.record
+        if record.format < FORMAT_WITH_HEADS:
+            return None
+        return LedgerHead(
+            record.name, metadata.members, metadata.ack_quorum, era_of(self.epoch), self.me, floor,
+            None if former == BEFORE_ALL else former,
+        )  # fmt: skip
+
     def trim(self, trim: LogTrim) -> None:
         """Remove ledgers from the front of the list of the log."""
         self._next.trim = trim
@@ -217,13 +241,16 @@ class Ownership:
         if page is not None:
             self._writing = self.record.with_page(page.link)
         elif following.link is not None:
-            self._writing = self.record.with_ledger(following.link, instead=following.link_instead)
+            self._writing = self.record.with_ledger(
+                following.link, instead=following.link_instead, heads=self.heads_wanted
+            )
         elif following.format > self.record.format:
             self._writing = replace(self.record, format=following.format)
         elif following.link_acks is not None:
             self._writing = self.record.with_ack_ledger(
-                following.link_acks, instead=following.acks_instead, effects=following.acks_with_effects
-            )
+                following.link_acks, instead=following.acks_instead, effects=following.acks_with_effects,
+                heads=self.heads_wanted,
+            )  # fmt: skip
         elif following.trim is not None:
             self._trimming = trim = following.trim
             self._writing = self.record.without(trim.last_gone, trim.page)

@@ -14,9 +14,10 @@ small however long the log is. The ack log has no pages: it begins at the oldest
 
 Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on, 4 from the first
 ledger of an ack log on that has changes about effects, 5 before the first batch that is compressed by Zstandard or LZ4,
-or chunk (hazard older-owner-and-codecs). A process that cannot serve an ack log refuses to read format 2,
-one that does not know pages refuses format 3, and so on. So it neither places the topic nor writes the record without
-what it does not know (hazards older-owner-and-ack-log and oversized-ledger-list).
+or chunk (hazard older-owner-and-codecs), 6 before the first ledger that begins with a head (`formats.head`). A process
+that cannot serve an ack log refuses to read format 2, one that does not know pages refuses format 3, and so on. So it
+neither places the topic nor writes the record without what it does not know (hazards older-owner-and-ack-log and
+oversized-ledger-list).
 """
 
 import json
@@ -28,19 +29,21 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.record_fields import Further, no_fields, number, numbers, pairs, parse_json, rest, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, PAGES_VERSION
+from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, LEVELS_VERSION, PAGES_VERSION
 
 FORMAT = 1
 #: The format of a topic record that lists an ack log, of one that has or had pages, of one whose ack log has or had
-#: changes about effects, and of one whose log has or had batches that processes before CODECS_VERSION cannot read.
+#: changes about effects, of one whose log has or had batches that processes before CODECS_VERSION cannot read, and of
+#: one whose ledgers, of all chains, may begin with a head.
 FORMAT_WITH_ACKS = 2
 FORMAT_WITH_PAGES = 3
 FORMAT_WITH_EFFECTS = 4
 FORMAT_WITH_CODECS = 5
+FORMAT_WITH_HEADS = 6
 #: {format of a topic record: the lowest process version that can serve the topic}
 _VERSION_NEEDED = {
     FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION, FORMAT_WITH_EFFECTS: EFFECTS_VERSION,
-    FORMAT_WITH_CODECS: CODECS_VERSION,
+    FORMAT_WITH_CODECS: CODECS_VERSION, FORMAT_WITH_HEADS: LEVELS_VERSION,
 }  # fmt: skip
 _TOPIC_FIELDS = frozenset(
     (
@@ -110,14 +113,16 @@ class TopicRecord:
         """Acquire: the same chains under a new owner and a higher epoch."""
         return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
 
-    def with_ledger(self, link: LedgerLink, *, instead: LedgerId | None = None) -> "TopicRecord":
-        """instead: the last ledger, which is CLOSED without an entry and leaves the list."""
+    def with_ledger(self, link: LedgerLink, *, instead: LedgerId | None = None, heads: bool = False) -> "TopicRecord":
+        """instead: the last ledger, which is CLOSED without an entry and leaves the list. heads: ledgers may begin with
+        heads from now on."""
         if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
             raise InvariantViolated(
                 f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}"
             )
         ledgers = _without_last([each.ledger_id for each in self.ledgers], instead)
-        return replace(self, ledgers=(*self.ledgers[: len(ledgers)], link))
+        form = max(self.format, FORMAT_WITH_HEADS) if heads else self.format
+        return replace(self, ledgers=(*self.ledgers[: len(ledgers)], link), format=form)
 
     def with_page(self, page: PageLink) -> "TopicRecord":
         """The same log, its oldest ledgers outside of pages in a page."""
@@ -143,14 +148,16 @@ class TopicRecord:
         return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
     def with_ack_ledger(
-        self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False
+        self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False, heads: bool = False
     ) -> "TopicRecord":
         """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard
-        older-owner-and-ack-log). So does the first one with changes about effects. instead: as in `with_ledger`."""
+        older-owner-and-ack-log). So does the first one with changes about effects. instead, heads: as in
+        `with_ledger`."""
         if self.acks and ledger_id <= self.acks[-1]:
             raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack log, {self.acks[-1]}")
         acks = (*_without_last(self.acks, instead), ledger_id)
-        return replace(self, acks=acks, format=max(self.format, FORMAT_WITH_EFFECTS if effects else FORMAT_WITH_ACKS))
+        needed = FORMAT_WITH_HEADS if heads else FORMAT_WITH_EFFECTS if effects else FORMAT_WITH_ACKS
+        return replace(self, acks=acks, format=max(self.format, needed))
 
     def without_first_acks(self, count: int) -> "TopicRecord":
         if count >= len(self.acks):
@@ -217,7 +224,7 @@ def decode_topic(data: bytes) -> TopicRecord:
         fields = parse_json(data)
         form = number(fields, "format")
         if form not in _VERSION_NEEDED:
-            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {FORMAT_WITH_CODECS}")
+            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {max(_VERSION_NEEDED)}")
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))

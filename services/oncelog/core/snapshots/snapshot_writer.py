@@ -32,8 +32,10 @@ from oncelog.core.delivery.events import AnswerAdmin
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.publishing.log import InFlight
 from oncelog.core.publishing.producers import RECENT_BYTES_MAX
 from oncelog.core.records.records import CursorKey, RecordWritten, WriteRecord
@@ -115,8 +117,10 @@ class SnapshotWriter:
         *,
         suspect: Callable[[], None],
         finished: Callable[[], None],
+        head: Callable[[LedgerMetadata], LedgerHead | None] = lambda _metadata: None,
     ) -> None:
-        """suspect: another owner may have the cursor. finished: called when nothing more will be written."""
+        """suspect: another owner may have the cursor. finished: called when nothing more will be written. head: of the
+        open ledger."""
         self._step = step
         self.ledgers = ManagedLedger(next_ledger, self, step)
         self.durable = taken.state
@@ -124,6 +128,7 @@ class SnapshotWriter:
         self.record = record = taken.cursor
         self.settings = settings
         self._checksum = checksum
+        self.head = head
         self._suspect = suspect
         self._finished = finished
         self.state = CursorState.IDLE

@@ -28,9 +28,10 @@ from oncelog.core.delivery.events import ConsumerEvent
 from oncelog.core.delivery.subscriptions import Subscriptions
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, LedgerLink
-from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, FORMAT_WITH_HEADS, LedgerLink
+from oncelog.core.ids import BEFORE_ALL, ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.names import parse_topic
@@ -169,7 +170,7 @@ class Serving:
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
             given_up=taken.acks_given_up,
-            effects_known=lambda: ownership.record.format >= FORMAT_WITH_EFFECTS,
+            effects_known=lambda: ownership.record.format >= FORMAT_WITH_EFFECTS, head=self._head_of_acks,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
         self.subscriptions = Subscriptions(
@@ -181,7 +182,7 @@ class Serving:
         self.acks.user = self.subscriptions
         self.cursor = SnapshotWriter(
             step, next_of(LedgerPurpose.DEDUP, last_cursor), taken, self.acks, settings.snapshot, checksum,
-            suspect=ownership.suspect, finished=self._cursor_finished,
+            suspect=ownership.suspect, finished=self._cursor_finished, head=self._head_of_snapshots,
         )  # fmt: skip
         self.space = TopicRetention(
             step, ownership, self.log, self.acks, self.subscriptions, self.cursor, policies, pages=settings.pages,
@@ -304,6 +305,18 @@ class Serving:
         instead = self._empty_one(last, self.acks.ledgers)
         self._ownership.link_acks(ledger_id, instead=instead, effects=self.acks.effects_wanted)
 
+    def head(self, metadata: LedgerMetadata) -> LedgerHead | None:
+        """Of a ledger of the log. The fold stands where it stood when the ledger was linked: nothing was appended
+        since."""
+        return self._ownership.head(metadata, self._ownership.record.deleted_below, self.log.table.state.position)
+
+    def _head_of_acks(self, metadata: LedgerMetadata) -> LedgerHead | None:
+        return self._ownership.head(metadata, self._ownership.record.acks_deleted_below, self.acks.state.position)
+
+    def _head_of_snapshots(self, metadata: LedgerMetadata) -> LedgerHead | None:
+        """Each of these ledgers begins with a base, so it follows no other."""
+        return self._ownership.head(metadata, self.cursor.record.deleted_below, BEFORE_ALL)
+
     def _empty_one(self, last: Sequence[LedgerId], ledgers: ManagedLedger) -> LedgerId | None:
         """The last ledger of a list, if it was closed without an entry: takeovers and failed writes leave such ones.
 
@@ -397,6 +410,8 @@ class Serving:
 
     def tick(self) -> None:
         """Stalled members, rolls, snapshots by time."""
+        if self._ownership.heads_wanted:
+            self._ownership.has_format(FORMAT_WITH_HEADS)
         for chain in self._chains.values():
             chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
         self.cursor.roll_if_due()

@@ -20,7 +20,6 @@ from oncelog.core.chain.next_ledger import DeleteLedgers, LedgerPurpose, Managed
 from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
-    FormatRaised,
     Linked,
     Owned,
     Ownership,
@@ -75,6 +74,7 @@ from oncelog.core.topic_events.events import (
     DedupToggled,
     DrainRequested,
     HigherEpochReported,
+    LevelSeen,
     OpeningAbandoned,
     OpeningsDelayed,
     PoliciesChanged,
@@ -152,6 +152,7 @@ class Topic:
             PoliciesChanged: self._policies_changed,
             DrainRequested: self._drain,
             SupportChecked: self._support_checked,
+            LevelSeen: self._level_seen,
             TopicTimerFired: self._timer_fired,
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
@@ -198,6 +199,7 @@ class Topic:
                 self._end(Phase.DEPOSED, reason)
 
     def _record_written(self, event: RecordWritten[TopicKey, TopicRecord]) -> None:
+        former = self.ownership.record.format
         match self.ownership.record_written(event):
             case Linked(_, instead) if self.serving is not None:
                 self._linked(self.serving, instead)
@@ -207,8 +209,6 @@ class Topic:
                     self.serving.unlisted(instead)
             case Paged(page) if self.serving is not None:
                 self.serving.space.paging.paged(page)
-            case FormatRaised() if self.serving is not None:
-                self.serving.sessions.retry(BlockedOn.FORMAT)
             case Trimmed(ledger_ids):
                 if ledger_ids:
                     self._step.emit(DeleteLedgers(ledger_ids))
@@ -217,6 +217,8 @@ class Topic:
                     self._step.emit(DeletePages(self.ownership.record.deleted_below))
                 if self.serving is not None:
                     self.serving.space.trimmed()
+        if self.ownership.record.format > former and self.serving is not None:
+            self.serving.sessions.retry(BlockedOn.FORMAT)
 
     def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:
@@ -365,6 +367,9 @@ class Topic:
             self.ownership.pages_supported = event.known
         elif event.version == LEASES_VERSION and self.serving is not None:
             self.serving.openings.expiry.support_checked(known=event.known)
+
+    def _level_seen(self, event: LevelSeen) -> None:
+        self.ownership.level = event.level
 
     def _policies_changed(self, event: PoliciesChanged) -> None:
         self.policies = event.policies

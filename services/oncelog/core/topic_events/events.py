@@ -193,6 +193,13 @@ class SupportChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelSeen:
+    """The stored level of the cluster (`core.placement.level`)."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClockChecked:
     """The response to CheckClock: this process has written a record. answered_ms: own clock at the response.
     modified_ms: the record's mtime."""
@@ -215,6 +222,6 @@ TopicEvent = (
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
     | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
     | ProducerRemovalRequested | LedgerEndsRead
-    | SupportChecked | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
+    | SupportChecked | LevelSeen | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent
 )  # fmt: skip

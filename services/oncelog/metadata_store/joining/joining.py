@@ -72,8 +72,8 @@ async def join_cluster(
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
     emptied-zookeeper), or when the cluster has a level that this program does not know. on_level: called with the level
-    now and then. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied,
-    WrongCluster.
+    at once, and now and then. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated,
+    PermissionDenied, WrongCluster.
     """
     return await shutdown.or_result(
         _Start(settings, find, on_waiting, on_session, for_ever, connect, on_lost, on_level).join()
@@ -117,6 +117,8 @@ class _Start:
         try:
             cluster = await self._cluster(ClusterStore(session))
             refuse_unknown_level(cluster)
+            if self._on_level is not None:
+                self._on_level(cluster.level)
             HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost, on_level=self._on_level)
             return JoinedCluster(session, cluster)
         except BaseException:
