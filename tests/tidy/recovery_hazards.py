@@ -109,4 +109,12 @@ RECOVERY_HAZARDS = {
         "Only superusers raise an era, for the cluster of the directory, and by 1,000 at most. A node believes no "
         "caller's era: a higher one is refused, and the caller retries.",
     ),
+    "refused-then-stored": Hazard(
+        "A write fails, and one storage node alone has its message. The next ledger is still empty when the message is "
+        "sent again and refused for good: the program is told that it will never be stored. ZooKeeper is lost, and the "
+        "recovery that follows finds the message on that node.",
+        "A refusal is of one sending. A producer says 'not stored' only of a message that no earlier session has sent. "
+        "Another instance is told the mark behind its grant, which is an entry of the next ledger. So the head of that "
+        "ledger is durable, and shuts out what the ledger before it had beyond the fold.",
+    ),
 }

@@ -542,7 +542,12 @@ class BatchAnswer(_message.Message):
         """In the order of the batch; the counts add up to the batch's count. Empty when there is an error."""
 
     @_builtins.property
-    def error(self) -> _error_pb2.Error: ...
+    def error(self) -> _error_pb2.Error:
+        """Of this sending alone: it stored nothing, and never will. It says nothing about earlier sendings of the batch, in
+        other sessions, but for STALE_SEQUENCE. What one storage node has of a failed write may still become part of the
+        log, until the next ledger has an entry.
+        """
+
     def __init__(
         self,
         *,

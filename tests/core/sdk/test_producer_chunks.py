@@ -48,6 +48,10 @@ class Run:
     world: World = field(default_factory=World)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     failed: dict[int, OncelogError] = field(default_factory=dict)
+    #: {failed request: whether it is stored}
+    told: dict[int, bool | None] = field(default_factory=dict)
+    #: whether the owner may refuse the producer for good
+    may_end: bool = False
     frames: deque[SendBatches] = field(default_factory=deque)
     owners: int = 0
     answered: int = 0
@@ -84,10 +88,10 @@ class Run:
             case Complete():
                 self.outcomes[effect.request] = effect.outcome
             case Fail():
-                self.failed[effect.request] = effect.error
+                self.failed[effect.request], self.told[effect.request] = effect.error, effect.stored
             case StartSessionTimer() if effect.key.kind is TimerKind.RETRY:
                 self.feed(SessionTimerFired(effect.key))
-            case FailSession():
+            case FailSession() if not self.may_end:
                 raise AssertionError(effect)
             case _:
                 pass
@@ -137,8 +141,8 @@ class Run:
         return whole_messages(self.world)
 
 
-def started(mode: SequenceMode, in_flight_count_max: int) -> Run:
-    run = Run(mode, in_flight_count_max)
+def started(mode: SequenceMode, in_flight_count_max: int, world: World | None = None) -> Run:
+    run = Run(mode, in_flight_count_max, world or World())
     run.send(1, b"before")
     run.send_large(6)
     run.send(7, b"behind")

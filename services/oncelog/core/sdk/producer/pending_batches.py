@@ -200,7 +200,6 @@ class PendingBatches:
         self.in_flight_count += 1 - len(batch.chunked.in_flight)
         self.in_flight_bytes += batch.window_bytes - sum(batch.chunked.in_flight.values())
         batch.chunked.restart()
-        batch.resent = batch.sent
         batch.sent = batch.in_flight = True
 
     @staticmethod
@@ -210,7 +209,7 @@ class PendingBatches:
     def restart(self) -> None:
         """The session has ended: all pending batches are to be sent again, oldest first."""
         for batch in self._batches.values():
-            batch.in_flight = False
+            batch.in_flight, batch.resent = False, batch.sent
             if batch.chunked is not None:
                 batch.chunked.restart()
         self._unsent = deque(self._batches)
@@ -237,7 +236,6 @@ class PendingBatches:
                 break
             self._unsent.popleft()
             taken.append((batch.request, batch.pack(producer_id, generation, self._checksum)))
-            batch.resent = batch.sent
             batch.sent = batch.in_flight = True
             self.in_flight_count += 1
             self.in_flight_bytes += batch.window_bytes
