@@ -121,12 +121,14 @@ sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, 
 	$(SWEEP) 500 --first $$(($(FIRST) + 2000000))
 	$(SWEEP) 300 --first $$(($(FIRST) + 3000000))
 	$(SWEEP) 300 --first $$(($(FIRST) + 4000000))
+	$(SWEEP) 300 --first $$(($(FIRST) + 5000000))
 
 sim-long: $(STAMP) ## the same with SEEDS=n seeds
 	$(SWEEP) $(SEEDS) --first $(FIRST)
 	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 2000000))
 	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 3000000))
 	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 4000000))
+	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 5000000))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from oncelog.core.formats.chunks import OFFSET_BYTES, ChunkNames
 from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -31,6 +32,15 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatch, ids_of_batch
 from oncelog.verify.stored_log import LoggedEntry, count_of
 from oncelog.verify.violation import Violation
+
+
+def check_former(head: LedgerHead, header: EntryHeader, position: Position) -> None:
+    """position: where the fold of the chain stands before this head. A rebuild has nothing else to know it. Raises
+    Violation."""
+    if header.entry_id:
+        raise Violation("heads", f"the head at {header.position} is not the first entry of its ledger")
+    if head.former != (None if position == BEFORE_ALL else position):
+        raise Violation("heads", f"the head at {header.position} follows {head.former}, and the chain {position}")
 
 
 class MessagePlace(NamedTuple):
@@ -91,8 +101,8 @@ class LogFold:
         self.epoch = (header.ledger_id, header.owner_epoch)
         if entry.head is None:
             self.position = header.position
-        elif header.entry_id:
-            raise Violation("heads", f"the head at {header.position} is not the first entry of its ledger")
+        else:
+            check_former(entry.head, header, self.position)
         self.next_index = header.next_index
         self.entries[header.position] = entry
         if entry.grant is not None:

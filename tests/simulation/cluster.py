@@ -56,6 +56,8 @@ CONSUMER_SEEDS = 2_000_000
 EFFECT_SEEDS = 3_000_000
 #: In the runs from this seed on, producers lease their ids, and producers expire.
 LEASE_SEEDS = 4_000_000
+#: In the runs from this seed on ledgers begin with heads: all that a restore of ZooKeeper's records needs.
+RESTORE_SEEDS = 5_000_000
 #: Between two ticks of an idle topic.
 IDLE_TICKS = 400
 
@@ -104,6 +106,8 @@ class Shape:
     consumers: ConsumerShape | None = None
     #: of the programs that lease producer ids; None: there are none, and no producer expires
     leases: LeaseShape | None = None
+    #: when the cluster gets the level of which ledgers begin with heads, in ticks; None: never
+    heads_from: int | None = None
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -153,14 +157,14 @@ def draw_shape(world: World) -> Shape:
 
 
 def _drawn_for(world: World) -> Shape:
-    if world.seed >= LEASE_SEEDS:
+    if LEASE_SEEDS <= world.seed < RESTORE_SEEDS:
         return _with_leases(world)
     shape = _draw_shape(world)
     if world.seed < ACK_SEEDS:
         # Here idle topics tick as often as others, which is the harder case for rolls and snapshots.
         return replace(shape, settings=replace(shape.settings, idle_tick_ms=shape.settings.tick_ms))
     rng = random.Random(f"{world.seed}/acks")
-    if world.seed >= CONSUMER_SEEDS:
+    if CONSUMER_SEEDS <= world.seed < RESTORE_SEEDS:
         shape = _with_consumers(world, rng)
     acks = replace(
         shape.settings.acks, ledger_entries_max=rng.choice((3, 10, 1000)), ledger_age_max_ms=rng.choice((700, 100_000))
@@ -171,7 +175,14 @@ def _drawn_for(world: World) -> Shape:
     settings = replace(shape.settings, acks=acks, snapshot=snapshot, idle_tick_ms=IDLE_TICKS)
     if shape.consumers is not None and shape.consumers.ack_state_bytes_max is not None:
         settings = replace(settings, ack_state_bytes_max=shape.consumers.ack_state_bytes_max)
-    return replace(shape, acks=shape.consumers is None, settings=settings)
+    shape = replace(shape, acks=shape.consumers is None, settings=settings)
+    return shape if world.seed < RESTORE_SEEDS else replace(shape, heads_from=_heads_from(world))
+
+
+def _heads_from(world: World) -> int:
+    """Of most clusters from the beginning; the others are raised to that level."""
+    rng = random.Random(f"{world.seed}/heads")
+    return rng.randrange(2000) if rng.random() < 0.25 else 0
 
 
 def _with_consumers(world: World, rng: random.Random) -> Shape:
@@ -290,6 +301,8 @@ class Cluster:
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
         self.watch.copies.owners = self.owners
+        if shape.heads_from is not None:
+            self._begin_heads(shape.heads_from)
         self.shape = shape
         repairs = self._repairer if shape.repair else None
         parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)
@@ -316,6 +329,14 @@ class Cluster:
         if shape.leases is not None:
             self.owner_parts.policies = TopicPolicies(lifetimes=shape.leases.policy)
             self.owner_parts.began_ms = EPOCH_MS
+
+    def _begin_heads(self, tick: int) -> None:
+        """A process reads the level when it starts, and now and then."""
+        self.owner_parts.heads_from = tick
+        self.watch.headed = tick == 0
+        for owner in self.owners.values() if tick else ():
+            late = random.Random(f"{self.world.seed}/{owner.name}").randrange(1000)
+            self.world.after(tick + late, f"{owner.name} sees the level", owner.see_level)
 
     def _add_consumers(self, shape: ConsumerShape) -> None:
         parts = self.owner_parts

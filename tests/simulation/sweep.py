@@ -4,7 +4,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS
+from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.run import Outcome, run
 
 #: In these occurs what few runs reach: a frozen repair, a marked directory of the past, an answer of a lower epoch.
@@ -19,6 +19,8 @@ CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
 EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
 #: of the runs in which ids are leased and producers expire
 LEASE_RUNS = range(LEASE_SEEDS, LEASE_SEEDS + 20)
+#: of the runs whose ledgers begin with heads
+RESTORE_RUNS = range(RESTORE_SEEDS, RESTORE_SEEDS + 15)
 CHUNK = 35
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.sweep import CONSUMER_RUNS, EFFECT_RUNS, LEASE_RUNS, counts
+from tests.simulation.sweep import CONSUMER_RUNS, EFFECT_RUNS, LEASE_RUNS, RESTORE_RUNS, counts
 
 FAULTS = (
     "message delayed", "message dropped", "message duplicated", "message cut off", "message held by a clog",
@@ -67,6 +67,7 @@ LEASES = (
     "lease asked for again", "lease again refused: producer_expired", "lease renewed refused: producer_expired",
     "lease renewed refused: producer_fenced", "producer failed: producer_expired",
 )  # fmt: skip
+HEADS = ("ledger with a head", "level raised")
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -102,3 +103,9 @@ def test_sweep_of_effects_reaches_each_condition(what: str) -> None:
 def test_sweep_of_leases_reaches_each_condition(what: str) -> None:
     """The same in the runs in which ids are leased."""
     assert counts((LEASE_RUNS,)).get(what, 0) >= 3
+
+
+@pytest.mark.parametrize("what", HEADS)
+def test_sweep_of_heads_reaches_each_condition(what: str) -> None:
+    """The same in the runs whose ledgers begin with heads."""
+    assert counts((RESTORE_RUNS,)).get(what, 0) >= 3

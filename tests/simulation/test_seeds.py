@@ -8,6 +8,7 @@ from tests.simulation.sweep import (
     CONSUMER_RUNS,
     EFFECT_RUNS,
     LEASE_RUNS,
+    RESTORE_RUNS,
     SEEDS,
     kept_seeds,
     outcome_of,
@@ -70,6 +71,14 @@ def test_no_seed_with_leases_violates_an_invariant(seed: int) -> None:
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
     assert outcome.counts["producer expired"] >= 2
+
+
+@pytest.mark.parametrize("seed", RESTORE_RUNS)
+def test_no_seed_with_heads_violates_an_invariant(seed: int) -> None:
+    """Of each closed ledger, the ledger behind it says where the fold of the chain stands: its end, for a rebuild."""
+    outcome = outcome_of(seed)
+    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.counts["ledger with a head"] >= 3
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

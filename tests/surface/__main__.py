@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import oncelog
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, LEASE_SEEDS
+from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.run import Outcome, run
 from tests.surface import described
 from tests.surface.described import Files
@@ -28,7 +28,10 @@ QUICK: Mapping[str, Callable[[], Files]] = {
 
 def traces(count: int) -> Files:
     """Hash, steps and counts of runs from every range of seeds that has a world of its own."""
-    for name, first in (("cluster", 0), ("acks", ACK_SEEDS), ("consumers", CONSUMER_SEEDS), ("leases", LEASE_SEEDS)):
+    ranges = {
+        "cluster": 0, "acks": ACK_SEEDS, "consumers": CONSUMER_SEEDS, "leases": LEASE_SEEDS, "restores": RESTORE_SEEDS,
+    }  # fmt: skip
+    for name, first in ranges.items():
         yield f"traces/{name}.txt", "\n".join(_trace(run(seed)) for seed in range(first, first + count))
 
 

@@ -51,6 +51,7 @@ from tests.simulation.planted.page_mutants import PAGE_MUTANTS
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
 from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.planted.repair_mutants import REPAIR_MUTANTS
+from tests.simulation.planted.restore_mutants import RESTORE_MUTANTS
 from tests.simulation.servers import owner_server, storage_server
 from tests.simulation.servers.storage_server import StorageServer
 
@@ -427,6 +428,6 @@ MUTANTS = (
         core_test=test_batch_that_waits_for_the_format_is_not_lost_with_the_record,
     ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
-    *(Mutant(*each) for each in LEASE_MUTANTS),
+    *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),
     *CONSUMER_MUTANTS,
 )  # fmt: skip

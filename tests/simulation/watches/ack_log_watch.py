@@ -8,12 +8,14 @@ from oncelog.core.acks.ack_format import decode_changes
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import Change
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
+from oncelog.core.formats.head import decode_head
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.serving import Serving
 from oncelog.verify.violation import Violation
 from tests.oracles.ack_model import AckModel
+from tests.oracles.fold import check_former
 from tests.simulation.clients.ack_workload import AckHistory
 
 #: The model and the owner are compared for these messages; the workload acknowledges among them.
@@ -95,6 +97,7 @@ class AckLogWatch:
             for data in closed[ledger_id][1]:
                 header = peek_header(data)
                 if header.kind == EntryKind.HEAD_ACKS:
+                    check_former(decode_head(body_of(data)), header, self.fold.position)
                     continue
                 if header.kind != EntryKind.ACK_STATE:
                     raise Violation("ack log", f"entry {header.position} is of kind {header.kind}")

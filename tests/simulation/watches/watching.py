@@ -5,7 +5,8 @@ is folded as its ledgers close, and every takeover is compared with that fold.
 """
 
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.entry import EntryKind, body_of, peek_header
+from oncelog.core.formats.head import decode_head
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
@@ -23,6 +24,7 @@ from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.watches.ack_log_watch import AckLogWatch
 from tests.simulation.watches.copies_watch import CopyWatch
 
+HEADS = (EntryKind.HEAD_LOG, EntryKind.HEAD_SNAPSHOTS, EntryKind.HEAD_ACKS)
 Closed = dict[LedgerId, tuple[LedgerMetadata, list[bytes]]]
 Copies = dict[Incarnation, dict[EntryId, bytes]]
 
@@ -105,6 +107,8 @@ class Watch:
         self.closed: Closed = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
         self.timed_out: dict[LedgerId, None] = {}
+        #: every ledger with an entry must begin with a head
+        self.headed = False
         self.copies = CopyWatch(store, nodes)
         store.observers.append(self.changed)
 
@@ -157,7 +161,22 @@ class Watch:
         for data in entries:
             if peek_header(data).topic_id != metadata.topic_id:
                 raise Violation("topics", f"ledger {metadata.ledger_id} has an entry of another topic")
+        self._check_head(decode_ledger(before) if before is not None else metadata, entries)
         self.closed[metadata.ledger_id] = (metadata, entries)
+
+    def _check_head(self, metadata: LedgerMetadata, entries: list[bytes]) -> None:
+        """It says what the records say: a restore has nothing else. Where its chain ended before it is compared with
+        the fold."""
+        if not entries or peek_header(entries[0]).kind not in HEADS:
+            if entries and self.headed:
+                raise Violation("heads", f"ledger {metadata.ledger_id} has no head")
+            return
+        self.store.world.count("ledger with a head")
+        head, record = decode_head(body_of(entries[0])), self.topics[metadata.topic_id].record
+        said = (head.name, head.members, head.ack_quorum, head.owner.split(".")[0])
+        owner = self.topics[metadata.topic_id].owners[peek_header(entries[0]).owner_epoch]
+        if said != (record.name, metadata.members, metadata.ack_quorum, owner):
+            raise Violation("heads", f"the head of ledger {metadata.ledger_id} says {said}")
 
     def erased(self, node: Incarnation, ledger_id: LedgerId) -> None:
         """A storage node has erased what it held of this ledger (hazards copy-erased-before-joining,
