@@ -117,4 +117,15 @@ RECOVERY_HAZARDS = {
         "Another instance is told the mark behind its grant, which is an entry of the next ledger. So the head of that "
         "ledger is durable, and shuts out what the ledger before it had beyond the fold.",
     ),
+    "ids-again": Hazard(
+        "The counter of ledger ids is lost, or taken from a backup. Ledger 7 is given anew, and storage nodes hold "
+        "another ledger 7: copies differ, and a topic gets entries of another one.",
+        "Ids of era e begin at e * 2^40. A counter below that, or none, gives no id, and a node takes no ordinary add "
+        "to a ledger of a former era.",
+    ),
+    "versions-begin-again": Hazard(
+        "The versions of restored records begin at 0. A compare-and-set of a former owner fits by its version, and "
+        "replaces the restored list of ledgers.",
+        "The records of each era have a root of their own, which no process of a former era knows.",
+    ),
 }

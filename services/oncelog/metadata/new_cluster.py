@@ -36,7 +36,7 @@ def creator(settings: MetadataSettings) -> Find:
 
 async def _find_and_complete(find: Find, store: ClusterStore) -> ClusterRecord:
     record = await find(store)
-    await store.complete()
+    await store.complete(record)
     return record
 
 

@@ -36,6 +36,7 @@ from oncelog.metadata_store.notes.note_holders import NoteHolders
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
@@ -84,7 +85,8 @@ class MetadataService:
             )
             if joined is None:
                 return
-            session, cluster = joined
+            session, cluster = joined.session, joined.cluster
+            security = security.in_era(cluster.era, joined.history.heard_stale)
             self._unready = "starting"
             stack.push_async_callback(session.close)
             holders = NoteHolders(session, security.peers)
@@ -106,8 +108,9 @@ class MetadataService:
                 return
             self._start_coordination(coordination, gateway, start)
             metrics.observe_audit(self.telemetry, audit)
-            if isinstance(session, ZooKeeperSession) and session.tree_acls is not None:
-                start(session.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
+            if isinstance(joined.base, ZooKeeperSession) and joined.base.tree_acls is not None:
+                joined.base.tree_acls.era_root = paths.era_root(cluster.era.number)
+                start(joined.base.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
 
             server = Server(
                 security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max

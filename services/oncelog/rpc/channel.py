@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.errors import OncelogError, ServiceUnavailable, StaleEra
 from oncelog.rpc import library
 from oncelog.rpc.answer_times import AnswerTimes
 from oncelog.rpc.connecting import Connecting
@@ -30,7 +30,7 @@ from oncelog.rpc.methods import (
     StreamMethod,
     UnaryMethod,
 )
-from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, channel_options
+from oncelog.rpc.options import AUTHORIZATION, ERA, FRAME_BYTES_MAX, channel_options
 from oncelog.rpc.status import error_from_call, not_reached
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.forks import keep
@@ -62,10 +62,12 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         encode: Callable[[RequestOutT_contra], bytes],
         decode: Callable[[bytes], AnswerInT_co],
         origin: str = "",
+        credentials: Credentials = PLAIN,
     ) -> None:
         self._call = call
         keep(self)
         self._origin = origin
+        self._credentials = credentials
         self._address = address
         self._encode = encode
         self._decode = decode
@@ -137,7 +139,9 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         """Return why the stream ended. Raises CancelledError when this task was cancelled."""
         if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call):
             raise failure
-        error = self.closed or self._close_with(await _meaning(self._call, failure, self._address, self._origin))
+        error = self.closed or self._close_with(
+            _heard(self._credentials, self._address, await _meaning(self._call, failure, self._address, self._origin))
+        )
         self._call = _OVER
         return error
 
@@ -206,6 +210,13 @@ async def _meaning(
     )
 
 
+def _heard(credentials: Credentials, address: str, error: OncelogError) -> OncelogError:
+    """Returns the error of a peer, and tells if this process is of a former era."""
+    if isinstance(error, StaleEra):
+        credentials.on_stale_era(address, error)
+    return error
+
+
 class Channel:
     """address: "host:port"."""
 
@@ -227,6 +238,7 @@ class Channel:
         credentials.check_address(address)
         self.address = address
         self._credentials = credentials
+        self._era = () if credentials.era is None else ((ERA, str(credentials.era)),)
         self._frame_bytes_max = frame_bytes_max
         self._metadata_always = metadata
         self._origin = origin
@@ -251,7 +263,7 @@ class Channel:
         """The metadata of a call. Raises InvalidArgument when the token is not valid."""
         authorization = self._credentials.authorization
         own = () if authorization is None else ((AUTHORIZATION, authorization),)
-        return (*own, *self._metadata_always)
+        return (*own, *self._era, *self._metadata_always)
 
     async def call(
         self,
@@ -316,7 +328,7 @@ class Channel:
     def _failed(self, call: library.grpc.aio.Call | None, failure: BaseException) -> OncelogError:
         """The core error of a failed call. Raises CancelledError when this task was cancelled."""
         if isinstance(failure, library.grpc.aio.AioRpcError):
-            return error_from_call(failure, self.address, origin=self._origin)
+            return _heard(self._credentials, self.address, error_from_call(failure, self.address, origin=self._origin))
         if call is not None and call in self._given_up and not _cancelled_here():
             return self._no_connection(self._given_up[call])
         if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call)):
@@ -331,7 +343,9 @@ class Channel:
     ) -> Stream[RequestT, ReceivedAnswerT]:
         """Open a stream. Returns at once; an unreachable peer shows at the first write or read."""
         call: Any = self._connecting.channel.stream_stream(method.path)(metadata=(*self._metadata(), *metadata))
-        stream = Stream(call, self.address, method.encode_request, method.decode_answer, self._origin)
+        stream = Stream(
+            call, self.address, method.encode_request, method.decode_answer, self._origin, self._credentials
+        )
         self._watch(call, stream.cancel)
         return stream
 

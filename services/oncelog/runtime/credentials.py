@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.era import Era
+from oncelog.core.errors import InvalidArgument, StaleEra
 from oncelog.runtime.watched_file import WatchedFile
 
 if TYPE_CHECKING:
@@ -32,12 +33,18 @@ Token = str | Path | TokenSource
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """tls: use TLS. ca: PEM of the cluster's own CA; None: the system's CAs. token None: send no token."""
+    """tls: use TLS. ca: PEM of the cluster's own CA; None: the system's CAs. token None: send no token.
+
+    era: of a service, which each of its calls states; None: no service, or not in a cluster yet. on_stale_era(address):
+    called with the error when a process there says that the era is a former one.
+    """
 
     tls: bool = False
     ca: WatchedFile[bytes] | None = None
     token: TokenSource | None = None
     plaintext_token_allowed: bool = False
+    era: Era | None = None
+    on_stale_era: Callable[[str, StaleEra], object] = lambda _address, _error: None
 
     @classmethod
     def of(

@@ -10,14 +10,16 @@ that do not belong together are not used.
 import logging
 import ssl
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 
 from oncelog.core.access import UNCHECKED, Caller
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.era import Era
+from oncelog.core.errors import InvalidArgument, OncelogError, StaleEra
 from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
 from oncelog.runtime.handshake import Expiry, expiry, refusal
 from oncelog.runtime.settings import ProcessSettings, variable
@@ -142,6 +144,10 @@ class Security:
         if authenticator is not None and certificate is None:
             logger.warning("tokens are sent in plain text: set %s", variable("tls_certificate_file"))
         return cls(certificate, authenticator, peers)
+
+    def in_era(self, era: Era, on_stale_era: Callable[[str, StaleEra], object]) -> "Security":
+        """For a service that has joined its cluster; see Credentials."""
+        return replace(self, peers=replace(self.peers, era=era, on_stale_era=on_stale_era))
 
     def observe(self, telemetry: Telemetry) -> None:
         """Export until when the present certificate and its CA are valid. Without TLS: nothing."""

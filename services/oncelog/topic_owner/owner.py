@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from crc32c import crc32c
 
+from oncelog.core.era import Era
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
@@ -162,12 +163,13 @@ class Owner:
             joined = await join_cluster(settings, shutdown, on_waiting=self._waits, on_level=self.topics.level_seen)
             if joined is None:
                 return
-            session, cluster = joined
+            session, cluster = joined.session, joined.cluster
+            self.security = self.security.in_era(cluster.era, joined.history.heard_stale)
             self._unready = "starting"
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             registry = Registry(session)
-            self._parts = self._connect(session, stack)
+            self._parts = self._connect(session, cluster.era, stack)
             self._follow_session(session)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             view = StorageView(
@@ -284,19 +286,19 @@ class Owner:
 
         session.add_listener(changed)
 
-    def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
+    def _connect(self, session: StoreSession, era: Era, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
         links = StorageClient(routes.answered, routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
         observe_reads(self.metrics.telemetry, links.watch)
         ledger_ids = IdSource(
             IdClaim(Counter.LEDGER, self.incarnation, block=1, for_all_waiting=True),
-            CounterStore(session, Counter.LEDGER),
+            CounterStore(session, Counter.LEDGER, era),
         )
         claim = IdClaim(
             Counter.PRODUCER, self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW
         )
-        producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))
+        producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER, era))
         stack.callback(ledger_ids.close)
         stack.callback(producer_ids.close)
         return OwnerParts(

@@ -30,6 +30,7 @@ from oncelog.rpc.codecs.storage_codec import (
     ReadRequest,
 )
 from oncelog.rpc.options import ERA
+from oncelog.runtime.security import OPEN
 from oncelog.wire import recovery_pb2 as recovery
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.node.directory.small_log import CLUSTER
@@ -148,3 +149,22 @@ async def test_read_tickets_of_a_former_era_are_dropped(tmp_path: Path) -> None:
         await raise_to(node, channel, TWO)
         with pytest.raises(PermissionDenied, match="has not issued the ticket"):
             _ = [frame async for frame in channel.read(READ, with_ticket, timeout_ms=TIMEOUT_MS)]
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+async def test_a_service_states_its_era_and_hears_that_it_is_a_former_one(tmp_path: Path) -> None:
+    """In calls and in streams. It counts the addresses that say so (`HistoryWatch`)."""
+    heard: list[tuple[str, str]] = []
+    async with serving(tmp_path) as (node, operator):
+        credentials = OPEN.in_era(TWO, lambda address, error: heard.append((address, str(error.details["era"])))).peers
+        async with Channel(node.address, credentials=credentials) as channel:
+            await raise_to(node, operator, TWO)
+            await fence(channel, node)
+            assert heard == []
+            await raise_to(node, operator, THREE)
+            with pytest.raises(StaleEra):
+                await fence(channel, node)
+            assert heard == [(node.address, str(THREE))]
+            with pytest.raises(StaleEra):
+                await append(channel, node.incarnation, adds_of(writer_of(opened(node)), 1))
+            assert heard == [(node.address, str(THREE))] * 2

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from oncelog.core.errors import NotFound, StoreUnavailable
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.session.rooted_session import RootedSession
 from oncelog.metadata_store.session.store_session import (
     CheckStep,
     CreateStep,
@@ -22,6 +23,7 @@ from oncelog.metadata_store.session.store_session import (
     SessionState,
     StateListener,
     Step,
+    StoreSession,
     WriteResult,
     WriteStep,
     Znode,
@@ -106,6 +108,9 @@ class MemorySession:
         self._connection = _MemoryConnection(tree)
         #: {path: synced reads of it}
         self.reads_of: Counter[str] = Counter()
+
+    def below(self, root: str) -> StoreSession:
+        return RootedSession(self, root) if root else self
 
     @property
     def state(self) -> SessionState:

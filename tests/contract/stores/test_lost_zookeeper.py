@@ -108,7 +108,7 @@ class World:
     async def begin(self) -> ClusterRecord:
         record = await ClusterStore(self.session).establish()
         await self.count(100)
-        HistoryWatch(self.session, record.cluster_id, on_lost=self.lost.append)
+        HistoryWatch(self.session, record, on_lost=self.lost.append)
         await self.looked()
         return record
 

@@ -164,5 +164,6 @@ async def test_cluster_of_an_earlier_version_gets_the_folder(backend: Backend) -
     """The first metadata service that starts creates it."""
     session = await new_cluster(backend)
     assert await session.delete(paths.DELETIONS, version=0) is WriteStatus.OK
-    await ClusterStore(session).complete()
+    store = ClusterStore(session)
+    await store.complete(await store.require())
     assert await DeletionStore(session).pending() == []

@@ -12,6 +12,8 @@ acknowledged is in its memory. Its answer to the request is therefore linearizab
 Rules
 - Only the open ledger proves anything. A ledger that this owner has asked to be CLOSED can be succeeded without a
   fence.
+- A member of a newer era than this owner counts as fenced: ZooKeeper's records were restored since, and the topic
+  record that this owner can read is perhaps that of the former ZooKeeper (hazard the-lost-ensemble-returns).
 - A member that does not hold the ledger proves nothing: it may have been fenced, and have deleted the ledger after a
   trim (hazard former-incarnation).
 """

@@ -56,6 +56,7 @@ from oncelog.core.node.answers import (
     StorageAnswers,
 )
 from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, StoredEra
+from oncelog.core.node.node_era import NodeEra
 from oncelog.core.node.node_ledger import (
     Entries,
     JournalRecord,
@@ -177,10 +178,7 @@ class StorageNode:
         self._queued_bytes = 0
         self._read_only = False
         self._repairs_refused = False
-        #: of the records in ZooKeeper that checks read
-        self._records_era = FIRST_ERA
-        #: number of the record of the era, and what was durable before it
-        self._era_lsn, self._former_era = 0, FIRST_ERA
+        self._era = NodeEra(self.ledgers, self._answers)
 
     # --- start -------------------------------------------------------------------------------------------------------
 
@@ -243,10 +241,10 @@ class StorageNode:
             case EraReceived():
                 self._era_received(event, step)
             case RecordsOpened():
-                self._records_era = event.era
+                self._era.records = event.era
             case ReviewReceived():
                 self._review_received(event, step)
-            case LedgerChecked() | LedgerVerified() | RecordTouched() if not self._records_count:
+            case LedgerChecked() | LedgerVerified() | RecordTouched() if not self._era.records_count:
                 step.effects.extend(reviews.abandon(event.ledger_id, event.check))
                 self._forget_if_empty(event.ledger_id)
             case LedgerChecked():
@@ -311,7 +309,7 @@ class StorageNode:
         if refusal is not None:
             step.effects.append(_refused(call, ledger.ledger_id, entries, refusal))
         elif self._needs_check(ledger, kind):
-            if self._records_count:
+            if self._era.records_count:
                 self._queue(call, ledger, kind, entries, step)
             else:
                 step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
@@ -412,37 +410,21 @@ class StorageNode:
     @property
     def era(self) -> Era:
         """Which this node has stored, perhaps not yet durably."""
-        return self.ledgers.era.era
+        return self._era.now
 
     @property
     def durable_era(self) -> Era:
-        """Which this node has stored durably."""
-        return self.era if self._answers.may_answer(self._era_lsn) else self._former_era
-
-    @property
-    def _records_count(self) -> bool:
-        """Whether the records that checks read are those of the node's era."""
-        return self._records_era == self.era
+        return self._era.durable
 
     def _era_received(self, event: EraReceived, step: _Step) -> None:
+        former = self.era
         if event.target != self.incarnation:
-            step.effects.append(AnswerEra(event.call, self.era, ReadStatus.WRONG_INCARNATION))
+            step.effects.append(AnswerEra(event.call, former, ReadStatus.WRONG_INCARNATION))
             return
-        former, stored = self.ledgers.era, self.ledgers.era.raised(event.era, committed=event.committed)
-        if stored != former:
-            self._former_era, self.ledgers.era = self.durable_era, stored
-            number, restore_id = stored.era
-            self._era_lsn = self._answers.write(
-                step.records, RecordKind.ERA, LedgerId(number), EntryId(stored.state), restore_id.encode()
-            )
-        if stored.era != former.era:
-            if stored.limbo_below:
-                self.ledgers.limbo.begin(stored.limbo_below)
+        step.effects.extend(self._era.received(event, step.records))
+        if self.era != former:
             self._leave_era(step)
-            step.effects.append(EraRaised(stored.era))
-        answer = AnswerEra(event.call, stored.era, ReadStatus.OK)
-        waiting = PendingAnswer(self._answers.lsn, StorageLedger(LedgerId(0)), (), answer)
-        step.effects.extend(self._answers.answer_when_synced(waiting))
+            step.effects.append(EraRaised(self.era))
 
     def _leave_era(self, step: _Step) -> None:
         """What waits for a check was sent in the former era, and what checks have found was of its records."""
@@ -454,7 +436,7 @@ class StorageNode:
                 step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
 
     def _review_received(self, event: ReviewReceived, step: _Step) -> None:
-        if self._records_count or event.target != self.incarnation:
+        if self._era.records_count or event.target != self.incarnation:
             step.effects.extend(self._reviews.received(event))
             return
         state = self.copy_state(event.ledger_id)

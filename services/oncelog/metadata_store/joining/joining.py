@@ -16,7 +16,13 @@ from typing import NamedTuple
 from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.placement.level import Level
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, refuse_unknown_level
+from oncelog.metadata_store.records.cluster_store import (
+    ClusterRecord,
+    ClusterState,
+    ClusterStore,
+    refuse_unknown_level,
+)
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.kazoo_handler import ServerTls
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
@@ -41,10 +47,13 @@ Find = Callable[[ClusterStore], Awaitable[ClusterRecord]]
 
 
 class JoinedCluster(NamedTuple):
-    """The caller closes the session."""
+    """session: below the root of the cluster's era; base: the same one, below the cluster's root. The caller closes
+    either. history: compares ZooKeeper with what this process has seen, until then."""
 
     session: StoreSession
     cluster: ClusterRecord
+    history: HistoryWatch
+    base: StoreSession
 
 
 def end_process(error: OncelogError) -> None:
@@ -64,20 +73,22 @@ async def join_cluster(
     connect: Connect | None = None,
     on_lost: Callable[[OncelogError], None] = end_process,
     on_level: Callable[[Level], None] | None = None,
+    stays_while_restoring: bool = False,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
     on_session: called with the session, at the root of the cluster, as soon as ZooKeeper is reached. for_ever: wait for
-    the record without a deadline, because the process serves meanwhile what a restore needs.
+    the record without a deadline, because the process serves meanwhile what a restore needs. While ZooKeeper's records
+    are being restored, each process waits without one.
     on_waiting: called with the reason whenever the start waits. connect(timeout_ms): opens a session; the default opens
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
     emptied-zookeeper), or when the cluster has a level that this program does not know. on_level: called with the level
-    at once, and now and then. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated,
-    PermissionDenied, WrongCluster.
+    at once, and now and then. stays_while_restoring: a restore that begins later does not end this process, see
+    `HistoryWatch`. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied,
+    WrongCluster.
     """
-    return await shutdown.or_result(
-        _Start(settings, find, on_waiting, on_session, for_ever, connect, on_lost, on_level).join()
-    )
+    start = _Start(settings, find, on_waiting, on_session, for_ever, connect, on_lost, on_level, stays_while_restoring)
+    return await shutdown.or_result(start.join())
 
 
 class _Start:
@@ -93,7 +104,9 @@ class _Start:
         connect: Connect | None,
         on_lost: Callable[[OncelogError], None],
         on_level: Callable[[Level], None] | None,
+        stays_while_restoring: bool,
     ) -> None:
+        self._stays = stays_while_restoring
         self._on_lost = on_lost
         self._on_level = on_level
         self._find = find
@@ -111,18 +124,25 @@ class _Start:
         self._connect = connect or self._connect_to_zookeeper
 
     async def join(self) -> JoinedCluster:
-        session = await self._session()
+        base = await self._session()
         if self._on_session is not None:
-            self._on_session(session)
+            self._on_session(base)
         try:
-            cluster = await self._cluster(ClusterStore(session))
+            cluster = await self._cluster(ClusterStore(base))
             refuse_unknown_level(cluster)
             if self._on_level is not None:
                 self._on_level(cluster.level)
-            HistoryWatch(session, cluster.cluster_id, on_lost=self._on_lost, on_level=self._on_level)
-            return JoinedCluster(session, cluster)
+            session = base.below(paths.era_root(cluster.era.number))
+            history = HistoryWatch(
+                session,
+                cluster,
+                on_lost=self._on_lost,
+                on_level=self._on_level,
+                stays_while_restoring=self._stays,
+            )
+            return JoinedCluster(session, cluster, history, base)
         except BaseException:
-            await session.close()
+            await base.close()
             raise
 
     async def _connect_to_zookeeper(self, timeout_ms: int) -> StoreSession:
@@ -145,7 +165,7 @@ class _Start:
                         f"correct {variable('zookeeper_hosts')} (the last attempt: {error.message})",
                         hosts=self._hosts,
                     ) from error
-                self._log_waiting("ZooKeeper", error)
+                self._log_waiting("ZooKeeper", error.message)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
     async def _cluster(self, store: ClusterStore) -> ClusterRecord:
@@ -153,20 +173,24 @@ class _Start:
         logged = ""
         while True:
             try:
-                return await self._find(store)
+                record = await self._find(store)
+                if record.state is ClusterState.SERVING:
+                    return record
+                awaited, reason = "the restore of ZooKeeper's records", _restoring(record)
             except (StoreUnavailable, NotFound) as error:
                 if self._left_ms <= 0 and not self._for_ever:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
-                if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000 or error.message != logged:
-                    logged_s, logged = _now_s(), error.message
-                    self._log_waiting("the cluster's record", error)
-                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+                awaited, reason = "the cluster's record", error.message
+            if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000 or reason != logged:
+                logged_s, logged = _now_s(), reason
+                self._log_waiting(awaited, reason)
+            await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
-    def _log_waiting(self, awaited: str, error: OncelogError) -> None:
-        fields = {"reason": error.message, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
+    def _log_waiting(self, awaited: str, reason: str) -> None:
+        fields = {"reason": reason, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
         logger.warning("waiting for %s", awaited, extra={"fields": fields})
         if self._on_waiting is not None:
-            self._on_waiting(f"waiting for {awaited}: {error.message}")
+            self._on_waiting(f"waiting for {awaited}: {reason}")
 
     @property
     def _left_ms(self) -> int:
@@ -195,6 +219,13 @@ def server_tls(settings: ProcessSettings) -> ServerTls | None:
         reason = getattr(error, "reason", None) or error.strerror
         raise InvalidArgument(f"{both}: {' and '.join(pair)} cannot be used ({reason})", field=name) from error
     return ServerTls(context, settings.zookeeper_tls_server_name)
+
+
+def _restoring(record: ClusterRecord) -> str:
+    return (
+        f"the records of era {record.era.number} are being restored, by restore {record.era.restore_id}: "
+        "`oncelog admin backup restore` shows it, and goes on with it"
+    )
 
 
 def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:

@@ -66,6 +66,9 @@ class NotingSession:
 
     # -- passed on
 
+    def below(self, root: str) -> StoreSession:
+        return NotingSession(self._session.below(root), self._store) if root else self
+
     @property
     def state(self) -> SessionState:
         return self._session.state

@@ -104,10 +104,12 @@ class ClusterStore:
                 return _checked(record, cluster_id)
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
 
-    async def complete(self) -> None:
-        """Create the folders that a cluster of an older version lacks. Raises StoreUnavailable."""
-        for folder in (paths.DELETIONS, paths.TOMBSTONES, paths.PROOFS, paths.VERDICTS):
-            await self._session.ensure_path(folder)
+    async def complete(self, record: ClusterRecord) -> None:
+        """Create the folders that a cluster of an older version lacks. record: its own. Raises StoreUnavailable."""
+        if record.state is ClusterState.SERVING:
+            session = self._session.below(paths.era_root(record.era.number))
+            for folder in (paths.DELETIONS, paths.TOMBSTONES, paths.PROOFS, paths.VERDICTS):
+                await session.ensure_path(folder)
 
     async def read(self) -> ClusterRecord | None:
         """None if there is no cluster at this root. Raises WrongCluster for one of another format, StoreUnavailable,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
@@ -97,8 +98,10 @@ def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
 class LedgerLookup:
     """Answers a storage node about a ledger that it holds: its record, and what may be erased. Reads are synced."""
 
-    def __init__(self, session: StoreSession) -> None:
+    def __init__(self, session: StoreSession, era: Era = FIRST_ERA) -> None:
+        """era: of the records below the session's root."""
         self._session = session
+        self._counter = CounterStore(session, Counter.LEDGER, era)
         self._ledgers = LedgerStore(session)
         self._topics = TopicStore(session)
         self._cursors = CursorStore(session)
@@ -122,7 +125,7 @@ class LedgerLookup:
 
     async def ledger_counter(self) -> LedgerId:
         """The next id of a ledger: every ledger that exists has a lower one. Raises StoreUnavailable, CorruptEntry."""
-        stored = await CounterStore(self._session, Counter.LEDGER).read()
+        stored = await self._counter.read()
         return LedgerId(0 if stored is None else stored.value.next)
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:

@@ -1,6 +1,8 @@
 """The paths of all records in ZooKeeper, below the root (`/oncelog`). No other module spells a path.
 
-    /cluster                                 {cluster_id, format}
+    /cluster                                 {cluster_id, format, level, era, state, …}: at the root in every era
+    /restores/<kind>                         ephemeral: the progress of the restore, and of the drill
+    /era-<e>                                 the root of all others in era e > 1
     /ids/ledger  /ids/producer               the two counters
     /owners/<incarnation>                    ephemeral
     /storage/<incarnation>                   ephemeral
@@ -33,6 +35,7 @@ from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.names import NamespaceName, TopicName
 
 CLUSTER = "/cluster"
+RESTORES = "/restores"
 IDS = "/ids"
 OWNERS = "/owners"
 STORAGE = "/storage"
@@ -88,6 +91,16 @@ def is_noted(path: str) -> bool:
         return True
     folder = next((one for one in NOTED_FOLDERS if path.startswith(f"{one}/")), None)
     return folder is not None and path.count("/", len(folder)) in NOTED_FOLDERS[folder]
+
+
+def era_root(number: int) -> str:
+    """Of the records of this era, but for CLUSTER and RESTORES."""
+    return "" if number == 1 else f"/era-{number}"
+
+
+def of_no_era(path: str) -> bool:
+    """Whether this path is below the root of the cluster in every era."""
+    return path in {CLUSTER, RESTORES} or path.startswith(f"{RESTORES}/")
 
 
 def tenant_policies(tenant: str) -> str:

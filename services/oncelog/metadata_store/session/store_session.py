@@ -93,6 +93,10 @@ class StoreSession(Protocol):
     """Paths are below the session's root and begin with `/`. Any call may raise PermissionDenied, Unauthenticated, and
     StoreUnavailable once closed."""
 
+    def below(self, root: str) -> "StoreSession":
+        """The same session with paths below `root`, which is empty or begins with `/`; what belongs to no era stays
+        where it is (`rooted_session`)."""
+
     @property
     def state(self) -> SessionState: ...
 

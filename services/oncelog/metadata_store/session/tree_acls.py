@@ -48,6 +48,8 @@ class TreeAcls:
         self._root = root
         self._own = [own]
         self._look_s = look_s
+        #: below the tree's root: the root of the era in which processes register
+        self.era_root = ""
         self.closed = True
 
     # --- every process
@@ -118,8 +120,9 @@ class TreeAcls:
         """The registrations of processes without the credentials of the cluster's user."""
         found: list[str] = []
         for folder in (paths.OWNERS, paths.STORAGE, paths.METADATA):
-            for name in await self._children(self._root + folder):
-                acl = await self._acl(f"{self._root}{folder}/{name}")
+            at = self._root + self.era_root + folder
+            for name in await self._children(at):
+                acl = await self._acl(f"{at}/{name}")
                 if acl is not None and self._own[0] not in acl:
                     found.append(f"{folder}/{name}")
         return found

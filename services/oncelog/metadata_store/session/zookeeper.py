@@ -28,6 +28,7 @@ from kazoo.exceptions import (
 
 from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.session.rooted_session import RootedSession
 from oncelog.metadata_store.session.store_session import (
     CheckStep,
     CreateStep,
@@ -36,6 +37,7 @@ from oncelog.metadata_store.session.store_session import (
     SessionState,
     StateListener,
     Step,
+    StoreSession,
     WriteResult,
     WriteStep,
     Znode,
@@ -122,6 +124,9 @@ class ZooKeeperSession:
         if self._following is not None:
             self._following.cancel()
         await self._connection.close()
+
+    def below(self, root: str) -> StoreSession:
+        return RootedSession(self, root) if root else self
 
     @property
     def state(self) -> SessionState:

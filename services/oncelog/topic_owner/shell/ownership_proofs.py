@@ -20,7 +20,7 @@ from contextlib import aclosing
 from typing import Any
 
 from oncelog.core.chain import ownership_proof
-from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, StaleEra, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -148,11 +148,14 @@ class OwnershipProofs:
 
 
 async def states_of(links: StorageClient, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
-    """The fence states; empty if the member does not respond."""
+    """The fence states; empty if the member does not respond. A member of a newer era takes nothing of this owner any
+    more (hazard the-lost-ensemble-returns)."""
     try:
         return await links.fence_states(member, ledger_ids, timeout_ms=FENCES_TIMEOUT_MS)
     except InvariantViolated:
         raise
+    except StaleEra:
+        return [FenceState.FENCED] * len(ledger_ids)
     except OncelogError:
         return ()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import Era
 from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.ledger.member_status import ReadStatus
@@ -87,6 +88,17 @@ async def test_question_is_refused_once_a_newer_owner_has_fenced_the_ledger(tmp_
             await last_message(channel, runner)
         world.session.faults.resume()
         await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+async def test_record_of_the_lost_zookeeper_proves_nothing(tmp_path: Path) -> None:
+    """The records were restored into another ZooKeeper, and the storage nodes are of its era. This owner can still read
+    the old record, which names it; others have acknowledged messages since."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        assert (await last_message(channel, runner)).present
+        await world.node.runner.raise_era(world.node.incarnation, Era(2, "a" * 32), committed=False)
+        with pytest.raises(NotOwner, match="is fenced"):
+            await last_message(channel, runner)
 
 
 async def test_open_topic_answers_without_zookeeper(tmp_path: Path) -> None:
