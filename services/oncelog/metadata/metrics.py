@@ -9,6 +9,7 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.restoring.record_copies import RecordCopies
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.telemetry import Reading, Telemetry
 
@@ -94,6 +95,30 @@ def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
     )
     telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: copying.copied_bytes)
     telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: copying.copied_entries)
+
+
+def observe_copies(telemetry: Telemetry, copies: RecordCopies) -> None:
+    """Of copies of ZooKeeper's records. Only the elected replica exports the levels."""
+    counts = copies.counts
+
+    def readings(value: float | None) -> list[Reading]:
+        return [] if value is None else [Reading(value)]
+
+    telemetry.observe_level(
+        "metadata_record_copy_age_seconds",
+        "Age of the newest copy of ZooKeeper's records that a live storage node has",
+        lambda: readings(copies.age_s()),
+    )
+    telemetry.observe_level(
+        "metadata_record_copy_bytes",
+        "Size of the newest copy of ZooKeeper's records",
+        lambda: readings(counts.newest_bytes if copies.age_s() is not None else None),
+    )
+    telemetry.observe_count(
+        "metadata_record_copies",
+        "Copies of ZooKeeper's records that this replica has made or failed to make",
+        lambda: [Reading(counts.made, {"outcome": "made"}), Reading(counts.failed, {"outcome": "failed"})],
+    )
 
 
 def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:

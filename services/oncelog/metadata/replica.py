@@ -26,6 +26,7 @@ from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.proofs import Proofs
 from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
+from oncelog.metadata.restoring.record_copies import CopySettings, RecordCopies
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -70,6 +71,7 @@ class Coordination:
     lister: TopicLister
     deletions: TopicDeletions
     repair: Repair
+    copies: RecordCopies
     events: EventRing
     event_lists: EventLister
     folds: OwnerFolds
@@ -88,6 +90,7 @@ class Coordination:
         keys: KeyStore | None = None,
         events: EventRing | None = None,
         unnoted: StoreSession | None = None,
+        copies: CopySettings | None = None,
     ) -> "Coordination":
         """Build all parts over one session with the store. start: runs their background tasks. pace: of repair.
         keys: idempotency keys; None: they are not configured. unnoted: the same session for changes whose notes nobody
@@ -143,6 +146,7 @@ class Coordination:
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
+            copies=RecordCopies(session, repair.watch, repair.calls, copies or CopySettings()),
             folds=folds,
             proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
             events=events,

@@ -29,6 +29,8 @@ from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
+from oncelog.metadata.restoring.record_copies import CopySettings
+from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.keys.key_server import key_store
@@ -99,6 +101,7 @@ class MetadataService:
             coordination = Coordination.over(
                 noting, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys, events=audit.events,
                 unnoted=session,
+                copies=copy_settings(settings),
             )  # fmt: skip
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
@@ -212,6 +215,7 @@ class MetadataService:
         )
         metrics.observe_election(self.telemetry, balancer)
         metrics.observe_repair(self.telemetry, coordination.repair)
+        metrics.observe_copies(self.telemetry, coordination.copies)
         start(balancer.follow())
         if self.settings.balance:
             start(balancer.run())
@@ -221,6 +225,7 @@ class MetadataService:
 
         start(coordination.repair.repairer.run(elected))
         start(coordination.proofs.run(elected))
+        start(coordination.copies.run(elected))
 
     def _announce(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address
@@ -243,6 +248,15 @@ async def _follow_owners(coordination: Coordination, gateway: Gateway) -> None:
         coordination.calls.owners_changed(owners.live)
         gateway.owners_changed(owners.live)
         await change.wait()
+
+
+def copy_settings(settings: MetadataSettings) -> CopySettings:
+    """Raises InvalidArgument for a file of keys that cannot be used."""
+    key_file, target = settings.backup_key_file, settings.backup_target
+    read_keys(Path(key_file) if key_file else None)
+    return CopySettings(
+        settings.backup_interval_ms, Path(key_file) if key_file else None, Path(target) if target else None
+    )
 
 
 def _why_not_connected(session: StoreSession) -> str | None:

@@ -237,6 +237,11 @@ class MetadataSettings(ProcessSettings):
     console: bool = False
     console_payloads: bool = True
     console_streams_max: int = 100
+    #: copies of ZooKeeper's records: how often the elected replica makes one; a file of keys that encrypt them, the
+    #: newest first; a directory that gets each copy, besides the storage nodes; both empty: none
+    backup_interval_ms: int = 3_600_000
+    backup_key_file: str = ""
+    backup_target: str = ""
     #: path of a file for the lines of the audit log, besides the log of the process; empty: none
     audit_file: str = ""
     #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys

@@ -43,19 +43,28 @@ async def list_copies(channel: Channel, node: Incarnation) -> Sequence[StoredCop
     return [StoredCopy(one.name, one.bytes, one.pinned) for one in answer.copies]
 
 
+async def read_copy_part(
+    channel: Channel, node: Incarnation, name: str, offset: int, bytes_max: int = COPY_PART_BYTES_MAX
+) -> tuple[bytes, int]:
+    """(bytes from `offset` on, size of the whole file), whose content is not checked here. Raises OncelogError:
+    NotFound."""
+    request = pb.ReadCopyRequest(target=node, name=name, offset=offset, bytes_max=bytes_max)
+    answer = await channel.call(READ_COPY, request, timeout_ms=DISK_TIMEOUT_MS)
+    require_ok(node, answer.status)
+    if answer.bytes == 0:
+        raise NotFound(f"storage node {node} has no copy {name!r}: list the copies", name=name)
+    if answer.bytes > COPY_BYTES_MAX:
+        raise InvalidArgument(f"storage node {node} states {answer.bytes} bytes for copy {name}", field="copy")
+    return answer.data, answer.bytes
+
+
 async def read_copy_bytes(channel: Channel, node: Incarnation, name: str) -> bytes:
-    """The whole file, whose content is not checked here. Raises OncelogError: NotFound."""
+    """The whole file. Raises as `read_copy_part`."""
     parts: list[bytes] = []
     offset = 0
     while True:
-        request = pb.ReadCopyRequest(target=node, name=name, offset=offset, bytes_max=COPY_PART_BYTES_MAX)
-        answer = await channel.call(READ_COPY, request, timeout_ms=DISK_TIMEOUT_MS)
-        require_ok(node, answer.status)
-        if answer.bytes == 0:
-            raise NotFound(f"storage node {node} has no copy {name}: list the copies", name=name)
-        if answer.bytes > COPY_BYTES_MAX:
-            raise InvalidArgument(f"storage node {node} states {answer.bytes} bytes for copy {name}", field="copy")
-        parts.append(answer.data)
-        offset += len(answer.data)
-        if not answer.data or offset >= answer.bytes:
+        data, size = await read_copy_part(channel, node, name, offset)
+        parts.append(data)
+        offset += len(data)
+        if not data or offset >= size:
             return b"".join(parts)

@@ -13,7 +13,20 @@ from tests.contract.rest.rest_guide import Answer, Example, call_of, differences
 from tests.contract.rest.rest_story import PAGE, page
 
 NAMES = dict.fromkeys(
-    ["CLUSTER", "LEDGER", "NODE", "TAG", "NEXT", "SESSION", "ESPRESSO", "TEAS", "LEASED", "ANOTHER_LEASED", "INDEX"],
+    [
+        "CLUSTER",
+        "COPY",
+        "LEDGER",
+        "NODE",
+        "TAG",
+        "NEXT",
+        "SESSION",
+        "ESPRESSO",
+        "TEAS",
+        "LEASED",
+        "ANOTHER_LEASED",
+        "INDEX",
+    ],
     "x",
 ) | {
     "REST": "http://rest",

@@ -13,6 +13,8 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 if TYPE_CHECKING:
     import httpx
 
+#: Of a file that is downloaded.
+PART_BYTES = 4 * 1024 * 1024
 #: A JSON value.
 Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
@@ -48,6 +50,19 @@ class AdminApi:
         """path: absolute path. query: query parameters; None: left out. Raises OncelogError."""
         return self._call("GET", path, query=_shown(query))
 
+    def download(self, path: str, name: str) -> bytes:
+        """A file, part by part: through a service URL an answer has at most 15 MiB. name: of the file, for errors."""
+        parts: list[bytes] = []
+        size, whole = 0, -1
+        while size != whole:
+            response = self._send("GET", path, query={"offset": str(size), "bytes_max": str(PART_BYTES)})
+            parts.append(response.content)
+            size += len(response.content)
+            whole = int(response.headers.get("oncelog-bytes", "-1"))
+            if not response.content or size > whole:
+                raise ServiceUnavailable(f"the download of {name} ended at {size} of {whole} bytes: retry")
+        return b"".join(parts)
+
     def put(self, path: str, body: Answer = None) -> None:
         self._call("PUT", path, body)
 
@@ -60,6 +75,19 @@ class AdminApi:
         return self._call("DELETE", path)
 
     def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
+        response = self._send(method, path, body, query)
+        if response.status_code == 204 or not response.content:
+            return None
+        try:
+            answer: Answer = response.json()
+        except ValueError as error:
+            raise Fatal(f"{self._url} is not an Oncelog REST interface: the response of {path} is not JSON") from error
+        return answer
+
+    def _send(
+        self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None
+    ) -> "httpx.Response":
+        """A response that is no error."""
         import httpx
 
         authorization, expected = self._credentials.authorization, self._credentials.expected_name
@@ -78,13 +106,7 @@ class AdminApi:
             raise ServiceUnavailable(f"cannot reach {self._url} ({error}): check --admin-url") from error
         if response.status_code >= 400:
             raise _error(response)
-        if response.status_code == 204 or not response.content:
-            return None
-        try:
-            answer: Answer = response.json()
-        except ValueError as error:
-            raise Fatal(f"{self._url} is not an Oncelog REST interface: the response of {path} is not JSON") from error
-        return answer
+        return response
 
     def close(self) -> None:
         self._client.close()

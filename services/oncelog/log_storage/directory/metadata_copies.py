@@ -1,7 +1,7 @@
 """Copies of ZooKeeper's records in the directory of a storage node: opaque files that metadata services put there.
 
     metadata_copies/<name>.copy       the newest COPIES_MAX stay
-                    <name>.pinned     not counted among those; the newest COPIES_MAX stay
+                    <name>.pinned     not counted among those; the newest PINNED_MAX stay
                     <name>.part       being written, or left by an upload that broke
 
 Rules
@@ -23,6 +23,7 @@ from oncelog.log_storage.directory.segment_writer import SYSTEM, write_all
 
 FOLDER = "metadata_copies"
 COPIES_MAX = 24
+PINNED_MAX = 14
 COPY_BYTES_MAX = 1 << 30
 #: Uploads at once. One that was not continued for PART_AGE_S has ended.
 PARTS_MAX = 4
@@ -113,9 +114,9 @@ class MetadataCopies:
 
     def _drop_old(self, *, keep: str) -> None:
         """Of each kind the newest stay; the one just written, whatever the clock says."""
-        for suffix in (_COPY, _PINNED):
+        for suffix, count_max in ((_COPY, COPIES_MAX), (_PINNED, PINNED_MAX)):
             newest = sorted(self._files(suffix), key=lambda path: (path.stem == keep, path.stat().st_mtime_ns, path))
-            for path in newest[:-COPIES_MAX]:
+            for path in newest[:-count_max]:
                 path.unlink()
 
     def _files(self, *suffixes: str) -> Iterator[Path]:

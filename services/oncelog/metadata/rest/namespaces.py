@@ -71,7 +71,11 @@ def routes(coordination: Coordination) -> APIRouter:
         status_code=204,
     )
     async def delete_namespace(namespace: NamespacePath) -> None:
-        """`conflict` while the namespace has topics, or partitions that are still being deleted."""
+        """`conflict` while the namespace has topics, or partitions that are still being deleted.
+
+        Its policies and rights go with it, so ZooKeeper's records are copied before, unless a copy is 10 minutes old.
+        """
+        await coordination.copies.before("the deletion of a namespace")
         await coordination.namespaces.delete_namespace(namespace)
 
     return router

@@ -104,6 +104,7 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         `conflict` if fewer live storage nodes than the write quorum would remain, or if the node is retired.
         """
         repair = coordination.repair
+        await coordination.copies.before("the decommission of a storage node")
         await repair.watch.refresh()
         quorum = max((owner.write_quorum for owner in coordination.owners.live), default=1)
         await repair.decommissions.begin(incarnation, repair.watch.queue.nodes, write_quorum=quorum)

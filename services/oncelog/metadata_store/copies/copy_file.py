@@ -27,15 +27,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import BinaryIO, NamedTuple
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from oncelog.core.era import Era
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.formats.record_fields import number, parse_json, text
 from oncelog.metadata_store.copies.copy_keys import CopyKey
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import aead
 
 FORMAT = 1
 MAGIC = b"ONCECOPY"
@@ -103,7 +103,12 @@ class _Seal:
 
     def __init__(self, header: bytes, key: CopyKey | None) -> None:
         self._header = sha256(header).digest()
-        self._cipher = None if key is None else AESGCM(key.secret)
+        self._cipher: aead.AESGCM | None = None
+        if key is not None:
+            # Here, because it is slow to load, and a help text needs none.
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            self._cipher = AESGCM(key.secret)
 
     def close(self, kind: int, number: int, content: bytes) -> bytes:
         context = self._context(kind, number)
@@ -120,6 +125,8 @@ class _Seal:
             if sha256(context + content).digest() == sealed[:_HASH_BYTES]:
                 return content
         else:
+            from cryptography.exceptions import InvalidTag
+
             try:
                 return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], context)
             except (InvalidTag, ValueError):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,6 +16,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveOwner, LiveStorageNode, StorageCookie
 from tests.contract.rest.admin.admin_world import Admin, serving
+from tests.contract.storage_client.ledger_world import Node, nodes
 
 pytestmark = pytest.mark.asyncio
 LEVEL, FINALIZE = "/admin/v2/cluster/level", "/admin/v2/cluster/finalize"
@@ -22,10 +24,23 @@ NODE = Incarnation("e" * 32)
 
 
 @pytest_asyncio.fixture
-async def admin() -> AsyncIterator[Admin]:
-    """A cluster that was created before levels."""
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """A storage node that serves."""
+    async with nodes(tmp_path, 1) as (node,):
+        yield node
+
+
+@pytest_asyncio.fixture
+async def admin(node: Node) -> AsyncIterator[Admin]:
+    """A cluster that was created before levels, with a storage node that takes the copy of its records."""
     async with serving() as admin:
         await set_level(admin, UNSTORED)
+        host, _, port = node.address.rpartition(":")
+        registry = admin.replica.coordination.registry
+        live = LiveStorageNode(node.incarnation, host, int(port), 10**12)
+        await registry.register_storage_node(live).establish()
+        cookie = StorageCookie(node.incarnation, host, int(port))
+        await registry.write_cookie(cookie, version=ABSENT_VERSION)
         yield admin
 
 
@@ -57,6 +72,17 @@ async def test_level_is_raised_once_everybody_knows_it(admin: Admin) -> None:
         answer = await admin.http.post(FINALIZE)
         assert (answer.status_code, answer.json()["level"]) == (200, PROCESS_VERSION), answer.text
     assert (await admin.get(LEVEL))["announced"] == 0
+    assert [one["pinned"] for one in (await admin.get("/admin/v2/backups"))["backups"]] == [True]
+
+
+async def test_without_a_copy_of_the_records_nothing_is_raised(admin: Admin, node: Node) -> None:
+    """Ledgers of before have no heads: without ZooKeeper only a copy says where they belong."""
+    node.copies_room = 0
+    problem = await admin.refused("POST", FINALIZE, 503, "service_unavailable")
+    assert "stored on 0 of 1 storage nodes" in problem["detail"]
+    assert (await admin.get(LEVEL))["level"] == BEFORE_LEVELS
+    node.copies_room = 1 << 20
+    assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
 
 
 async def test_old_process_is_named_and_nothing_is_changed(admin: Admin) -> None:
@@ -89,11 +115,10 @@ async def test_absent_storage_node_of_an_older_version_is_in_the_way(admin: Admi
     assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
 
 
-async def test_registered_node_counts_by_its_registration(admin: Admin) -> None:
+async def test_registered_node_counts_by_its_registration(admin: Admin, node: Node) -> None:
     """What it noted before its upgrade is of the past."""
-    await store_node(admin, BEFORE_LEVELS)
-    node = LiveStorageNode(NODE, "s-2", 6660, 10**12)
-    await admin.replica.coordination.registry.register_storage_node(node).establish()
+    end = StorageEnd(1, "start", JournalEnd(1, 0), BEFORE_LEVELS)
+    await admin.replica.coordination.registry.write_end(node.incarnation, end, version=ABSENT_VERSION)
     assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
 
 

@@ -35,6 +35,8 @@ GET /admin/v2/events/{tenant}/{namespace}
 GET /admin/v2/proofs
 GET /admin/v2/cluster/level
 POST /admin/v2/cluster/finalize
+GET POST /admin/v2/backups
+GET /admin/v2/backups/{name}
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
@@ -162,12 +164,12 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize")
+            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize", "/backups")
         )
         success = "200" if method == "GET" or answered else "204"
         assert sorted(operation["responses"]) == [success, "default"], call
         if success == "200":
-            assert operation["responses"]["200"]["content"]["application/json"]["schema"], call
+            assert all(one["schema"] for one in operation["responses"]["200"]["content"].values()), call
         assert MEDIA_TYPE in operation["responses"]["default"]["content"], call
         named = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
         assert named == set(re.findall(r"{(\w+)}", path)), call

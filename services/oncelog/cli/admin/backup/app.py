@@ -2,4 +2,7 @@
 
 import typer
 
+from oncelog.cli.admin.backup.copies import add_copies
+
 backup = typer.Typer(help="Keep copies of ZooKeeper's records, and restore a lost ZooKeeper.", no_args_is_help=True)
+add_copies(backup)

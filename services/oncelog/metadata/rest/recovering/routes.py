@@ -5,6 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.recovering import backups
 
 
 class Part(Protocol):
@@ -13,7 +14,7 @@ class Part(Protocol):
     def routes(self, coordination: Coordination, /) -> APIRouter: ...
 
 
-PARTS: tuple[Part, ...] = ()
+PARTS: tuple[Part, ...] = (backups,)
 
 
 def routes(coordination: Coordination) -> APIRouter:

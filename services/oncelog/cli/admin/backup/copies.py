@@ -1,0 +1,156 @@
+"""`oncelog admin backup create`, `list` and `verify`: copies of ZooKeeper's records."""
+
+import io
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
+from oncelog.cli.admin.rest import AdminApi, Answer, objects
+from oncelog.cli.admin.rest_paths import ROOT
+from oncelog.core.errors import Fatal, InvalidArgument
+from oncelog.metadata_store.copies.copy_file import CopyReader, RecordCopy, read_copy
+from oncelog.metadata_store.copies.copy_folder import keep_in
+from oncelog.metadata_store.copies.copy_keys import CopyKey, read_keys
+from oncelog.runtime.whole_file import replace_file
+
+_BACKUPS = f"{ROOT}/backups"
+_STANDARD_OUTPUT = "-"
+#: Paths that `verify` names.
+_SHOWN_MAX = 10
+
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        envvar="ONCELOG_BACKUP_KEY_FILE",
+        exists=True,
+        dir_okay=False,
+        help="File with the keys of encrypted copies, one a line.",
+    ),
+]
+
+
+def add_copies(backup: typer.Typer) -> None:
+    """Add the commands to the group."""
+
+    @admin_command(backup, "create", line="Copy ZooKeeper's records now.")
+    def create(
+        api: AdminApi,
+        to: Annotated[
+            str | None,
+            typer.Option(
+                "--to", metavar="PATH", help="Also write it here: a file, a directory, or - for standard output."
+            ),
+        ] = None,
+        keep: Annotated[
+            int | None, typer.Option("--keep", min=1, help="Copies that stay in the directory of --to. By default all.")
+        ] = None,
+    ) -> Answer:
+        """Copy all records of ZooKeeper to storage nodes now, and to a file of your own.
+
+        The elected metadata service does the same each hour, without a file. The copy is made at 2,000 records a
+        second: use a longer --timeout for more than 50,000 topics.
+
+            oncelog admin backup create --to /backups --keep 336
+        """
+        if keep is not None and (to is None or not Path(to).is_dir()):
+            raise InvalidArgument("--keep needs the directory of --to", field="keep")
+        made = api.post(_BACKUPS)
+        name = str(made.get("name")) if isinstance(made, dict) else ""
+        if to is None:
+            return made
+        copy = api.download(f"{_BACKUPS}/{name}", name)
+        try:
+            if to == _STANDARD_OUTPUT:
+                sys.stdout.buffer.write(copy)
+                sys.stdout.buffer.flush()
+                return None
+            if Path(to).is_dir():
+                written = keep_in(Path(to), name, copy, count_max=keep or sys.maxsize)
+            else:
+                written = Path(to)
+                replace_file(written, copy, secret=True)
+        except OSError as error:
+            raise Fatal(f"cannot write the copy to {to}: {error.strerror or error}") from error
+        return f"copied ZooKeeper's records to {written} ({len(copy)} bytes)"
+
+    @admin_command(backup, "list", line="List the copies on storage nodes.")
+    def list_copies(api: AdminApi) -> Answer | Report:
+        """List the copies of ZooKeeper's records that live storage nodes have, the newest first."""
+        answer = api.get(_BACKUPS)
+        assert isinstance(answer, dict)
+        return Report([*objects(answer.get("backups"))] or "there is no copy", answer)
+
+    @admin_command(backup, "verify", line="Check a copy.")
+    def verify(
+        api: AdminApi,
+        file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The copy.")],
+        key_file: KeyFileOption = None,
+        against_cluster: Annotated[
+            bool, typer.Option("--against-cluster", help="Also make a new copy now, and count what differs.")
+        ] = False,
+    ) -> Answer:
+        """Check that a copy is whole and unchanged, and show of what it is. Needs no cluster.
+
+        Half a copy, a damaged or a forged one is refused. An encrypted copy needs --key-file. Of a copy that is not
+        encrypted only damage is found: who can write the file can forge it.
+
+            oncelog admin backup verify 2026-11-27t06-00-00z-era1-0f3c9a2b.oncelog-copy
+        """
+        keys = read_keys(key_file)
+        if not against_cluster:
+            with file.open("rb") as source:
+                reader = CopyReader(source, keys, accept_unauthenticated=True)
+                for _ in reader.records():
+                    pass
+            assert reader.manifest is not None, "all records were read"
+            return _shown(reader, dict(reader.manifest.records))
+        with file.open("rb") as source:
+            copy = read_copy(source, keys, accept_unauthenticated=True)
+        return _compared(copy, _of_cluster(api, keys))
+
+
+def _of_cluster(api: AdminApi, keys: tuple[CopyKey, ...]) -> RecordCopy:
+    made = api.post(_BACKUPS)
+    name = str(made.get("name")) if isinstance(made, dict) else ""
+    return read_copy(io.BytesIO(api.download(f"{_BACKUPS}/{name}", name)), keys, accept_unauthenticated=True)
+
+
+def _shown(of: CopyReader | RecordCopy, records: dict[str, int]) -> dict[str, object]:
+    header = of.header
+    return {
+        "cluster_id": header.cluster_id,
+        "era": header.era.number,
+        "level": header.level,
+        "created_ms": header.created_ms,
+        "encryption": f"key {header.key_id}" if header.authenticated else "none: not authenticated",
+        "records": dict(records),
+    }
+
+
+def _compared(copy: RecordCopy, now: RecordCopy) -> Answer:
+    """Raises NegativeAnswer if the copy is of another cluster."""
+    shown: dict[str, object] = _shown(copy, dict(copy.manifest.records))
+    if copy.header.cluster_id != now.header.cluster_id:
+        shown["against_cluster"] = f"it is a copy of another cluster: this one has the id {now.header.cluster_id}"
+        raise NegativeAnswer(shown)
+    gone = sorted(copy.records.keys() - now.records.keys())
+    new = sorted(now.records.keys() - copy.records.keys())
+    both = sorted(copy.records.keys() & now.records.keys())
+    changed = [path for path in both if copy.records[path].value != now.records[path].value]
+    shown |= {
+        "same": len(both) - len(changed),
+        "changed_since": _counted(copy, changed),
+        "deleted_since": _counted(copy, gone),
+        "created_since": _counted(now, new),
+        "deleted_paths": gone[:_SHOWN_MAX],
+    }
+    return shown
+
+
+def _counted(copy: RecordCopy, some: list[str]) -> dict[str, int]:
+    return dict(Counter(copy.records[path].kind for path in some))

@@ -1,0 +1,37 @@
+"""Copies in a directory of the operator: their names, and how many are kept."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oncelog.core.era import Era
+from oncelog.runtime.whole_file import replace_file
+
+SUFFIX = ".oncelog-copy"
+_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}t[0-9]{2}-[0-9]{2}-[0-9]{2})z-era[0-9]{1,4}-[0-9a-f]{8}")
+_TIME = "%Y-%m-%dt%H-%M-%S"
+
+
+def name_of(created_ms: int, era: Era, unique: str) -> str:
+    """unique: 8 hexadecimal digits. Names ascend with time."""
+    return f"{datetime.fromtimestamp(created_ms / 1000, UTC):{_TIME}}z-era{era.number}-{unique}"
+
+
+def created_of(name: str) -> int:
+    """In ms, to the second, by the name of the copy; 0 for a foreign name."""
+    found = _NAME.fullmatch(name)
+    try:
+        return int(datetime.strptime(found[1], _TIME).replace(tzinfo=UTC).timestamp() * 1000) if found else 0
+    except ValueError:
+        return 0
+
+
+def keep_in(folder: Path, name: str, copy: bytes, *, count_max: int) -> Path:
+    """Write the file, and delete the oldest copies above count_max, no other file. Raises OSError."""
+    path = folder / (name + SUFFIX)
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(path, copy, secret=True)
+    ours = sorted(each for each in folder.glob(f"*{SUFFIX}") if created_of(each.name.removesuffix(SUFFIX)))
+    for old in [each for each in ours if each != path][: max(0, len(ours) - count_max)]:
+        old.unlink()
+    return path

@@ -1,0 +1,208 @@
+"""Making and keeping copies: storage nodes over real sockets, ZooKeeper in memory."""
+
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from oncelog.core.errors import NotFound, ServiceUnavailable
+from oncelog.core.ids import Incarnation
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.log_storage.directory.metadata_copies import FOLDER
+from oncelog.metadata.repair.repair import Repair
+from oncelog.metadata.repair.repairer import PlacesTopics
+from oncelog.metadata.restoring.record_copies import (
+    PIN_INTERVAL_MS,
+    RECENT_MS,
+    TARGET_COPIES_MAX,
+    CopySettings,
+    RecordCopies,
+)
+from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
+from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of
+from oncelog.metadata_store.copies.copy_keys import CopyKey
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.metadata_store.session import paths
+from tests.contract.storage_client.ledger_world import Node, ledger, nodes
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+pytestmark = pytest.mark.asyncio
+
+HOUR_MS = 3_600_000
+KEY = CopyKey(b"k" * 32)
+
+
+class Kept:
+    """Copies of one replica, with storage nodes and a clock."""
+
+    def __init__(self, session: MemorySession, members: Sequence[Node], repair: Repair, settings: CopySettings) -> None:
+        self.session = session
+        self.nodes = members
+        self.now_ms = 1_764_200_000_000
+        self.copies = RecordCopies(session, repair.watch, repair.calls, settings, now_ms=lambda: self.now_ms)
+
+    async def read(self, name: str, *keys: CopyKey) -> RecordCopy:
+        data, offset = b"", 0
+        while True:
+            part = await self.copies.read(name, offset, 1_000)
+            data, offset = data + part.data, offset + len(part.data)
+            if offset >= part.size:
+                return read_copy(io.BytesIO(data), keys)
+
+    async def names(self) -> list[str]:
+        return [one.name for one in (await self.copies.list()).copies]
+
+
+@asynccontextmanager
+async def keeping(tmp_path: Path, count: int = 3, **settings: object) -> AsyncIterator[Kept]:
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    store = ClusterStore(session)
+    record = await store.establish()
+    async with nodes(tmp_path / "nodes", count) as members:
+        registry = Registry(session)
+        for node in members:
+            host, _, port = node.address.rpartition(":")
+            live = LiveStorageNode(node.incarnation, host, int(port), 1 << 30, read_only=False)
+            await registry.register_storage_node(live).establish()
+            cookie = StorageCookie(node.incarnation, host, int(port))
+            await registry.write_cookie(cookie, version=ABSENT_VERSION)
+        await store.write(replace(record, ack_quorum=1), version=0)
+        await LedgerStore(session).write(ledger(7, [Incarnation("a" * 32)]), version=ABSENT_VERSION)
+        repair = Repair.over(session, cast("PlacesTopics", None), owners=list)
+        try:
+            yield Kept(session, members, repair, CopySettings(**settings))  # type: ignore[arg-type]
+        finally:
+            await repair.close()
+
+
+async def test_a_copy_is_on_one_node_more_than_may_be_lost(tmp_path: Path) -> None:
+    """It has the records that there are, and is read from any of its nodes, part by part."""
+    async with keeping(tmp_path) as kept:
+        made = await kept.copies.create()
+        assert len(set(made.kept.nodes)) == 2
+        assert created_of(made.kept.name) == kept.now_ms // 1000 * 1000
+        copy = await kept.read(made.kept.name)
+        assert {paths.CLUSTER, paths.ledger(ledger(7, []).ledger_id)} <= copy.records.keys()
+        assert copy.manifest == made.manifest
+        assert made.key_id == ""
+        listing = await kept.copies.list()
+        assert [(one.name, set(one.nodes)) for one in listing.copies] == [(made.kept.name, set(made.kept.nodes))]
+        holder = next(node for node in kept.nodes if node.incarnation == made.kept.nodes[0])
+        await holder.stop()
+        assert await kept.names() == [made.kept.name]
+        assert (await kept.copies.list()).unanswered == [made.kept.nodes[0]]
+        assert (await kept.read(made.kept.name)).manifest == made.manifest
+        await holder.start()
+        with pytest.raises(NotFound, match="list the copies"):
+            await kept.copies.read("2026-11-27t06-00-00z-era1-00000000")
+
+
+async def test_a_copy_that_too_few_nodes_take_is_a_failure(tmp_path: Path) -> None:
+    """A node that is away or full is passed over; the error says why. What was stored can be used."""
+    async with keeping(tmp_path) as kept:
+        kept.nodes[0].copies_room = 0
+        for _ in range(3):
+            assert kept.nodes[0].incarnation not in (await kept.copies.create()).kept.nodes
+        kept.nodes[1].copies_room = 0
+        with pytest.raises(ServiceUnavailable, match=r"stored on 1 of 2 storage nodes: .*nearly full"):
+            await kept.copies.create()
+        assert (kept.copies.counts.made, kept.copies.counts.failed) == (3, 1)
+        assert len(await kept.names()) == 4
+
+
+async def test_with_a_key_the_copy_is_encrypted_and_a_new_key_needs_no_restart(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"{CopyKey(b'o' * 32).secret.hex()}\n")
+    async with keeping(tmp_path, 1, key_file=keys) as kept:
+        assert (await kept.copies.create()).key_id == CopyKey(b"o" * 32).key_id
+        keys.write_text(f"{KEY.secret.hex()}\n{CopyKey(b'o' * 32).secret.hex()}\n")
+        made = await kept.copies.create()
+        assert made.key_id == KEY.key_id
+        assert (await kept.read(made.kept.name, KEY)).header.authenticated
+        keys.unlink()
+        with pytest.raises(ServiceUnavailable, match=str(keys)):
+            await kept.copies.create()
+        assert len(await kept.names()) == 2, "it is not stored in clear instead"
+
+
+async def test_the_target_directory_gets_each_copy_and_keeps_two_weeks(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    async with keeping(tmp_path, 1, target=target) as kept:
+        made = await kept.copies.create()
+        (file,) = target.iterdir()
+        assert file.name == made.kept.name + SUFFIX
+        assert file.stat().st_mode & 0o077 == 0
+        with file.open("rb") as source:
+            assert read_copy(source).manifest == made.manifest
+        (target / f"of-somebody-else{SUFFIX}").write_text("")
+        for number in range(TARGET_COPIES_MAX + 4):
+            (target / f"2025-01-01t{number // 60:02}-{number % 60:02}-00z-era1-00000000{SUFFIX}").write_text("")
+        kept.now_ms += HOUR_MS
+        await kept.copies.create()
+        names = sorted(path.name for path in target.iterdir())
+        assert len(names) == TARGET_COPIES_MAX + 1
+        assert file.name in names
+        assert f"of-somebody-else{SUFFIX}" in names
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    async with keeping(tmp_path / "other", 1, target=blocked / "below") as kept:
+        with pytest.raises(ServiceUnavailable, match="cannot write the copy to"):
+            await kept.copies.create()
+
+
+async def test_one_copy_an_hour_and_one_a_day_is_pinned(tmp_path: Path) -> None:
+    """Also after the elected replica has changed: what the nodes have counts. A clock that was wrong stops nothing."""
+    async with keeping(tmp_path, 2) as kept:
+        assert kept.copies.age_s() is None
+        for _ in range(3):
+            await kept.copies.look()
+        assert len(await kept.names()) == 1
+        kept.now_ms += HOUR_MS
+        await kept.copies.look()
+        pinned = [one.pinned for one in (await kept.copies.list()).copies]
+        assert pinned == [False, True]
+        kept.copies.counts.elected = True
+        assert kept.copies.age_s() == 0
+        assert kept.copies.counts.newest_bytes > 0
+        kept.now_ms += PIN_INTERVAL_MS
+        await kept.copies.look()
+        assert [one.pinned for one in (await kept.copies.list()).copies] == [True, False, True]
+        kept.now_ms -= 30 * PIN_INTERVAL_MS
+        await kept.copies.look()
+        assert len(await kept.names()) == 4
+
+
+async def test_a_thousand_operations_do_not_push_out_the_copies_of_a_day(tmp_path: Path) -> None:
+    async with keeping(tmp_path, 1) as kept:
+        for _ in range(5):
+            await kept.copies.before("a test")
+        assert len(await kept.names()) == 1
+        kept.now_ms += RECENT_MS
+        await kept.copies.before("a test")
+        assert len(await kept.names()) == 2
+        kept.now_ms += RECENT_MS
+        kept.nodes[0].copies_room = 0
+        await kept.copies.before("a test that goes on without a copy")
+        assert (len(await kept.names()), kept.copies.counts.failed) == (2, 1)
+        with pytest.raises(ServiceUnavailable):
+            await kept.copies.pin_before_finalize()
+        kept.nodes[0].copies_room = 1 << 20
+        await kept.copies.pin_before_finalize()
+        assert next(iter((await kept.copies.list()).copies)).pinned
+        assert len(list((kept.nodes[0].path / FOLDER).glob("*.pinned"))) == 1
+
+
+async def test_a_cluster_without_storage_nodes_has_no_copy_and_no_failure(tmp_path: Path) -> None:
+    """As at its first start, before they have joined."""
+    async with keeping(tmp_path, 0) as kept:
+        await kept.copies.look()
+        await kept.copies.pin_before_finalize()
+        assert (kept.copies.counts.made, kept.copies.counts.failed) == (0, 0)
+        with pytest.raises(ServiceUnavailable, match="no storage node is registered"):
+            await kept.copies.create()
