@@ -3,6 +3,36 @@
 from tests.tidy.hazard import Hazard
 
 RECOVERY_HAZARDS = {
+    "a-tail-that-was-given-up": Hazard(
+        "One node has a batch that was never acknowledged. It was stored again in the next ledger. ZooKeeper is lost, "
+        "and a recovery of the older ledger finds the one copy: the batch is in the log twice.",
+        "A rebuild ends each ledger where the head of the next one says that the chain had arrived. Only the last "
+        "ledger is recovered.",
+    ),
+    "former-ignored": Hazard(
+        "A ledger has nothing but a head, or a batch that was never acknowledged, and has left the list. A rebuild "
+        "that lists whatever storage nodes have puts it back.",
+        "A rebuild follows the heads from the newest ledger back. A ledger between a ledger and its former one is left "
+        "out.",
+    ),
+    "floor-ignored": Hazard(
+        "A node was away while a ledger was trimmed and its copies were erased. A rebuild finds the node's copy, and "
+        "deleted messages return.",
+        "A ledger below the highest floor that a node, a head or a copy of the records knows is not listed.",
+    ),
+    "limbo-counts-as-asked": Hazard(
+        "Of three nodes one is absent, and one is in limbo because its disk went back. A rebuild counts one missing "
+        "node. A ledger that only these two had is in no list, and its indexes are given out again.",
+        "A node in limbo counts as missing. From Qa missing nodes on, each topic that may have lost a ledger gets "
+        "GivenUp in both chains.",
+    ),
+    "refilled-member": Hazard(
+        "A member of a closed ledger was replaced, has erased its copy, and is filled again for another one. ZooKeeper "
+        "is lost. A rebuild opens the ledger with its first members, and the recovery takes what the half filled copy "
+        "lacks for the end of the ledger.",
+        "A ledger of which a copy was erased, or of which another node than its first members has a copy, was closed: "
+        "a rebuild closes it, at the last entry that any node has.",
+    ),
     "half-a-copy": Hazard(
         "A copy of ZooKeeper's records was cut off, or a part of it is missing. A restore takes the records that it "
         "lacks for records that never existed.",

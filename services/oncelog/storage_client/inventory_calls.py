@@ -67,6 +67,7 @@ def _held(found: pb.InventoryLedger) -> HeldLedger:
         found.last_length,
         OwnerEpoch(found.owner_epoch),
         found.deleted,
+        found.erased_before,
     )
 
 

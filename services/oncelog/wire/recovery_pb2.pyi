@@ -204,6 +204,7 @@ class InventoryLedger(_message.Message):
     LAST_LENGTH_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
+    ERASED_BEFORE_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.int
     topic_id: _builtins.str
     """Empty: nothing of the ledger is stored here, only a fence or a tombstone."""
@@ -222,6 +223,10 @@ class InventoryLedger(_message.Message):
     owner_epoch: _builtins.int
     deleted: _builtins.bool
     """The ledger was deleted: its topic was, or it was trimmed."""
+    erased_before: _builtins.bool
+    """A copy was erased here once, also if another one is held now: so the ledger is closed, and a repair has replaced this
+    node.
+    """
     @_builtins.property
     def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Pairs of the first and the last id of each run of sound entries, ascending."""
@@ -241,10 +246,11 @@ class InventoryLedger(_message.Message):
         last_length: _builtins.int = ...,
         owner_epoch: _builtins.int = ...,
         deleted: _builtins.bool = ...,
+        erased_before: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_index", b"base_index", "deleted", b"deleted", "fenced", b"fenced", "head", b"head", "last_add_confirmed", b"last_add_confirmed", "last_length", b"last_length", "ledger_id", b"ledger_id", "owner_epoch", b"owner_epoch", "purpose", b"purpose", "runs", b"runs", "state", b"state", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_index", b"base_index", "deleted", b"deleted", "erased_before", b"erased_before", "fenced", b"fenced", "head", b"head", "last_add_confirmed", b"last_add_confirmed", "last_length", b"last_length", "ledger_id", b"ledger_id", "owner_epoch", b"owner_epoch", "purpose", b"purpose", "runs", b"runs", "state", b"state", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

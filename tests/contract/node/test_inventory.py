@@ -25,7 +25,7 @@ from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.node.directory.held_journal import Disk
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.node.test_log_storage_copies import review
+from tests.contract.node.test_log_storage_copies import review, stored
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, serving, spoil
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,
@@ -159,6 +159,25 @@ async def test_erased_copy_is_no_holder_and_its_floor_is_told(tmp_path: Path) ->
             copy = found.ledgers[LEDGER]
             assert (copy.state, copy.runs, copy.deleted) == (CopyState.ERASED, (), True)
             assert found.floors == {Chain(TOPIC, LedgerPurpose.LOG): 7}
+            await node.stop()
+            await node.start()
+
+
+@pytest.mark.hazard("refilled-member")
+async def test_copy_that_is_filled_again_tells_that_it_was_erased(tmp_path: Path) -> None:
+    """Also after a restart: what it lacks was perhaps acknowledged."""
+    async with serving(tmp_path) as (node, channel):
+        closed, _ = await stored(node, channel, 3)
+        assert not (await read_inventory(channel, node.incarnation)).ledgers[LEDGER].erased_before
+        node.records[LEDGER] = replace(closed, members=(A,), verified=True)
+        await review(channel, node)
+        node.records[LEDGER] = replace(closed, members=(A,), joining=node.incarnation)
+        again = adds_of(writer_of(closed), 3)[:1]
+        assert set((await append(channel, node.incarnation, again, repair=True)).values()) == {AppendStatus.OK}
+        for _ in range(2):
+            async with Channel(node.address) as connected:
+                copy = (await read_inventory(connected, node.incarnation)).ledgers[LEDGER]
+            assert (copy.state, copy.runs, copy.erased_before) == (CopyState.HELD, ranges((0, 0)), True)
             await node.stop()
             await node.start()
 

@@ -54,10 +54,13 @@ class CopiedRecords:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """absent: nodes that ever joined, are not removed, and gave no inventory. ack_quorum: the lowest of any ledger that
-    was ever written: fewer missing nodes than that have no acknowledged entry for themselves."""
+    was ever written: fewer missing nodes than that have no acknowledged entry for themselves. given_up_by: the operator
+    who has named the absent nodes because they never return; empty: nobody. Then a last ledger of which too few members
+    are left is ended without the others, and what only these had is lost."""
 
     absent: tuple[Incarnation, ...]
     ack_quorum: int
+    given_up_by: str = ""
 
 
 class ReviewReason(Enum):
@@ -66,6 +69,7 @@ class ReviewReason(Enum):
     GAP = "a ledger of the chain is missing"
     NO_HEAD = "a ledger has no head, and no copy of the records lists it"
     ENDS_DIFFER = "two sources give a ledger different ends"
+    NO_END = "no source tells where a ledger ends"
     NAME_TAKEN = "two topics have the same name"
     NO_SNAPSHOT = "the front of the log was deleted, and no snapshot is left"
     TOO_FEW_MEMBERS = "too few members of the last ledger can answer"
@@ -113,7 +117,9 @@ class WantedLength(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class RebuiltTopic:
     """The records of one topic, without an owner. cursor: None if the topic has no ledger. wanted: ledgers whose length
-    no inventory tells; they have length 0 here. without_holder: entries that no asked node gives."""
+    no inventory tells; they have length 0 here. without_holder: entries that no asked node gives. passed_over: ledgers
+    with nothing but a head, or with what was never acknowledged: the head of the next one says so.
+    """
 
     record: TopicRecord
     cursor: CursorRecord | None = None
@@ -123,6 +129,12 @@ class RebuiltTopic:
     given_up: GivenUpBehind | None = None
     wanted: tuple[WantedLength, ...] = ()
     without_holder: int = 0
+    passed_over: tuple[LedgerId, ...] = ()
+
+    @property
+    def last_ledger(self) -> LedgerId:
+        """The newest of all chains; 0: there is none."""
+        return max((each.ledger_id for each in self.ledgers), default=LedgerId(0))
 
 
 @dataclass(frozen=True, slots=True)

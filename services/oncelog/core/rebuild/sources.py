@@ -33,6 +33,7 @@ class HeldLedger:
 
     chain: None if only a fence or a tombstone is stored. runs: of sound entries, ascending. base_index: of the first
     held entry. last_length, owner_epoch: of the last held entry. deleted: the tombstone says that the ledger was.
+    erased_before: a copy was erased here once, also if another one is held now.
     """
 
     ledger_id: LedgerId
@@ -46,6 +47,7 @@ class HeldLedger:
     last_length: int = 0
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
     deleted: bool = False
+    erased_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ class InventoryService:
             runs=[end for run in runs for end in run],
             last_add_confirmed=ledger.last_add_confirmed,
             deleted=ledger_id in journal.control.deleted,
+            erased_before=ledger_id in ledgers.tombstones,
         )
         if ledger.origin is not None:
             found.topic_id, found.purpose = ledger.origin.topic_id, PURPOSES.index(ledger.origin.purpose)

@@ -1,0 +1,99 @@
+"""JOIN gives the records that were there, whatever happened before ZooKeeper was lost."""
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import Era
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import CopyState
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.quorum import missing_is_certain
+from oncelog.core.rebuild.difference import difference
+from oncelog.core.rebuild.join import join
+from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt
+from oncelog.core.rebuild.sources import Inventory
+from tests.core.rebuild.live_world import DEDUP, LOG, NODES, PAGES, LiveWorld
+
+ERA = Era(2, "f" * 32)
+QUORUMS = [(3, 2), (2, 2), (3, 3), (5, 3), (1, 1)]
+
+
+def act(world: LiveWorld, rng: Random) -> None:
+    """One of the things that happen to a topic."""
+    purpose = rng.choice([LOG, LOG, *LedgerPurpose])
+    actions: list[Callable[[LedgerPurpose], None]] = [
+        world.write, world.write, world.write, world.roll, world.roll, world.fail, world.take_over, world.close,
+        world.trim if purpose is not DEDUP else world.write,
+        lambda _: world.repair(), lambda _: world.repair(partial=True), lambda _: world.to_page(),
+    ]  # fmt: skip
+    rng.choice(actions)(purpose)
+
+
+def rebuilt(world: LiveWorld, inventories: list[Inventory], copied: CopiedRecords | None = None) -> Rebuilt:
+    asked = {inventory.node for inventory in inventories}
+    absent = tuple(node for node in NODES if node not in asked)
+    return join(inventories, world.noted, copied, Asked(absent, world.ack_quorum), ERA, PAGES, now_ms=1)
+
+
+def check_law(world: LiveWorld, inventories: list[Inventory], result: Rebuilt) -> None:
+    """The records are those that were there, and no acknowledged entry can be taken for one that was not."""
+    assert (result.reviews, difference(result, world.records, world.noted.names)) == ((), [])
+    assert result.given_up == {}
+    for record in (record for topic in result.topics.values() for record in topic.ledgers):
+        asked = [each for each in inventories if each.node in record.members]
+        for entry_id in map(EntryId, range(world.acked(record.ledger_id))):
+            if record.state is LedgerState.OPEN:
+                negatives = sum(lacks(each, record.ledger_id, entry_id) for each in asked)
+                quorums = {"write_quorum": record.write_quorum, "ack_quorum": record.ack_quorum}
+                assert not missing_is_certain(negatives, **quorums), (record, entry_id)
+            else:
+                assert any(holds(each, record.ledger_id, entry_id) for each in asked), (record, entry_id)
+
+
+def holds(inventory: Inventory, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+    held = inventory.ledgers.get(ledger_id)
+    return held is not None and any(run.first <= entry_id <= run.last for run in held.runs)
+
+
+def lacks(inventory: Inventory, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+    """For certain: neither limbo nor damage, and a copy that was erased proves nothing."""
+    held = inventory.ledgers.get(ledger_id)
+    if held is None:
+        return ledger_id >= inventory.limbo_below
+    return held.state is CopyState.HELD and not holds(inventory, ledger_id, entry_id)
+
+
+def missing_of(world: LiveWorld, rng: Random) -> list[tuple[Incarnation, str]]:
+    """As many nodes as the bound allows, in any way."""
+    nodes = rng.sample(NODES, rng.randint(0, world.ack_quorum - 1))
+    return [(node, rng.choice(["absent", "limbo", "damaged"])) for node in nodes]
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(QUORUMS), st.integers(1, 40))
+def test_join_gives_the_records_that_were_there(rng: Random, quorums: tuple[int, int], steps: int) -> None:
+    """From heads and notes alone, while fewer nodes than Qa are missing."""
+    world = LiveWorld(rng, write_quorum=quorums[0], ack_quorum=quorums[1])
+    for _ in range(steps):
+        act(world, rng)
+    inventories = world.inventories(missing_of(world, rng))
+    check_law(world, inventories, rebuilt(world, inventories))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(QUORUMS), st.integers(0, 15), st.integers(0, 20))
+def test_join_with_a_copy_gives_them_too(rng: Random, quorums: tuple[int, int], before: int, after: int) -> None:
+    """The copy lists the ledgers of before heads, and may be older or newer than anything else."""
+    world = LiveWorld(rng, write_quorum=quorums[0], ack_quorum=quorums[1], heads=False)
+    for _ in range(before):
+        act(world, rng)
+    world.finalize()
+    copied = world.records
+    for _ in range(after):
+        act(world, rng)
+        if rng.random() < 0.1:
+            copied = world.records
+    inventories = world.inventories(missing_of(world, rng))
+    check_law(world, inventories, rebuilt(world, inventories, copied))

@@ -1,0 +1,338 @@
+"""What JOIN decides, rule by rule, and what it leaves to an operator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.formats.head import LedgerHead
+from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ledger.member_status import CopyState
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.rebuild.join import join
+from oncelog.core.rebuild.result import (
+    Asked,
+    CopiedRecords,
+    GivenUpBehind,
+    NotedName,
+    NotedRecords,
+    Rebuilt,
+    RebuiltTopic,
+    ReviewReason,
+    Side,
+    WantedLength,
+)
+from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
+from oncelog.core.retention.paging import PageSettings
+
+A, B, C, D, E = (Incarnation(letter * 32) for letter in "abcde")
+ABC = (A, B, C)
+TOPIC, OTHER, NAME = TopicId("7" * 32), TopicId("8" * 32), "public/default/orders"
+LOG, ACKS, DEDUP = LedgerPurpose.LOG, LedgerPurpose.ACKS, LedgerPurpose.DEDUP
+OPEN, CLOSED = LedgerState.OPEN, LedgerState.CLOSED
+Holding = Mapping[Incarnation, HeldLedger | tuple[HeldLedger, ...]]
+
+
+def at(ledger_id: int, entry_id: int) -> Position:
+    return Position(LedgerId(ledger_id), EntryId(entry_id))
+
+
+def held(
+    ledger_id: int,
+    last: int,
+    *,
+    former: Position | None = None,
+    first: int = 0,
+    purpose: LedgerPurpose = LOG,
+    topic: TopicId = TOPIC,
+    floor: int = 0,
+    head: bool = True,
+    members: tuple[Incarnation, ...] = ABC,
+    base_index: int = 0,
+    state: CopyState = CopyState.HELD,
+    erased_before: bool = False,
+) -> HeldLedger:
+    """Entries first..last; each has 10 bytes. last -1: none."""
+    written = LedgerHead(NAME, members, 2, 1, A, LedgerId(floor), former) if head and first == 0 <= last else None
+    runs = (EntryRange(EntryId(first), EntryId(last)),) if last >= first else ()
+    return HeldLedger(
+        LedgerId(ledger_id), Chain(topic, purpose), state, runs, head=written, base_index=base_index,
+        last_length=10 * (last + 1), erased_before=erased_before or state is CopyState.ERASED,
+    )  # fmt: skip
+
+
+def joined(
+    holding: Holding,
+    *,
+    absent: Sequence[Incarnation] = (),
+    limbo: Sequence[Incarnation] = (),
+    floors: Mapping[Incarnation, int] | None = None,
+    noted: NotedRecords | None = None,
+    copied: CopiedRecords | None = None,
+    by: str = "",
+    pages: PageSettings | None = None,
+) -> Rebuilt:
+    """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99."""
+    inventories = []
+    for node in sorted({*ABC, *holding} - set(absent)):
+        ledgers = holding.get(node, ())
+        ledgers = ledgers if isinstance(ledgers, tuple) else (ledgers,)
+        floor = (floors or {}).get(node)
+        inventories.append(
+            Inventory(
+                node, "cluster", FIRST_ERA, {each.ledger_id: each for each in ledgers},
+                LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
+            )
+        )  # fmt: skip
+    asked = Asked(tuple(absent), ack_quorum=2, given_up_by=by)
+    return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
+
+
+def topic_of(rebuilt: Rebuilt) -> RebuiltTopic:
+    (topic,) = rebuilt.topics.values()
+    return topic
+
+
+def listed(rebuilt: Rebuilt) -> list[int]:
+    return [link.ledger_id for link in topic_of(rebuilt).record.ledgers]
+
+
+def record(rebuilt: Rebuilt, ledger_id: int) -> LedgerMetadata:
+    return next(each for each in topic_of(rebuilt).ledgers if each.ledger_id == ledger_id)
+
+
+def reasons(rebuilt: Rebuilt) -> list[ReviewReason]:
+    return [review.reason for review in rebuilt.reviews]
+
+
+def everywhere(*ledgers: HeldLedger) -> dict[Incarnation, tuple[HeldLedger, ...]]:
+    return dict.fromkeys(ABC, ledgers)
+
+
+def test_rebuilt_topic_has_no_owner_and_begins_with_the_epoch_of_the_era() -> None:
+    """So every owner of before is refused, and ids are new."""
+    rebuilt = joined(everywhere(held(1, 4), held(2, 3, former=at(1, 4), base_index=4)))
+    record_of_topic = topic_of(rebuilt).record
+    assert (record_of_topic.owner, record_of_topic.owner_epoch) == (None, 2 << 32)
+    assert record_of_topic.ledgers == (LedgerLink(LedgerId(1), 0), LedgerLink(LedgerId(2), 4))
+    assert topic_of(rebuilt).cursor == CursorRecord(OwnerEpoch(2 << 32))
+    assert (rebuilt.names, rebuilt.next_id, rebuilt.reviews) == ({NAME: TOPIC}, 2 << 40, ())
+    first, last = record(rebuilt, 1), record(rebuilt, 2)
+    assert (first.state, first.end, first.length, first.verified) == (CLOSED, 4, 50, False)
+    assert (last.state, last.members) == (OPEN, ABC)
+
+
+@pytest.mark.hazard("a-tail-that-was-given-up")
+def test_ledger_ends_where_the_head_of_the_next_one_says() -> None:
+    """One node has entries that were never acknowledged; they were stored again in the next ledger."""
+    holding = {A: (held(1, 4), held(2, 3, former=at(1, 2))), B: (held(1, 2), held(2, 3, former=at(1, 2)))}
+    rebuilt = joined(holding)
+    assert (record(rebuilt, 1).end, record(rebuilt, 1).length, record(rebuilt, 1).state) == (2, 30, CLOSED)
+    assert rebuilt.reviews == ()
+
+
+@pytest.mark.hazard("former-ignored")
+def test_ledger_between_a_ledger_and_its_former_one_is_left_out() -> None:
+    """It has a tail of one copy, or nothing but a head: both are not of the log."""
+    last = held(6, 2, former=at(1, 4), base_index=4)
+    holding = {A: (held(1, 4), held(3, 2, former=at(1, 4)), last), B: (held(1, 4), held(5, 0, former=at(1, 4)), last)}
+    rebuilt = joined(holding)
+    assert listed(rebuilt) == [1, 6]
+    assert topic_of(rebuilt).passed_over == (5, 3)
+
+
+@pytest.mark.hazard("floor-ignored")
+@pytest.mark.parametrize("source", ["node", "head", "copy"])
+def test_trimmed_ledger_does_not_return(source: str) -> None:
+    """A node was away while the others erased it."""
+    newest = held(3, 1, former=at(2, 4), floor=2 if source == "head" else 0)
+    copied = CopiedRecords({TOPIC: TopicRecord(TOPIC, NAME, deleted_below=LedgerId(2 if source == "copy" else 0))})
+    snapshot = held(4, 3, purpose=DEDUP)
+    second = held(2, 4, former=at(1, 4))
+    holding = {A: (held(1, 4), second, newest, snapshot), B: (second, newest, snapshot)}
+    rebuilt = joined(holding, floors={B: 2} if source == "node" else {}, copied=copied)
+    assert (listed(rebuilt), topic_of(rebuilt).record.deleted_below, rebuilt.reviews) == ([2, 3], 2, ())
+
+
+@pytest.mark.hazard("limbo-counts-as-asked")
+def test_node_in_limbo_counts_as_missing() -> None:
+    """With an absent one it makes two: a ledger of these two alone may be in no inventory."""
+    holding = {A: held(1, 4), B: held(1, 4, state=CopyState.LIMBO), C: held(1, 4)}
+    assert topic_of(joined(holding)).given_up is None
+    assert topic_of(joined(holding, limbo=[B])).given_up is None
+    assert topic_of(joined(holding, absent=[C])).given_up is None
+    beyond = joined(holding, absent=[C], limbo=[B])
+    assert (topic_of(beyond).given_up, beyond.beyond_bound) == (GivenUpBehind(LedgerId(1), LedgerId(0)), True)
+
+
+@pytest.mark.hazard("limbo-counts-as-asked")
+def test_copy_in_limbo_is_the_last_to_become_a_member_and_says_no_end() -> None:
+    limbo = held(1, 4, state=CopyState.LIMBO)
+    last = held(2, 1, former=at(1, 4), members=(A, B, D))
+    holding: Holding = {A: (limbo, last), B: (held(1, 2), last), C: (held(1, 4), last), D: (held(1, 4), last)}
+    rebuilt = joined(holding, limbo=[A])
+    assert record(rebuilt, 1).members == (C, D, B)
+    silent = joined({A: held(1, 1, state=CopyState.LIMBO), B: held(1, 1)}, absent=[C], limbo=[A])
+    assert reasons(silent) == [ReviewReason.TOO_FEW_MEMBERS]
+
+
+@pytest.mark.hazard("refilled-member")
+@pytest.mark.parametrize("trace", ["refilled", "erased", "another node"])
+def test_last_ledger_that_was_repaired_is_closed(trace: str) -> None:
+    """A recovery would take what a half filled copy lacks for the end of the ledger."""
+    partial = held(1, 2, erased_before=trace == "refilled")
+    holding: dict[Incarnation, HeldLedger] = {A: held(1, 4), B: partial}
+    if trace == "erased":
+        holding[C] = held(1, -1, state=CopyState.ERASED)
+    if trace == "another node":
+        holding[D] = held(1, 4)
+    rebuilt = joined(holding)
+    closed = record(rebuilt, 1)
+    assert (closed.state, closed.end, closed.length, rebuilt.reviews) == (CLOSED, 4, 50, ())
+    assert (closed.members[0], len(closed.members)) == (A, 3)
+    assert reasons(joined({**holding, B: replace(partial, state=CopyState.DAMAGED)}, absent=[E])) == [
+        ReviewReason.NO_END
+    ]
+
+
+def test_closed_ledger_gets_its_holders_and_as_many_members_as_before() -> None:
+    """The fullest first; a member that may return before a node that has nothing, and that before one that erased."""
+    last = held(2, 1, former=at(1, 4))
+    holding = {A: (held(1, 2), last), B: (held(1, -1, state=CopyState.ERASED), last), D: (held(1, 4),)}
+    assert record(joined(holding, absent=[C]), 1).members == (D, A, C)
+    assert record(joined(holding), 1).members == (D, A, C)
+    assert record(joined({A: (held(1, 4), last)}, absent=[B, C], by="ops"), 1).members == ABC
+
+
+def test_length_that_no_inventory_tells_is_wanted() -> None:
+    """Every holder has a tail behind the end, so the header of the last entry must be read."""
+    rebuilt = joined({A: (held(1, 4), held(2, 1, former=at(1, 3)))})
+    assert topic_of(rebuilt).wanted == (WantedLength(LedgerId(1), EntryId(3), (A,)),)
+
+
+def test_entries_without_a_holder_are_counted() -> None:
+    """They are proved lost later, or come back with a node."""
+    last = held(2, 1, former=at(1, 9))
+    holding = {A: (held(1, 2), last), B: (held(1, 9, first=6), last)}
+    assert topic_of(joined(holding)).without_holder == 3
+
+
+def test_ledger_whose_entry_0_nobody_has_was_never_acknowledged() -> None:
+    """Unless as many nodes as an acknowledgement needs show nothing."""
+    holding = everywhere(held(1, 4)) | {A: (held(1, 4), held(5, 2, first=1))}
+    assert (listed(joined(holding)), joined(holding).reviews) == ([1], ())
+    assert reasons(joined(holding, absent=[D, E])) == [ReviewReason.NO_HEAD]
+
+
+# --- names and deletions ----------------------------------------------------------------------------------------------
+
+
+def test_deleted_topic_gets_no_records_and_loses_its_name() -> None:
+    """Its ledgers are on the storage nodes still; the name belongs to the topic that was created after it."""
+    noted = NotedRecords({NAME: NotedName(TOPIC)}, frozenset({TOPIC}))
+    holding = everywhere(held(1, 4), held(2, 4, topic=OTHER))
+    copied = CopiedRecords({TOPIC: TopicRecord(TOPIC, NAME)})
+    rebuilt = joined(holding, noted=noted, copied=copied)
+    assert (list(rebuilt.topics), rebuilt.names, rebuilt.deleted, rebuilt.reviews) == ([OTHER], {NAME: OTHER}, 1, ())
+
+
+def test_two_topics_of_one_name_are_reviewed_and_a_note_decides() -> None:
+    holding = everywhere(held(1, 4), held(2, 4, topic=OTHER))
+    newest, noted = joined(holding), joined(holding, noted=NotedRecords({NAME: NotedName(TOPIC)}))
+    assert (newest.names, noted.names) == ({NAME: OTHER}, {NAME: TOPIC})
+    assert [review.topic_id for review in (*newest.reviews, *noted.reviews)] == [TOPIC, OTHER]
+    assert reasons(noted) == [ReviewReason.NAME_TAKEN]
+
+
+def test_noted_topic_without_ledgers_gets_an_empty_record() -> None:
+    """A partitioned topic never has any. Its name is written as it was noted."""
+    names = {NAME: NotedName(TOPIC), "public/default/wide": NotedName(OTHER, partitioned=True)}
+    rebuilt = joined({}, noted=NotedRecords(names))
+    assert {each: topic.record.name for each, topic in rebuilt.topics.items()} == {
+        TOPIC: NAME,
+        OTHER: "public/default/wide",
+    }
+    assert rebuilt.names == {NAME: TOPIC}
+    assert topic_of(joined({}, noted=NotedRecords({NAME: NotedName(TOPIC)}))).cursor is None
+
+
+# --- what an operator must decide -------------------------------------------------------------------------------------
+
+
+def test_gap_in_a_chain_shows_both_sides() -> None:
+    """Nothing says that the missing ledger was trimmed."""
+    rebuilt = joined(everywhere(held(1, 9), held(3, 4, former=at(2, 7)), held(4, 1, former=at(3, 4))))
+    (review,) = rebuilt.reviews
+    assert (review.reason, review.purpose, review.name) == (ReviewReason.GAP, LOG, NAME)
+    assert (review.before, review.behind) == (
+        Side(LedgerId(1), LedgerId(1), 1, 100),
+        Side(LedgerId(3), LedgerId(4), 2, 70),
+    )
+    assert "ledger 2 is missing in front of ledger 3" in review.message
+    assert (listed(rebuilt), topic_of(rebuilt).given_up) == ([1, 3, 4], GivenUpBehind(LedgerId(4), LedgerId(0)))
+
+
+def test_missing_front_is_no_gap_if_it_was_deleted() -> None:
+    """The node that erased it says so, also without a floor."""
+    gone = HeldLedger(LedgerId(2), None, CopyState.ERASED, deleted=True, erased_before=True)
+    last = held(3, 4, former=at(2, 7), base_index=9)
+    rebuilt = joined({A: (gone, last), B: (last, held(4, 2, purpose=DEDUP))})
+    assert (listed(rebuilt), rebuilt.reviews) == ([3], ())
+
+
+def test_ledger_without_a_head_needs_a_copy() -> None:
+    """It was written before heads: neither its place nor its end is known."""
+    old, last = held(1, 4, head=False), held(2, 4, former=at(1, 4))
+    rebuilt = joined(everywhere(old, last))
+    assert (reasons(rebuilt), listed(rebuilt)) == ([ReviewReason.NO_HEAD], [2])
+    assert rebuilt.reviews[0].before == Side(LedgerId(1), LedgerId(1), 1, 50)
+    copied = CopiedRecords(
+        {TOPIC: TopicRecord(TOPIC, NAME, ledgers=(LedgerLink(LedgerId(1), 0),))},
+        ledgers={LedgerId(1): LedgerMetadata(LedgerId(1), TOPIC, ABC, 2, CLOSED, EntryId(4), 50)},
+    )
+    rebuilt = joined(everywhere(old, last), copied=copied)
+    assert (rebuilt.reviews, listed(rebuilt), record(rebuilt, 1).end) == ((), [1, 2], 4)
+
+
+def test_ends_that_differ_are_reviewed() -> None:
+    """By the copy, acknowledged entries follow the end that the next head names."""
+    copied = CopiedRecords(
+        {TOPIC: TopicRecord(TOPIC, NAME, ledgers=(LedgerLink(LedgerId(1), 0),))},
+        ledgers={LedgerId(1): LedgerMetadata(LedgerId(1), TOPIC, ABC, 2, CLOSED, EntryId(4), 50)},
+    )
+    rebuilt = joined(everywhere(held(1, 4), held(2, 1, former=at(1, 2))), copied=copied)
+    assert (reasons(rebuilt), record(rebuilt, 1).end) == ([ReviewReason.ENDS_DIFFER], 4)
+    passed = joined(everywhere(held(1, 4), held(2, 1)), copied=copied)
+    assert (reasons(passed), listed(passed)) == ([ReviewReason.ENDS_DIFFER], [2])
+
+
+def test_trimmed_log_without_a_snapshot_is_reviewed() -> None:
+    """Marks and subscriptions of before are in snapshots only."""
+    holding = everywhere(held(3, 4, former=at(2, 7), floor=3, base_index=9))
+    assert reasons(joined(holding)) == [ReviewReason.NO_SNAPSHOT]
+    with_snapshot = {node: (*ledgers, held(4, 2, purpose=DEDUP)) for node, ledgers in holding.items()}
+    assert joined(with_snapshot).reviews == ()
+
+
+def test_last_ledger_without_enough_members_waits_or_is_given_up() -> None:
+    """Who names absent nodes gives up what only they have: the recovery goes on without them."""
+    alone = joined({A: held(1, 4)}, absent=[B, C])
+    assert (reasons(alone), record(alone, 1).state) == ([ReviewReason.TOO_FEW_MEMBERS], OPEN)
+    given_up = joined({A: held(1, 4)}, absent=[B, C], by="ops")
+    assert given_up.reviews == ()
+    ended = record(given_up, 1)
+    assert (ended.state, ended.given_up, ended.given_up_by) == (LedgerState.IN_RECOVERY, (B, C), "ops")
+    assert topic_of(given_up).given_up == GivenUpBehind(LedgerId(1), LedgerId(0))
+
+
+def test_snapshots_end_where_nodes_have_them_without_a_hole() -> None:
+    """Each of their ledgers begins with a base, so no head names the end of the one before it."""
+    newer = held(5, 1, purpose=DEDUP)
+    older = (held(3, 3, purpose=DEDUP), held(3, 6, first=4, purpose=DEDUP))
+    rebuilt = joined({A: (held(1, 4), older[0], newer), B: (held(1, 4), older[1], newer)})
+    cursor = topic_of(rebuilt).cursor or CursorRecord(OwnerEpoch(0))
+    assert [link.ledger_id for link in cursor.ledgers] == [3, 5]
+    assert (record(rebuilt, 3).end, record(rebuilt, 5).state) == (6, OPEN)
