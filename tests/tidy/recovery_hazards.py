@@ -158,4 +158,10 @@ RECOVERY_HAZARDS = {
         "replaces the restored list of ledgers.",
         "The records of each era have a root of their own, which no process of a former era knows.",
     ),
+    "restore-beyond-the-bound": Hazard(
+        "More storage nodes are missing than the ack quorum allows. An entry that only they had is gone, and it may be "
+        "of any topic: its index or its generation is given a second time.",
+        "Every topic then gives up what may have followed in both chains: its owner jumps over all numbers that may "
+        "have been told, before it writes anything else.",
+    ),
 }

@@ -16,7 +16,8 @@ from oncelog.core.formats.entry import (
     peek_header,
 )
 from oncelog.core.formats.opening import Granted
-from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.formats.topic_record import GivenUpBehind, decode_topic, encode_topic
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerState, decode_ledger, encode_ledger
 from oncelog.core.ledger.recovery import FenceMember, RecoveryPhase
 from oncelog.core.records.records import ReadRecord
@@ -26,6 +27,7 @@ from tests.core.builders import A, B, C, plain, received
 from tests.core.ledger import recovery_world
 from tests.core.ledger.recovery_world import OPEN, Run, entry
 from tests.core.ledger.test_ledger_recovery import recovered
+from tests.core.topic.test_topic_subscriptions import Consuming
 from tests.core.topic.topic_world import Owner, World
 
 E = [entry(i, last_add_confirmed=i - 1) for i in range(5)]
@@ -216,3 +218,67 @@ def test_takeover_that_waits_for_members_looks_at_the_record() -> None:
     owner.run()
     assert len(owner.emitted(Served)) == 1
     assert [effect.value.end for effect in owner.writes(LedgerKey)][-1] == 3
+
+
+# --- a restore that has missed nodes ----------------------------------------------------------------------------------
+
+
+def restored(*, subscribed: bool) -> tuple[World, Granted]:
+    """Five acknowledged batches; then ZooKeeper is restored without nodes that may have had more of both chains."""
+    world = World()
+    one = Consuming(world)
+    granted = one.owner.open("p")
+    pid, generation = granted.instance
+    for i in range(5):
+        one.owner.send(granted.session, received(i, [i], pid=pid, generation=generation))
+        one.owner.run()
+    if subscribed:
+        one.subscribe()
+        one.owner.run()
+    record, version = world.topic
+    behind = GivenUpBehind(record.ledgers[-1].ledger_id, record.acks[-1] if record.acks else LedgerId(0), "ann")
+    world.topic = (decode_topic(encode_topic(replace(record, given_up_behind=behind))), version)
+    return world, granted
+
+
+def given_up_in_acks(world: World) -> list[GivenUp]:
+    entries = [data for ledger_id in world.record.acks for data in world.entries_of(ledger_id).values()]
+    return [decode_given_up(body_of(data)) for data in entries if peek_header(data).kind == EntryKind.GIVEN_UP]
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_topic_of_a_restore_beyond_the_bound_jumps_in_both_chains(subscribed: bool) -> None:
+    """The missing nodes may have had a sixth message, a grant, a subscription. Also a topic that had no ack log jumps
+    there: the missing nodes may have had its first ledger."""
+    world, granted = restored(subscribed=subscribed)
+    last, last_acks = world.record.ledgers[-1].ledger_id, world.record.acks[-1] if subscribed else LedgerId(0)
+    owner = Owner(world, "o2").take_over()
+    owner.run()
+    assert owner.core.serving is not None
+    assert owner.core.serving.log.table.state.next_index == 5 + GIVEN_UP_INDEXES
+    again = owner.open("p")
+    assert again.instance[1] == granted.instance[1] + GIVEN_UP_GENERATIONS + 1
+    assert again.last_sequence_id == 4
+    [log], [acks] = given_up_of(world), given_up_in_acks(world)
+    assert (log.ledger_id, acks.ledger_id) == (last, last_acks)
+    assert (log.by, acks.by) == ("ann", "ann")
+    assert owner.core.serving.acks.state.next_number > GIVEN_UP_GENERATIONS
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+def test_topic_of_a_restore_jumps_once_whatever_interrupts_it() -> None:
+    """The field stays in the record; the chain that goes on in a later ledger owes nothing."""
+    world, _ = restored(subscribed=True)
+    for number in range(3):
+        Owner(world, f"dies {number}").take_over(SendAdds)
+        assert given_up_of(world) == []
+    for name in ("o2", "o3", "o4"):
+        owner = Owner(world, name).take_over()
+        owner.open("p")
+        owner.run()
+        assert world.record.given_up_behind is not None
+        assert (len(given_up_of(world)), len(given_up_in_acks(world))) == (1, 1)
+    owner = Owner(world, "o5").take_over()
+    assert owner.core.serving is not None
+    assert plain(world.folded()) == plain(owner.core.serving.log.table.state)

@@ -57,6 +57,7 @@ _TOPIC_FIELDS = frozenset(
         "acks",
         "acks_deleted_below",
         "pages",
+        "given_up_behind",
     )
 )
 _CURSOR_FIELDS = frozenset(("format", "owner_epoch", "ledgers", "deleted_below"))
@@ -71,6 +72,16 @@ class LedgerLink(NamedTuple):
     base_index: int
 
 
+class GivenUpBehind(NamedTuple):
+    """A restore has missed storage nodes that may have had more than these last ledgers of both chains (0: the chain
+    had none). So the owner writes GivenUp into each chain before anything else; it is owed as long as the chain ends in
+    that ledger. by: the operator."""
+
+    log: LedgerId
+    acks: LedgerId
+    by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
     """ledgers: the newest of the log, ascending ids; all but the last are CLOSED. pages: with the older ones, in order.
@@ -78,7 +89,8 @@ class TopicRecord:
     (hazard missing-record-is-no-deletion).
 
     acks, acks_deleted_below: the same for the ack log, which has no ledger before the topic's first subscription.
-    format: what an owner must support to serve the topic; it only rises. further: see `record_fields`.
+    format: what an owner must support to serve the topic; it only rises. given_up_behind: by a restore; None: nothing.
+    further: see `record_fields`.
     """
 
     topic_id: TopicId
@@ -91,6 +103,7 @@ class TopicRecord:
     acks_deleted_below: LedgerId = LedgerId(0)
     format: int = FORMAT
     pages: tuple[PageLink, ...] = ()
+    given_up_behind: GivenUpBehind | None = None
     further: Further = field(default_factory=no_fields, hash=False)
 
     @property
@@ -213,6 +226,8 @@ def encode_topic(record: TopicRecord) -> bytes:
         "acks": list(record.acks),
         "acks_deleted_below": record.acks_deleted_below,
     }
+    if record.given_up_behind is not None:
+        fields["given_up_behind"] = record.given_up_behind._asdict()
     if record.format >= FORMAT_WITH_PAGES:
         fields["pages"] = [list(page) for page in record.pages]
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -232,8 +247,11 @@ def decode_topic(data: bytes) -> TopicRecord:
         acks = tuple(map(LedgerId, numbers({"acks": []} | fields, "acks")))
         floors = _floor(fields), _floor(fields, "acks_deleted_below")
         pages = tuple(_page_link(page) for page in fields["pages"]) if form >= FORMAT_WITH_PAGES else ()
+        behind = None if fields.get("given_up_behind") is None else _behind(fields["given_up_behind"])
         further = rest(fields, _TOPIC_FIELDS)
-        return TopicRecord(topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], form, pages, further)
+        return TopicRecord(
+            topic_id, name, owner, epoch, ledgers, floors[0], acks, floors[1], form, pages, behind, further
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
@@ -271,6 +289,11 @@ def _page_link(page: object) -> PageLink:
     """Raises ValueError, TypeError."""
     name, first, base_index, last, *rest = numbers({"page": page}, "page")
     return PageLink(LedgerId(name), LedgerId(first), base_index, LedgerId(last), *rest)
+
+
+def _behind(fields: dict[str, Any]) -> GivenUpBehind:
+    """Raises KeyError, ValueError."""
+    return GivenUpBehind(LedgerId(number(fields, "log")), LedgerId(number(fields, "acks")), text(fields, "by"))
 
 
 def _cursor_link(ledger: object, base: object, acks: object = None) -> CursorLink:

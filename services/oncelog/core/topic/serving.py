@@ -256,7 +256,7 @@ class Serving:
 
     def _begin(self) -> None:
         """The log takes batches and grants. The ack log opens after that: no producer waits for it."""
-        if self._ownership.record.acks:
+        if self._ownership.record.acks or self.acks.given_up:
             self.acks.open()
         key = self.openings.returning.serves(self._step.now_ms)
         if key is not None:

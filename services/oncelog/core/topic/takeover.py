@@ -39,8 +39,9 @@ from oncelog.core.chain.replay import (
 )
 from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.entry import GivenUp
 from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered, ledger_of
 from oncelog.core.ledger.recovery_range import MemberAnswers
@@ -106,7 +107,7 @@ class Takeover:
         self.snapshot = SnapshotFold(checksum, recent_bytes_max)
         self._log_fold = LogFold(record, self.snapshot.state)
         self._ack_fold = AckFold(record, checksum)
-        self._topic_id = record.topic_id
+        self._topic_id, self._given_up_behind = record.topic_id, record.given_up_behind
         self._replay_of = partial(ChainReplay, step.emit, checksum=checksum, failed=self._fail)
         self.log = self._replay_of(
             ReplayList(step.emit, record.topic_id, record.ledgers, record.pages), self._log_fold,
@@ -276,16 +277,31 @@ class Takeover:
             return
         self.state = TakeoverState.DONE
         self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, log.replayed_entries, self._log_fold.last_append_ms))
-        for _ in acks.given_up:
+        behind = self._given_up_behind
+        given_up = _owed(log, self._log_fold.position, behind and (behind.log, behind.by))
+        acks_given_up = _owed(acks, self._ack_fold.position, behind and (behind.acks, behind.by))
+        for _ in acks_given_up:
             self._ack_fold.state.gave_up()
         self._done(
             TakenOver(
                 self._log_fold.state, self.cursor.record, self.cursor.version, self.snapshot.loaded,
-                log.replayed_entries, tuple(log.given_up.values()), self._ack_fold.state, acks.replayed_bytes,
-                tuple(acks.given_up.values()), tuple(end for end in (log.end, acks.end) if end is not None),
+                log.replayed_entries, given_up, self._ack_fold.state, acks.replayed_bytes,
+                acks_given_up, tuple(end for end in (log.end, acks.end) if end is not None),
                 log.replayed_bytes,
             )
         )  # fmt: skip
+
+
+def _owed(chain: ChainReplay, position: Position, behind: tuple[LedgerId, str] | None) -> tuple[GivenUp, ...]:
+    """What the chain must say: what operators gave up in its ledgers, and what a restore gave up behind this one. The
+    chain says the latter in its next ledger, before anything else."""
+    owed = dict(chain.given_up)
+    if behind is not None and position.ledger_id <= behind[0]:
+        ledger_id, by = behind
+        end = chain.end if chain.end is not None and chain.end.ledger_id == ledger_id else None
+        first = 0 if end is None else end.end + 1
+        owed.setdefault(ledger_id, GivenUp(ledger_id, EntryId(first), by))
+    return tuple(owed.values())
 
 
 def _links(ledgers: Sequence[LedgerId]) -> list[LedgerLink]:
