@@ -169,9 +169,8 @@ class Node:
 
     async def start(self) -> None:
         directory = StorageDirectory.open(self.path, CLUSTER, segment_bytes=1 << 20)
-        runner = await NodeRunner.open(
-            directory, self, on_failed=self.failures.append, disk=self.disk, ledger_counter=self.ledger_counter
-        )
+        runner = await NodeRunner.read(directory, on_failed=self.failures.append, disk=self.disk)
+        await runner.begin(self, self.ledger_counter)
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server(self.security, check_era=runner.refuse_era)
         service.add_to(server)

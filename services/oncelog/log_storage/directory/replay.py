@@ -12,7 +12,7 @@ numbers of the records decide (hazard compaction-order):
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from oncelog.core.era import Era
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
@@ -154,13 +154,6 @@ class DirectoryReplay:
             },
             self._eras[max(self._eras)],
         )
-
-
-def enter_limbo(directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerId) -> Replayed:
-    """After a replay that found new holes: every ledger below `ledger_counter` is in limbo, whatever was cleared."""
-    directory.enter_limbo(ledger_counter)
-    below = LedgerId(max(directory.limbo_below, replayed.limbo_below))
-    return replace(replayed, limbo_below=below, limbo_cleared=set())
 
 
 def replay(directory: StorageDirectory, disk: DiskCalls = SYSTEM) -> Replayed:

@@ -93,7 +93,8 @@ def roll_bytes(path: Path, *, segment_bytes: int) -> int:
 
 
 class StorageDirectory:
-    """An open, locked directory. Open it, exhaust `scan()`, enter limbo if it has new holes, give it to a journal."""
+    """An open, locked directory. Open it, exhaust `scan()`, `compare` it, enter limbo if it has new holes, give it to a
+    journal that begins to write."""
 
     def __init__(self, path: Path, identity: Identity, lock_fd: int, *, segment_bytes: int) -> None:
         self.path = path
@@ -124,9 +125,6 @@ class StorageDirectory:
         self.holes: tuple[Hole, ...] = ()
         #: up to where the last segment was read; durable once the directory is settled
         self.scanned_end = JournalEnd(0, 0)
-        #: where the journal had been synced, as is known elsewhere, and why the directory is one of the past, if it is
-        self.known_end = JournalEnd(0, 0)
-        self.past = ""
         #: the holes that no LIMBO record lists: `enter_limbo` must be called before the directory is settled
         self.new_holes: tuple[Hole, ...] = ()
         self._limbo: SegmentRecord | None = None
@@ -250,16 +248,19 @@ class StorageDirectory:
         self.holes = tuple(hole for hole in found if hole.segment_id not in self._removed)
         self.scanned_end = JournalEnd(ids[-1], 0 if self._tail is None else self._tail[1].end)
         self.new_holes = new_holes(self.holes, self.known_holes)
-        self.past = self.past or lost_end(self.scanned_end, self.known_end)
-        if self.past:
+
+    def compare(self, known_end: JournalEnd, past: str) -> None:
+        """After the scan, with what is known elsewhere: up to where the journal had been synced, and why the directory
+        is one of the past by its starts ("": nothing says so). If it went back in time, that is a new hole."""
+        reason = past or lost_end(self.scanned_end, known_end)
+        if reason:
             # New, whatever is known: the copy may have been made when a former one of these holes was known already.
-            lost = Hole(*self.scanned_end, WHOLE_FILE, f"the directory went back in time: {self.past}")
+            lost = Hole(*self.scanned_end, WHOLE_FILE, f"the directory went back in time: {reason}")
             self.holes, self.new_holes = (*self.holes, lost), (*self.new_holes, lost)
-        if self.new_holes:
-            self._numbers.next += NUMBERS_LEFT_OUT
 
     def enter_limbo(self, ledger_counter: int) -> None:
         """Every ledger below `ledger_counter` may have been lost in a new hole; `settle` makes that durable."""
+        self._numbers.next += NUMBERS_LEFT_OUT
         self.limbo_below = max(self.limbo_below, ledger_counter)
         self.known_holes, self.new_holes = self.holes, ()
         self._limbo = SegmentRecord(RecordKind.LIMBO, self.limbo_below, 0, encode_holes(self.holes))

@@ -85,7 +85,7 @@ class InventoryService:
                 cluster_id=self._cluster_id,
                 era=era.number,
                 restore_id=era.restore_id,
-                limbo_below=core.ledgers.limbo.below,
+                limbo_below=self._runner.limbo_below,
                 ledgers=[copy.ledger for copy in copies],
                 floors=[
                     pb.InventoryFloor(topic_id=chain.topic_id, purpose=PURPOSES.index(chain.purpose), below=below)
@@ -100,8 +100,8 @@ class InventoryService:
         ledgers = runner.core.ledgers
         ledger = ledgers.peek(ledger_id)
         state = runner.core.copy_state(ledger_id)
-        if ledgers.limbo.covers(ledger_id):
-            state = CopyState.LIMBO  # also if a record, which is lost now, did not name this node
+        if runner.in_limbo(ledger_id):
+            state = CopyState.LIMBO
         damaged = {*ledger.damaged, *journal.damage.of(ledger_id)}
         runs = journal.index.runs(ledger_id) if state in _LISTED else []
         if damaged:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidArgument, JournalFailed
+from oncelog.core.errors import InvalidArgument, JournalFailed, StoreUnavailable
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd
 from oncelog.log_storage.directory.control_records import OF_LEDGERS
@@ -174,18 +174,19 @@ class Journal:
         disk: DiskCalls | None = None,
         idle_ms: int = IDLE_MS,
     ) -> None:
-        """Make the replayed end durable, confirm it with a durability marker, start the writer. Blocks for a few syncs.
+        """directory: replayed. It can be read at once, and nothing is changed in it before `begin`. From then on the
+        journal keeps the replayed index current.
 
-        directory: replayed, and in limbo if it has new holes. The journal keeps the replayed index current from here
-        on.
         on_synced(lsn), on_failed(error): called on the loop; on_failed at most once, and nothing is synced after it.
-        Raises OSError if the directory cannot be made durable.
         """
         self.index = self._index = replayed.index
         self.control = replayed.control
         self.damage = KnownDamage()
-        disk = disk or DiskCalls()
-        self._reader = SegmentReader(directory, self.damage, disk)
+        self._directory = directory
+        self._disk = disk or DiskCalls()
+        self._idle_s = idle_ms / 1000
+        self._loop = loop
+        self._reader = SegmentReader(directory, self.damage, self._disk)
         self._on_synced = on_synced
         self._on_failed = on_failed
         self._last_lsn = 0
@@ -199,21 +200,45 @@ class Journal:
         #: Why nothing can be appended any more; None while it can.
         self._stopped: JournalFailed | None = None
         self._ended: asyncio.Future[None] = loop.create_future()
+        #: the segment of the last group that is synced and in the index; the index knows all records of lower ones
+        self.written_segment = directory.segment_ids[-1]
+        #: up to here everything is durable once the journal has begun
+        self.synced_end = directory.scanned_end
+        self._writer: _GroupWriter | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether it writes."""
+        return self._writer is not None
+
+    def begin(self) -> None:
+        """Make the replayed end durable, confirm it with a durability marker, start the writer. Blocks for a few syncs.
+
+        The directory is in limbo if it has new holes. Raises OSError if it cannot be made durable.
+        """
+        directory, disk = self._directory, self._disk
         segment = directory.settle(disk)
         self.control.note(RecordKind.LIMBO, directory.limbo_below, 0, directory.limbo_number)
         directory.finish_removals(lambda segment_id: bool(self._index.live_bytes.get(segment_id)), disk)
-        #: the segment of the last group that is synced and in the index; the index knows all records of lower ones
         self.written_segment = segment.segment_id
-        #: up to here everything is durable
-        self.synced_end = directory.scanned_end
         self._writer = _GroupWriter(
             directory,
             segment,
             disk,
-            idle_s=idle_ms / 1000,
-            report=lambda report: loop.call_soon_threadsafe(self._take_report, report),
+            idle_s=self._idle_s,
+            report=lambda report: self._loop.call_soon_threadsafe(self._take_report, report),
         )
         self._writer.start()
+
+    def _begun_writer(self) -> _GroupWriter:
+        """Raises JournalFailed once the journal has stopped, and StoreUnavailable before it has begun."""
+        if self._stopped is not None:
+            raise self._stopped
+        if self._writer is None:
+            raise StoreUnavailable(
+                "this storage node waits for the record of its cluster: until then it stores nothing but an era"
+            )
+        return self._writer
 
     @property
     def last_lsn(self) -> int:
@@ -238,10 +263,9 @@ class Journal:
         """Queue records for writing, in this order; returns the lsn of the last one (of the last ever, if none).
 
         Bodies are kept, not copied: they must not change. They are durable when on_synced names their lsn or a higher
-        one. Raises InvalidArgument (nothing is appended), and JournalFailed once the journal has stopped.
+        one. Raises InvalidArgument (nothing is appended), and the errors of `_begun_writer`.
         """
-        if self._stopped is not None:
-            raise self._stopped
+        writer = self._begun_writer()
         for record in records:
             if len(record.body) > RECORD_BYTES_MAX:
                 raise InvalidArgument(
@@ -253,21 +277,20 @@ class Journal:
             if record.kind in ENTRY_KINDS:
                 self._index.stage(record.ledger_id, record.entry_id, Unsynced(self._last_lsn, record.body))
         if records:
-            self._writer.inbox.put(records)
+            writer.inbox.put(records)
         return self._last_lsn
 
     def append_own(self, records: Sequence[SegmentRecord]) -> "asyncio.Future[None]":
         """Queue notes, or copies for compaction. They get no lsn. The result is there when all are synced and in the
         index.
 
-        Raises JournalFailed, also as the future's exception.
+        Raises the errors of `_begun_writer`, and JournalFailed as the future's exception.
         """
-        if self._stopped is not None:
-            raise self._stopped
+        writer = self._begun_writer()
         self._own_appended += len(records)
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._own_waiting.append((self._own_appended, synced))
-        self._writer.inbox.put(records)
+        writer.inbox.put(records)
         return synced
 
     def append_removal(self, segment_id: int) -> "asyncio.Future[None]":
@@ -332,11 +355,14 @@ class Journal:
 
     async def close(self) -> None:
         """Sync what was appended, confirm it with a durability marker, end the writer. Also after a failure."""
+        writer = self._writer
         if self._stopped is None:
             self._stopped = JournalFailed("the journal is closed")
-            self._writer.inbox.put(None)
-        await asyncio.shield(self._ended)
-        self._writer.join()
+            if writer is not None:
+                writer.inbox.put(None)
+        if writer is not None:
+            await asyncio.shield(self._ended)
+            writer.join()
         self._reader.close()
 
     def _find(self, ledger_id: int, entry_id: int) -> Body | RecordLocation | None:

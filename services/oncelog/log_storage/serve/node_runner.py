@@ -57,7 +57,7 @@ from oncelog.core.node.review import (
     VerifyLedger,
 )
 from oncelog.log_storage.directory.index import LedgerIndex
-from oncelog.log_storage.directory.replay import Replayed, enter_limbo, replay
+from oncelog.log_storage.directory.replay import Replayed, replay
 from oncelog.log_storage.directory.segment_format import SegmentRecord
 from oncelog.log_storage.directory.segment_reader import Verified
 from oncelog.log_storage.directory.segment_writer import DiskCalls
@@ -137,17 +137,19 @@ class NodeIndex:
 
 
 class NodeRunner:
-    """Created by `open`. All methods run on the event loop."""
+    """Created by `read`. All methods run on the event loop."""
 
-    def __init__(self, incarnation: Incarnation, records: LedgerRecords) -> None:
-        self.incarnation = incarnation
+    def __init__(self, directory: StorageDirectory) -> None:
+        self.incarnation = incarnation = Incarnation(directory.identity.incarnation)
+        self._directory = directory
         self.events = EventRing("log_storage", incarnation)
         self.counts = NodeCounts()
         self.index = NodeIndex(LedgerIndex())
         self.read_only = False
         self.repairs_refused = False
         self.core = StorageNode(incarnation, self.index, crc32c)
-        self._checks = LedgerChecks(incarnation, records, self.verify, self.handle)
+        #: none before `begin`: without records nothing is checked
+        self._checks: LedgerChecks | None = None
         self._next_call = 0
         self._appenders: dict[int, tuple[AppendAnswers, Era]] = {}
         #: called when the node has taken another era, before that is durable
@@ -159,37 +161,59 @@ class NodeRunner:
         self._written_segment: int | None = None
 
     @classmethod
-    async def open(
+    async def read(
         cls,
         directory: StorageDirectory,
-        records: LedgerRecords,
         *,
         on_failed: Callable[[JournalFailed], None],
         disk: DiskCalls | None = None,
-        ledger_counter: LedgerCounter,
     ) -> Self:
-        """Replay the directory, make its end durable, and become ready for events.
+        """Replay the directory. What it has can be read; nothing is changed in it before `begin` or `raise_era`.
 
-        on_failed: called once if the journal fails; the process must then end. ledger_counter: asked only if the
-        directory has new holes. Raises JournalFailed.
+        on_failed: called once if the journal fails; the process must then end.
         """
-        runner = cls(Incarnation(directory.identity.incarnation), records)
+        runner = cls(directory)
         replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
-        replayed = await _entered_limbo(directory, replayed, ledger_counter, runner.events)
         runner._restore(replayed)
-        try:
-            runner.index.journal = Journal(
-                directory,
-                replayed,
-                loop=asyncio.get_running_loop(),
-                on_synced=runner._synced,
-                on_failed=on_failed,
-                disk=disk,
-            )
-            runner.journal.damage.on_noted = runner._damage_noted_on(asyncio.get_running_loop())
-        except OSError as error:
-            raise JournalFailed(f"{directory.path}: cannot make its end durable: {error}; check the disk") from error
+        loop = asyncio.get_running_loop()
+        runner.index.journal = Journal(
+            directory, replayed, loop=loop, on_synced=runner._synced, on_failed=on_failed, disk=disk
+        )
+        runner.journal.damage.on_noted = runner._damage_noted_on(loop)
         return runner
+
+    async def begin(self, records: LedgerRecords, ledger_counter: LedgerCounter) -> None:
+        """Make the end of the directory durable, and become ready for every event.
+
+        ledger_counter: asked only if the directory has new holes. Raises JournalFailed.
+        """
+        self._checks = LedgerChecks(self.incarnation, records, self.verify, self.handle)
+        if self._directory.new_holes:
+            self._enter_limbo(await until_answered("the ledger counter", ledger_counter))
+        self._begin_journal()
+
+    def _begin_journal(self) -> None:
+        """Raises JournalFailed."""
+        if self.journal.begun:
+            return
+        try:
+            self.journal.begin()
+        except OSError as error:
+            path = self._directory.path
+            raise JournalFailed(f"{path}: cannot make its end durable: {error}; check the disk") from error
+
+    def _enter_limbo(self, counter: LedgerId) -> None:
+        """The directory has new holes: the ledgers that exist now may lack entries (hazard damaged-fence)."""
+        directory = self._directory
+        holes = directory.new_holes
+        self.events.note(
+            EventKind.COPY_LOST, logger,
+            "the directory is damaged: the node starts in limbo, and repair restores what it lacks", level="error",
+            path=str(directory.path), holes=[hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]],
+            hole_count=len(holes),
+        )  # fmt: skip
+        directory.enter_limbo(max(counter, LedgerId(max(self.index.entries.ledgers(), default=-1) + 1)))
+        self.core.restore_limbo(LedgerId(directory.limbo_below))
 
     def _restore(self, replayed: Replayed) -> None:
         core = self.core
@@ -213,6 +237,23 @@ class NodeRunner:
         return self.index.journal
 
     @property
+    def limbo_below(self) -> LedgerId:
+        """Of every lower ledger entries may be missing here; 0: of none.
+
+        A hole that was found at this start counts although it is not noted yet, for all ledgers of the era: their
+        counter is not known.
+        """
+        below = self.core.ledgers.limbo.below
+        return max(below, LedgerId(Era(self.era.number + 1, "").first_id)) if self._directory.new_holes else below
+
+    def in_limbo(self, ledger_id: LedgerId) -> bool:
+        """Whether entries of the ledger may be missing here, also if a record, which may be lost, did not name this
+        node."""
+        return self.core.ledgers.limbo.covers(ledger_id) or (
+            bool(self._directory.new_holes) and ledger_id < self.limbo_below
+        )
+
+    @property
     def ledger_count(self) -> int:
         """Ledgers with an entry on this node."""
         return sum(1 for _ in self.index.entries.ledgers())
@@ -223,7 +264,8 @@ class NodeRunner:
 
     async def close(self) -> None:
         """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
-        self._checks.cancel()
+        if self._checks is not None:
+            self._checks.cancel()
         for answer in self._calls.values():
             answer.cancel()
         await self.journal.close()
@@ -278,7 +320,13 @@ class NodeRunner:
         self.core.ledgers.era.refuse(caller)
 
     async def raise_era(self, target: Incarnation, era: Era, *, committed: bool) -> AnswerEra:
-        """Returns once the era that the answer names is durable. Raises TooManyRequests."""
+        """Returns once the era that the answer names is durable. Raises TooManyRequests, JournalFailed."""
+        stored = self.core.ledgers.era
+        if target == self.incarnation and stored.raised(era, committed=committed) != stored:
+            if self._directory.new_holes:
+                # Without ZooKeeper there is no counter. All ledgers of former eras have lower ids than this era's.
+                self._enter_limbo(LedgerId(era.first_id))
+            self._begin_journal()
         return await self._call(AnswerEra, lambda call: EraReceived(call, target, era, committed))
 
     def records_opened(self, era: Era) -> None:
@@ -339,6 +387,7 @@ class NodeRunner:
                         answer.set_result(effect)
                 case CheckLedger() | VerifyLedger() | TouchRecord():
                     self.counts.checks += isinstance(effect, CheckLedger)
+                    assert self._checks is not None, "adds and reviews are served after `begin`"
                     self._checks.begin(effect)
                 case LedgerErased(ledger_id):
                     self.counts.orphaned.discard(ledger_id)
@@ -389,20 +438,3 @@ class NodeRunner:
         if self.journal.written_segment != self._written_segment:
             self._written_segment = self.journal.written_segment
             self.on_rolled()
-
-
-async def _entered_limbo(
-    directory: StorageDirectory, replayed: Replayed, ledger_counter: LedgerCounter, events: EventRing
-) -> Replayed:
-    """If the directory has new holes, let it note that the ledgers which exist now may lack entries (hazard
-    damaged-fence)."""
-    holes = directory.new_holes
-    if not holes:
-        return replayed
-    events.note(
-        EventKind.COPY_LOST, logger,
-        "the directory is damaged: the node starts in limbo, and repair restores what it lacks", level="error",
-        path=str(directory.path), holes=[hole._asdict() for hole in holes[:LOGGED_HOLES_MAX]], hole_count=len(holes),
-    )  # fmt: skip
-    counter = await until_answered("the ledger counter", ledger_counter)
-    return enter_limbo(directory, replayed, max(counter, LedgerId(max(replayed.index.ledgers(), default=-1) + 1)))

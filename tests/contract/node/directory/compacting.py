@@ -12,7 +12,7 @@ from typing import NamedTuple
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import LedgerId
 from oncelog.core.node.node_ledger import RecordKind
-from oncelog.log_storage.directory.replay import Replayed, enter_limbo, replay
+from oncelog.log_storage.directory.replay import Replayed, replay
 from oncelog.log_storage.directory.segment_format import Body, SegmentRecord
 from oncelog.log_storage.directory.segment_reader import SegmentReader
 from oncelog.log_storage.directory.segment_writer import DiskCalls
@@ -64,7 +64,7 @@ class Compacted:
         self.directory = directory
         replayed = replay(directory)
         if directory.new_holes:
-            replayed = enter_limbo(directory, replayed, LedgerId(LEDGER_COUNTER))
+            directory.enter_limbo(LEDGER_COUNTER)
         self._synced = asyncio.Event()
         self._removal_synced = asyncio.Event()
         disk = replace(disk, step=self._step(disk.step))
@@ -77,6 +77,7 @@ class Compacted:
             disk=disk,
             idle_ms=3_600_000,
         )
+        self.journal.begin()
         self.compactor = Compactor(directory, self.journal, holes_settled=holes_settled, forgotten=forgotten, disk=disk)
 
     def _step(self, step: Callable[[str], None]) -> Callable[[str], None]:

@@ -85,6 +85,7 @@ class Node:
             disk=disk.calls(),
             idle_ms=idle_ms,
         )
+        self.journal.begin()
 
     def _on_synced(self, lsn: int) -> None:
         self.synced.append(lsn)
