@@ -1,7 +1,8 @@
 """The process of a storage node. Its parts start in this order and stop in the reverse order.
 
-start: health -> ZooKeeper and the cluster's record -> check of the mount -> identity of the directory
-    -> comparison with its former starts (directory_starts) -> replay
+start: health -> identity of the directory and replay, if it is formatted -> ZooKeeper and the cluster's record;
+    until it is there, a node with data serves what a restore asks for (open_node) -> check of the mount
+    -> comparison with its former starts (directory_starts)
     -> serve -> register -> announce -> ready once what the node owes is paid (start_debt)
 SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
 journal failure: end at once, because durability is unknown after it
@@ -14,40 +15,32 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 
-from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
-from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.errors import JournalFailed, StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.ids import LedgerId
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
-from oncelog.log_storage.directory.metadata_copies import MetadataCopies
 from oncelog.log_storage.directory.segment_writer import DiskCalls
-from oncelog.log_storage.directory.storage_directory import StorageDirectory, cluster_of
+from oncelog.log_storage.directory.storage_directory import cluster_of
 from oncelog.log_storage.directory.volume_mount import has_own_filesystem, refuse_unmounted
-from oncelog.log_storage.serve.copies import NodeCopies
-from oncelog.log_storage.serve.inventory import InventoryService
+from oncelog.log_storage.open_node import DESCRIBED_LEDGERS_MAX, OpenNode
 from oncelog.log_storage.serve.node_registration import (
     NodeRegistration,
-    find_cluster_of,
     refuse_decommissioned,
     refuse_older_zookeeper,
 )
 from oncelog.log_storage.serve.node_runner import NodeRunner
-from oncelog.log_storage.serve.notes import NodeNotes
-from oncelog.log_storage.serve.raise_era import RaiseEraService
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.compactor import Compactor
-from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.log_storage.upkeep.node_metrics import observe
 from oncelog.log_storage.upkeep.readiness import Readiness, ReadinessSources
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer, ListLedgers
 from oncelog.log_storage.upkeep.scrubber import Scrubber
-from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.joining import JoinedCluster, join_cluster
 from oncelog.metadata_store.joining.starting import registered_level
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.records.repair_store import RepairStore
 from oncelog.metadata_store.session.store_session import SessionAbsence, StoreSession
-from oncelog.rpc.codecs.events_codec import serve_events
-from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
@@ -58,11 +51,8 @@ from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-#: Ledgers whose verification one description tells.
-DESCRIBED_LEDGERS_MAX = 1024
-
-#: Streams of adds do not end by themselves. Received entries are synced and answered in much less time.
-STOP_GRACE_MS = 200
+#: Pause between two looks at a ZooKeeper that is older than the data.
+OLDER_PAUSE_S = 2.0
 #: The journal's thread needs the interpreter for microseconds before and after each write and sync. With Python's
 #: default of 5 ms it would wait for the event loop longer than for the disk.
 SWITCH_INTERVAL_S = 0.0002
@@ -91,11 +81,14 @@ class StorageProcess:
             health = Health(telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)
             belongs_to = cluster_of(settings.data_directory)
-            health.serve_value("/directory", lambda: {"cluster_id": belongs_to or None})
+            opened: OpenNode | None = None
+            health.serve_value("/directory", lambda: _directory_value(belongs_to, opened))
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
-            find = partial(find_cluster_of, settings.data_directory, belongs_to) if belongs_to else ClusterStore.require
-            joined = await join_cluster(settings, shutdown, find=find, on_waiting=self._waits)
+            open_node = partial(OpenNode.open, settings, security, stack, on_failed=_end, disk=self._disk)
+            if belongs_to:
+                opened = await open_node(belongs_to)
+            joined = await self._join(shutdown, opened)
             if joined is None:
                 return
             session = joined.session
@@ -103,28 +96,23 @@ class StorageProcess:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", _absence(session, settings).reason)
             await self._refuse_unmounted(Registry(session))
-            directory = await self._open_directory(joined.cluster.cluster_id, stack)
-            belongs_to = directory.identity.cluster_id
-            incarnation = Incarnation(directory.identity.incarnation)
+            if opened is None:
+                belongs_to = joined.cluster.cluster_id
+                opened = await open_node(belongs_to)
+            node, directory, runner = opened, opened.directory, opened.runner
+            incarnation = runner.incarnation
             await refuse_decommissioned(directory.path, incarnation, Registry(session))
             starts = DirectoryStarts(directory.path, incarnation, Registry(session), on_superseded=_superseded)
             if self._address_is_chosen:
                 waits_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
                 await starts.wait_for_other(settings.grpc_address(settings.grpc_port), wait_ms=waits_ms)
             await starts.look()
-            directory.known_end, directory.past = starts.known_end, starts.past
+            node.compare(starts)
             lookup = LedgerLookup(session)
-            runner = await NodeRunner.open(
-                directory, lookup, on_failed=_end, disk=self._disk, ledger_counter=lookup.ledger_counter
-            )
             stack.push_async_callback(_close_journal, runner, starts)
+            await runner.begin(lookup, lookup.ledger_counter)
             await starts.begin(runner.journal.synced_end)
-            space = FreeSpace(
-                directory.free_bytes,
-                runner,
-                free_bytes_min=settings.free_bytes_min,
-                roll_bytes=directory.roll_bytes,
-            )
+            space = node.space
             listed = _ledger_lister(session, directory.identity.cluster_id)
             read_unsynced = LedgerStore(session).read_unsynced
             reviewer = LedgerReviewer(runner, listed, read_unsynced, interval_ms=settings.collect_interval_ms)
@@ -138,9 +126,9 @@ class StorageProcess:
             )
             scrubber = Scrubber(runner.journal, interval_ms=settings.scrub_interval_ms)
             observe(telemetry, runner, space, compactor, scrubber)
-            port = await self._serve(directory, runner, reviewer, space, compactor, scrubber, security, stack)
+            await self._serve(node, reviewer, compactor, scrubber, stack)
 
-            address = settings.grpc_address(port)
+            address = node.address
             host, _, advertised_port = address.rpartition(":")
             live = LiveStorageNode(runner.incarnation, host, int(advertised_port), space.free_bytes, runner.read_only)
             mounted = has_own_filesystem(settings.data_directory)
@@ -206,75 +194,77 @@ class StorageProcess:
             cookies = await registry.cookies()
             refuse_unmounted(settings.data_directory, cookies.values(), host=host, port=int(port))
 
-    async def _open_directory(self, cluster_id: str, stack: AsyncExitStack) -> StorageDirectory:
-        """Raises StorageDirectoryRefused."""
-        settings = self._settings
-        path = settings.data_directory
-        try:
-            directory = await asyncio.to_thread(
-                StorageDirectory.open, path, cluster_id, segment_bytes=settings.segment_bytes
+    async def _join(self, shutdown: Shutdown, node: OpenNode | None) -> JoinedCluster | None:
+        """A node with data waits without a deadline until ZooKeeper has its cluster, and is not older than the data."""
+        while True:
+            joined = await join_cluster(
+                self._settings,
+                shutdown,
+                find=ClusterStore.require if node is None else node.find,
+                on_waiting=self._waits,
+                for_ever=node is not None,
             )
-        except OSError as error:
-            raise StorageDirectoryRefused(f"{path}: {error}; check the path, its permissions and the disk") from error
-        stack.callback(directory.close)
-        return directory
+            if joined is None or node is None:
+                return joined
+            counter = LedgerLookup(joined.session).ledger_counter
+            try:
+                await refuse_older_zookeeper(node.directory.path, node.runner.newest_ledger, counter)
+                return joined
+            except (StorageDirectoryRefused, StoreUnavailable) as error:
+                await joined.session.close()
+                await node.wait()
+                reason = f"waiting for the cluster's records: {error.message}"
+                if reason != self._unready:
+                    logger.warning("waiting for the cluster's records", extra={"fields": {"reason": error.message}})
+                self._waits(reason)
+            except BaseException:
+                await joined.session.close()
+                raise
+            if await shutdown.or_result(_pause()) is None:
+                return None
 
     async def _serve(
         self,
-        directory: StorageDirectory,
-        runner: NodeRunner,
+        node: OpenNode,
         reviewer: LedgerReviewer,
-        space: FreeSpace,
         compactor: Compactor,
         scrubber: Scrubber,
-        security: Security,
         stack: AsyncExitStack,
-    ) -> int:
-        """Returns the port."""
-        settings = self._settings
-        cluster_id = directory.identity.cluster_id
+    ) -> None:
+        """Serve all calls."""
 
         async def describe(request: pb.DescribeRequest) -> pb.DescribeAnswer:
-            return pb.DescribeAnswer(
-                incarnation=runner.incarnation,
-                cluster_id=cluster_id,
-                ledger_count=runner.ledger_count,
-                stored_bytes=sum(directory.header(number).file_bytes for number in directory.segment_ids),
-                free_bytes=space.free_bytes,
-                read_only=runner.read_only,
-                limbo_ledgers=len(runner.core.ledgers.in_limbo),
-                damaged_ledgers=len(runner.core.ledgers.damaged),
-                erased_ledgers=len(runner.core.ledgers.tombstones),
-                orphaned_ledgers=len(runner.counts.orphaned),
-                dead_bytes=compactor.dead_bytes,
-                scrubbed_ms_ago=scrubber.finished_ms_ago,
-                verified_ms_ago=map(scrubber.verified_ms_ago, request.ledger_ids[:DESCRIBED_LEDGERS_MAX]),
-            )
+            answer = node.describe()
+            answer.dead_bytes, answer.scrubbed_ms_ago = compactor.dead_bytes, scrubber.finished_ms_ago
+            answer.verified_ms_ago.extend(map(scrubber.verified_ms_ago, request.ledger_ids[:DESCRIBED_LEDGERS_MAX]))
+            return answer
 
         service = StorageService(
-            runner,
+            node.runner,
             describe,
-            queue_bytes_max=settings.queue_bytes_max,
+            queue_bytes_max=self._settings.queue_bytes_max,
             damage_known=lambda: reviewer.damage_known,
         )
         stack.callback(service.close)
-        server = Server(
-            security,
-            frame_bytes_max=settings.frame_bytes_max,
-            connections_max=settings.connections_max,
-            check_era=runner.refuse_era,
-        )
-        service.add_to(server)
-        InventoryService(runner, cluster_id, lambda: runner.core.durable_era).add_to(server)
-        NodeNotes(runner.incarnation, runner.journal).add_to(server)
-        copies = NodeCopies(runner.incarnation, MetadataCopies(directory.path), space.has_room)
-        space.on_nearly_full = copies.make_room
-        copies.add_to(server)
-        RaiseEraService(runner, cluster_id).add_to(server)
-        serve_events(server, runner.events)
-        port = await server.start(host=settings.listen_host, port=settings.grpc_port)
-        stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-        return port
+        service.add_to(node.server)
+        node.server.refuses_others = ""
+        await node.listen()
+        stack.push_async_callback(node.stop)
+
+
+def _directory_value(cluster_id: str, node: OpenNode | None) -> dict[str, object]:
+    """What GET /directory at the health port tells, also to those who know nothing of the cluster any more."""
+    return {
+        "cluster_id": cluster_id or None,
+        "incarnation": None if node is None else node.runner.incarnation,
+        "address": None if node is None else node.address or None,
+        "era": None if node is None else node.runner.era.number,
+    }
+
+
+async def _pause() -> bool:
+    await asyncio.sleep(OLDER_PAUSE_S)
+    return True
 
 
 def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbsence:

@@ -162,6 +162,8 @@ class Server:
         or stream begins."""
         self._security = security
         self._check_era = check_era
+        #: while handlers are still added: why other calls are refused; a caller may then retry
+        self.refuses_others = ""
         self._frame_bytes_max = frame_bytes_max
         self._connections_max = connections_within(connections_max)
         self._handlers: dict[str, _Handler] = {}
@@ -282,7 +284,9 @@ class Server:
         """An unknown method: an unauthenticated caller must not even learn that it is unknown."""
         try:
             self._caller(context)
-        except (Unauthenticated, InvalidArgument) as error:
+            if self.refuses_others:
+                raise ServiceUnavailable(self.refuses_others)
+        except (Unauthenticated, InvalidArgument, ServiceUnavailable) as error:
             await _refuse(context, "", error)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
 

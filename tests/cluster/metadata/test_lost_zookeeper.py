@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 import oncelog
+from oncelog.core.ids import Incarnation
+from oncelog.core.rebuild.sources import Inventory
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
+from oncelog.rpc.channel import Channel
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.storage_client.inventory_calls import read_inventory
 from tests.cluster.loads import read_all
 from tests.cluster.processes.service_process import Process, processes
 from tests.cluster.until import until
@@ -64,6 +68,14 @@ class Services:
             return [int(message.value) for message in await read_all(client, TOPIC)]
 
 
+async def inventory_of(node: Process, cluster_id: str) -> Inventory:
+    """Found by its health port alone, as a restore does."""
+    value = node.value("/directory")
+    assert (value["cluster_id"], value["era"]) == (cluster_id, 1)
+    async with Channel(str(value["address"])) as channel:
+        return await read_inventory(channel, Incarnation(str(value["incarnation"])))
+
+
 async def test_emptied_zookeeper_is_recognized_and_everything_serves_again_once_its_data_is_back(
     tmp_path: Path,
 ) -> None:
@@ -98,10 +110,15 @@ async def test_emptied_zookeeper_is_recognized_and_everything_serves_again_once_
                 code, reasons = process.health("/readyz")
                 assert (code, list(reasons)) == (503, ["state"])
                 assert "ZooKeeper has no record of a cluster" in reasons["state"]
+            for process in services.nodes:
+                assert "cluster record missing: restore or rebuild it" in process.health("/readyz")[1]["state"]
             session = await ZooKeeperSession.connect(server.address)
             assert await ClusterStore(session).read() is None
             await session.close()
             assert all(path.joinpath("identity.json").exists() for path in services.directories)
+            inventories = [await inventory_of(node, cluster_id) for node in services.nodes]
+            assert all(inventory.ledgers for inventory in inventories)
+            assert inventories[0].ledgers.keys() == inventories[1].ledgers.keys()
 
             await server.stop()
             shutil.rmtree(state)

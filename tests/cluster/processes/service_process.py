@@ -59,6 +59,12 @@ class Process:
         except OSError:
             return 0, {}
 
+    def value(self, path: str) -> dict[str, object]:
+        """What the health port tells of the process."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=5) as answer:
+            value: dict[str, object] = json.load(answer)
+        return value
+
     async def says(self, words: str) -> None:
         await until(lambda: words in self.log, DEADLINE_S, waiting_for=words)
 

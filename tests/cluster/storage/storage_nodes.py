@@ -70,6 +70,10 @@ class StorageNodeProcess:
     async def start(self) -> None:
         """Return once it reports that it serves."""
         self.launch()
+        await self.serves()
+
+    async def serves(self) -> None:
+        """Return once it reports that it serves."""
         await until(self._said, START_S, waiting_for=f"{self.data.name} to serve")
         self.serving = json.loads(self._output.read_bytes())["serving"]
 

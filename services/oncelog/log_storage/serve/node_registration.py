@@ -19,12 +19,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from oncelog.core.errors import NotFound, StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.node.starts import is_newer
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterRecord, ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 from oncelog.runtime.observing.events import EventKind, EventRing
 
@@ -195,22 +194,6 @@ class NodeRegistration:
                     EventKind.NODE, logger, "this node replaces another node, whose directory is gone",
                     level="warning", node=former.incarnation, incarnation=node.incarnation,
                 )  # fmt: skip
-
-
-async def find_cluster_of(path: Path, cluster_id: str, store: ClusterStore) -> ClusterRecord:
-    """The record of any cluster, which `StorageDirectory.open` compares with the directory's.
-
-    A directory that belongs to a cluster proves that one was created, so ZooKeeper without a record has lost its data
-    (hazard emptied-zookeeper). Raises NotFound, StoreUnavailable.
-    """
-    record = await store.read()
-    if record is None:
-        raise NotFound(
-            f"ZooKeeper has no record of a cluster, but {path} has data of cluster {cluster_id}: ZooKeeper has lost "
-            f"its data, or its address or path is wrong; {RESTORE}",
-            cluster_id=cluster_id,
-        )
-    return record
 
 
 async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: Registry) -> None:

@@ -79,6 +79,8 @@ Answer = AnswerFence | AnswerRead | AnswerEra | AnswerReview
 AnswerT = TypeVar("AnswerT", AnswerFence, AnswerRead, AnswerEra, AnswerReview)
 
 
+#: Called once if the journal fails; the process must then end.
+OnFailed = Callable[[JournalFailed], None]
 #: The synced counter of ledger ids: every ledger that exists has a lower id. Raises StoreUnavailable, CorruptEntry.
 LedgerCounter = Callable[[], Awaitable[LedgerId]]
 
@@ -165,13 +167,10 @@ class NodeRunner:
         cls,
         directory: StorageDirectory,
         *,
-        on_failed: Callable[[JournalFailed], None],
+        on_failed: OnFailed,
         disk: DiskCalls | None = None,
     ) -> Self:
-        """Replay the directory. What it has can be read; nothing is changed in it before `begin` or `raise_era`.
-
-        on_failed: called once if the journal fails; the process must then end.
-        """
+        """Replay the directory. What it has can be read; nothing is changed in it before `begin` or `raise_era`."""
         runner = cls(directory)
         replayed = await asyncio.to_thread(replay, directory, disk or DiskCalls())
         runner._restore(replayed)
