@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.log_storage.directory import offline
 from oncelog.testing.local_cluster import STOP_TIMEOUT_S
 from tests.cluster.cluster_fixture import Cluster, alive
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
@@ -30,6 +31,16 @@ def stored(cluster: Cluster) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+def first_kinds(data: Path) -> set[str]:
+    """The kinds of the first entries of all ledgers, of a stopped cluster."""
+    kinds: set[str] = set()
+    for node in data.glob("storage-*"):
+        for ledger in offline.inspect(node)["ledgers"]:
+            (first,) = [each for each in offline.records_of(node, ledger["ledger_id"]) if each.get("entry_id") == 0]
+            kinds.add(first["entry_kind"])
+    return kinds
+
+
 def pids(cluster: Cluster) -> list[int]:
     return [process["pid"] for process in cluster.processes.values()]
 
@@ -44,6 +55,7 @@ def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path:
         cluster_id = cluster.serving("metadata-1", "cluster_id")
         assert cluster.stop() == 0
     assert "SIGTERM: draining" in cluster.supervisor_log
+    assert first_kinds(cluster.data) == {"head_log", "head_snapshots"}
     with Cluster.running(tmp_path, **ONE_OF_EACH, port=ports[0], http_port=ports[1]) as again:
         assert (again.url, again.admin_url) == addresses
         assert again.serving("metadata-1", "cluster_id") == cluster_id
