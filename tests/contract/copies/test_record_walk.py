@@ -71,7 +71,9 @@ async def test_the_walk_copies_each_lasting_record_and_nothing_else(backend: Bac
     assert values[paths.ledger(LedgerId(7))].value == encode_ledger(ledger(7, (A, B, C)))
     await session.write(paths.CLUSTER_POLICIES, b"2", version=0)
     changed = {one.path: one for one in await walked(session)}[paths.CLUSTER_POLICIES]
-    assert (changed.value, changed.version) == (b"2", 1)
+    stored = await session.read(paths.CLUSTER_POLICIES)
+    assert stored is not None
+    assert (changed.value, changed.version, changed.created) == (b"2", 1, stored.created)
 
 
 async def test_a_walk_reads_at_most_so_much_a_second() -> None:

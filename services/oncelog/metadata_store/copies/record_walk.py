@@ -87,7 +87,7 @@ class RecordWalk:
         await self._pace(len(wanted))
         nodes = await asyncio.gather(*map(self._session.read_unsynced, wanted))
         return [
-            CopiedRecord(path, node.data, node.version)
+            CopiedRecord(path, node.data, node.version, node.created)
             for path, node in zip(wanted, nodes, strict=True)
             if node is not None
         ]
