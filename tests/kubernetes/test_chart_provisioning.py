@@ -1,5 +1,8 @@
-"""Declared tenants, namespaces and topics: a Job gives them to `oncelog admin apply` after each install and upgrade."""
+"""Commands of `oncelog admin` that the chart runs: `apply` gives declared tenants, namespaces and topics to the cluster
+after each install and upgrade, and `backup create` copies ZooKeeper's records."""
 
+import base64
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +29,14 @@ def container() -> Manifest:
     return cast("Manifest", found)
 
 
+def options_of(words: list[str]) -> set[str]:
+    """The options of a command. KeyError if it does not exist."""
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]  # type: ignore[attr-defined]
+    return {option for parameter in command.params for option in parameter.opts}
+
+
 def test_job_runs_after_each_install_and_upgrade() -> None:
     """The command changes only what differs, so an upgrade that changes nothing here changes nothing in the cluster. An
     error that another attempt would not mend fails the Job at once."""
@@ -41,11 +52,7 @@ def test_command_of_the_job_exists() -> None:
     """With its options, in the program that the image runs. It asks no question, and waits for the cluster."""
     args = container()["args"]
     assert args[:3] == ["oncelog.cli", "admin", "apply"]
-    command = typer.main.get_command(app)
-    for word in args[1:3]:
-        command = command.commands[word]  # type: ignore[attr-defined]
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in args if word.startswith("--")} <= known
+    assert {word for word in args if word.startswith("--")} <= options_of(args[1:3])
     assert "--yes" in args
     assert args[args.index("--wait-seconds") + 1] == "120"
 
@@ -122,3 +129,30 @@ def test_namespace_without_content_is_not_dropped_in_silence(tmp_path: Path) -> 
     done = template("--set", "tls.enabled=false", "--values", str(values))
     assert done.returncode != 0
     assert "provisioning.config.namespaces.shop/orders: Invalid type. Expected: object" in done.stderr
+
+
+def test_copies_of_records_are_written_to_a_volume_by_a_role_that_does_nothing_else() -> None:
+    """The pod has one token and no key; the token's role is that of the metadata services' setting."""
+    job = one("pipeline", "CronJob", "oncelog-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = job["containers"]
+    assert container["args"][:4] == ["oncelog.cli", "admin", "backup", "create"]
+    assert {word for word in container["args"] if word.startswith("--")} <= options_of(container["args"][1:4])
+    assert container["args"][container["args"].index("--keep") + 1] == "48"
+    assert job["automountServiceAccountToken"] is False
+    secrets = [volume["secret"] for volume in job["volumes"] if "secret" in volume]
+    assert [[item["key"] for item in secret["items"]] for secret in secrets] == [["ca.crt"], ["backup-token"]]
+    claim = one("pipeline", "PersistentVolumeClaim", "oncelog-backup")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    (mounted,) = (volume["persistentVolumeClaim"] for volume in job["volumes"] if "persistentVolumeClaim" in volume)
+    assert mounted["claimName"] == claim["metadata"]["name"]
+    (service,) = one("pipeline", "Deployment", "oncelog-metadata")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "ONCELOG_BACKUP_ROLES", "value": "oncelog-backup"} in service["env"]
+    token = base64.b64decode(one("pipeline", "Secret", "oncelog-auth")["data"]["backup-token"]).decode()
+    payload = token.split(".")[1]
+    assert json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"] == "oncelog-backup"
+
+
+def test_there_is_no_job_for_copies_by_default() -> None:
+    """Storage nodes keep them without it, and a token that nobody needs is a risk."""
+    assert not of_kind("default", "CronJob")
+    assert "backup-token" not in one("default", "Secret", "oncelog-auth")["data"]

@@ -95,6 +95,7 @@ def new_app(
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: coordination.policies
+    app.state.copies = lambda: coordination.copies
     parts = (
         namespaces,
         permissions,

@@ -50,7 +50,7 @@ from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.process import Shutdown
-from oncelog.runtime.security import Security
+from oncelog.runtime.security import Security, roles_in
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Telemetry
 
@@ -255,7 +255,10 @@ def copy_settings(settings: MetadataSettings) -> CopySettings:
     key_file, target = settings.backup_key_file, settings.backup_target
     read_keys(Path(key_file) if key_file else None)
     return CopySettings(
-        settings.backup_interval_ms, Path(key_file) if key_file else None, Path(target) if target else None
+        settings.backup_interval_ms,
+        Path(key_file) if key_file else None,
+        Path(target) if target else None,
+        roles_in(settings.backup_roles),
     )
 
 

@@ -178,8 +178,13 @@ class Security:
 OPEN = Security()
 
 
+def roles_in(text: str) -> frozenset[str]:
+    """Of a setting: separated by commas."""
+    return frozenset(role.strip() for role in text.split(",") if role.strip())
+
+
 def _authenticator(settings: ProcessSettings) -> "Authenticator | None":
-    superusers = frozenset(role.strip() for role in settings.auth_superusers.split(",") if role.strip())
+    superusers = roles_in(settings.auth_superusers)
     if settings.auth_key_file:
         # Imported here, because it loads cryptography, which slows every start.
         from oncelog.runtime.tokens import Authenticator, TokenKey

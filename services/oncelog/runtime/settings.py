@@ -242,6 +242,8 @@ class MetadataSettings(ProcessSettings):
     backup_interval_ms: int = 3_600_000
     backup_key_file: str = ""
     backup_target: str = ""
+    #: roles that may make and download these copies, and do nothing else; separated by commas
+    backup_roles: str = ""
     #: path of a file for the lines of the audit log, besides the log of the process; empty: none
     audit_file: str = ""
     #: redis://[:password@]host:port/number; empty: no HTTP publish with idempotency keys

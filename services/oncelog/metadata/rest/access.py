@@ -5,8 +5,8 @@ applies.
     @router.post(path, dependencies=[requires(Right.PRODUCE, Right.ADMIN)])    # for one route: any of these rights
     async def handler(..., caller: CallerOfRequest): ...                       # a handler that checks by itself
 
-A rule with rights needs {tenant} and {namespace} in the path. `anybody` allows every role with a valid token. A route
-without a rule is for superusers only, so that a forgotten rule denies access.
+A rule with rights needs {tenant} and {namespace} in the path. `anybody` allows every role with a valid token,
+`for_backups` those of a setting. A route without a rule is for superusers only, so that a forgotten rule denies access.
 """
 
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from oncelog.core.access import Caller, Right, require_superuser
 from oncelog.core.errors import OncelogError
 from oncelog.core.names import NamespaceName, check_part
 from oncelog.metadata.rest.problems import problem
+from oncelog.metadata.restoring.record_copies import RecordCopies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.security import Security
 
@@ -71,6 +72,16 @@ class Rule:
         await policies.require(caller, namespace, *self._rights)
 
 
+class BackupRule(Rule):
+    """For roles that copy ZooKeeper's records, and may do nothing else."""
+
+    async def __call__(self, request: Request) -> None:
+        caller = caller_of(request)
+        copies: RecordCopies = request.app.state.copies()
+        if caller.role not in copies.settings.roles:
+            require_superuser(caller)
+
+
 async def default_rule(request: Request) -> None:
     """Applies to every route: a route without its own rule is for superusers."""
     rules = getattr(request.scope.get("route"), "dependencies", ())
@@ -84,6 +95,8 @@ def requires(*rights: Right) -> Any:
     return Depends(Rule(*rights))
 
 
+#: A dependency: allows the roles of the setting `backup_roles`.
+for_backups: Any = Depends(BackupRule())
 #: A dependency: allows every role with a valid token.
 anybody: Any = Depends(Rule())
 CallerOfRequest = Annotated[Caller, Depends(caller_of)]

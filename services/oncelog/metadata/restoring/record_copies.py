@@ -51,6 +51,7 @@ class CopySettings:
     interval_ms: int = 3_600_000
     key_file: Path | None = None
     target: Path | None = None
+    roles: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class RecordCopies:
         self._cluster = ClusterStore(session)
         self._watch = watch
         self._calls = calls
-        self._settings = settings
+        self.settings = settings
         self._now_ms = now_ms
         self._lock = asyncio.Lock()
 
@@ -164,8 +165,8 @@ class RecordCopies:
         copy, manifest = await self._write(record, key, created_ms)
         name = name_of(created_ms, record.era, secrets.token_hex(4))
         wanted = min((record.ack_quorum or _ACK_QUORUM) + 1, len(seen.live))
-        if self._settings.target is not None:
-            await asyncio.to_thread(_write_target, self._settings.target, name, copy)
+        if self.settings.target is not None:
+            await asyncio.to_thread(_write_target, self.settings.target, name, copy)
         targets = ranked(name, seen.nodes.targets)
         others = [node for node in ranked(name, seen.live) if node not in targets]
         nodes = await self._put([*targets, *others], wanted, name, copy, pinned=pinned)
@@ -193,7 +194,7 @@ class RecordCopies:
     def _key(self) -> CopyKey | None:
         """Read at each copy, so that a new key needs no restart. Raises ServiceUnavailable."""
         try:
-            keys = read_keys(self._settings.key_file)
+            keys = read_keys(self.settings.key_file)
         except InvalidArgument as error:
             raise ServiceUnavailable(error.message) from error
         return keys[0] if keys else None
@@ -281,7 +282,7 @@ class RecordCopies:
                     raise
                 except OncelogError as error:
                     logger.warning("ZooKeeper's records were not copied; will retry: %s", error.message)
-            await asyncio.sleep(min(LOOK_S, self._settings.interval_ms / 1000))
+            await asyncio.sleep(min(LOOK_S, self.settings.interval_ms / 1000))
 
     async def look(self) -> None:
         """Make a copy if the newest one is older than the interval. While no storage node is live, there is nowhere to
@@ -294,7 +295,7 @@ class RecordCopies:
         known = [one for one in listing.copies if one.created_ms <= now_ms + RECENT_MS]
         self._note(known[0] if known else None)
         pinned_ms = max((one.created_ms for one in known if one.pinned), default=0)
-        if known and now_ms - known[0].created_ms < self._settings.interval_ms:
+        if known and now_ms - known[0].created_ms < self.settings.interval_ms:
             return
         made = await self.create(pinned=now_ms - pinned_ms >= PIN_INTERVAL_MS)
         self._note(made.kept)

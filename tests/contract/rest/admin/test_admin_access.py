@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -121,6 +122,16 @@ async def test_every_request_without_a_token_is_refused(admin: Admin) -> None:
         await admin.refused(method, path, 401, "unauthenticated")
     answer = await admin.http.get("/admin/v2/tenants")
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_role_for_copies_makes_them_and_does_nothing_else(admin: Admin) -> None:
+    """The token of a job that copies ZooKeeper's records lies beside the copies: it must open nothing else."""
+    copies = admin.replica.coordination.copies
+    copies.settings = replace(copies.settings, roles=frozenset({"copier"}))
+    for call, rule in RULES.items():
+        method, path = call.split()
+        answer = await admin.http.request(method, path, headers=bearer("copier"))
+        assert (answer.status_code == 403) == (not path.startswith("/admin/v2/backups") and rule != "*"), call
 
 
 async def test_start_page_needs_no_token_and_discloses_nothing(admin: Admin) -> None:

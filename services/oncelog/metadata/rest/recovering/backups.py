@@ -1,4 +1,5 @@
-"""Routes for copies of ZooKeeper's records. For superusers: a copy has names, policies and rights of all tenants."""
+"""Routes for copies of ZooKeeper's records. A copy has names, policies and rights of all tenants, so they are for
+superusers, and for roles of their own."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
@@ -9,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.access import for_backups
 from oncelog.metadata.restoring.record_copies import CopyPart, KeptCopy, RecordCopies
 from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of
 
@@ -50,7 +52,7 @@ async def _name(name: Annotated[str, Path(description="The copy's name, from the
 
 def routes(coordination: Coordination) -> APIRouter:
     """Make, list and download copies."""
-    router = APIRouter(prefix="/admin/v2/backups", tags=["cluster"])
+    router = APIRouter(prefix="/admin/v2/backups", tags=["cluster"], dependencies=[for_backups])
 
     @router.post("", summary="Copy all records of ZooKeeper now", operation_id="create_backup")
     async def create_backup() -> NewCopyView:
