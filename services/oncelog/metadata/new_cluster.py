@@ -1,7 +1,7 @@
 """The creation of a cluster by the first metadata service, after the proof that it is new (`first_cluster`).
 
-A storage node answers GET /directory at its health port, also while it waits for the cluster: {"cluster_id": …}, of its
-directory, or null if that is empty.
+A storage node answers GET /directory at its health port, also while it waits for the cluster: {"cluster_id": …,
+"address": …}, of its directory and of its gRPC; the id is null if the directory is empty.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ async def find_or_create(nodes_file: Path, store: ClusterStore) -> ClusterRecord
     if record is not None:
         return record
     nodes = _read_nodes(nodes_file)
-    answers = dict(zip(nodes, await asyncio.gather(*map(_ask, nodes)), strict=True))
+    answers = dict(zip(nodes, await asyncio.gather(*map(directory_at, nodes)), strict=True))
     refusal = creation_refusal(answers)
     if refusal is not None:
         raise NotFound(refusal)
@@ -69,7 +69,14 @@ def _read_nodes(path: Path) -> list[str]:
     return nodes
 
 
-async def _ask(node: str) -> DirectorySeen | NoAnswer:
+def nodes_in(settings: MetadataSettings) -> list[str]:
+    """The health addresses of all storage nodes, as far as the settings name them. Raises InvalidArgument."""
+    path = settings.new_cluster_nodes_file
+    return _read_nodes(Path(path)) if path else []
+
+
+async def directory_at(node: str) -> DirectorySeen | NoAnswer:
+    """What a storage node says of its directory. node: host:health_port."""
     host, port = split_address(node)
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
@@ -94,9 +101,10 @@ def _parsed(answer: bytes) -> DirectorySeen | NoAnswer:
     if status != [str(HTTPStatus.OK.value).encode()]:
         return NoAnswer(f"HTTP status {b''.join(status).decode(errors='replace') or 'missing'}")
     try:
-        cluster_id = json.loads(body)["cluster_id"]
-    except (ValueError, TypeError, KeyError):
+        fields = json.loads(body)
+        cluster_id, address = fields["cluster_id"] or "", fields.get("address") or ""
+    except (ValueError, TypeError, KeyError, AttributeError):
         return NoAnswer("an answer that is not understood")
-    if cluster_id is None:
-        return DirectorySeen("")
-    return DirectorySeen(cluster_id) if isinstance(cluster_id, str) and cluster_id else NoAnswer("no cluster id")
+    if not isinstance(cluster_id, str) or not isinstance(address, str):
+        return NoAnswer("no cluster id")
+    return DirectorySeen(cluster_id, address)

@@ -26,7 +26,10 @@ from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.proofs import Proofs
 from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
+from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.record_copies import CopySettings, RecordCopies
+from oncelog.metadata.restoring.restoring import Restoring
+from oncelog.metadata.restoring.rights import ClosedRights
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -42,6 +45,7 @@ from oncelog.rpc.codecs import metadata_codec
 from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 
 
@@ -76,6 +80,8 @@ class Coordination:
     event_lists: EventLister
     folds: OwnerFolds
     proofs: Proofs
+    restoring: Restoring
+    rights: ClosedRights
 
     @classmethod
     def over(
@@ -91,10 +97,11 @@ class Coordination:
         events: EventRing | None = None,
         unnoted: StoreSession | None = None,
         copies: CopySettings | None = None,
+        restoring: Restoring | None = None,
     ) -> "Coordination":
         """Build all parts over one session with the store. start: runs their background tasks. pace: of repair.
         keys: idempotency keys; None: they are not configured. unnoted: the same session for changes whose notes nobody
-        waits for; None: `session`."""
+        waits for; None: `session`. restoring: None: one that knows no storage node."""
         unnoted = unnoted or session
         registry, topics, policies, ledgers = (
             Registry(session),
@@ -151,6 +158,8 @@ class Coordination:
             proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
             events=events,
             event_lists=EventLister(events, registry, owners, start, peers),
+            restoring=restoring or Restoring(RestoreSources(session, AuditLog(events), credentials=peers), start),
+            rights=ClosedRights(ClusterStore(session), namespaces, policies),
         )
 
     def serve(self, server: Server) -> None:

@@ -27,8 +27,7 @@ from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.port.connections import ConnectionLimits
-from oncelog.metadata.rest.port.server import RestServer
+from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
 from oncelog.metadata.restoring.record_copies import CopySettings
 from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.joining import join_cluster
@@ -44,7 +43,6 @@ from oncelog.metadata_store.session.store_session import SessionState, StoreSess
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.codecs import metadata_codec
 from oncelog.rpc.server import Server
-from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
 from oncelog.runtime.observing.audit_log import AuditLog
@@ -57,7 +55,6 @@ from oncelog.runtime.telemetry import Telemetry
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_MS = 200
-REST_STOP_S = 3
 
 
 class MetadataService:
@@ -82,13 +79,30 @@ class MetadataService:
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
+            early = EarlyRest(
+                settings,
+                security,
+                audit,
+                await stack.enter_async_context(running_tasks()),
+                reason=lambda: self._unready,
+            )
+            rest_port = early.open()
             joined = await join_cluster(
-                settings, shutdown, find=finder(settings), on_waiting=self._waits, on_level=self._sees_level
+                settings,
+                shutdown,
+                find=finder(settings),
+                on_waiting=self._waits,
+                on_session=early.reached,
+                for_ever=True,
+                on_level=self._sees_level,
             )
             if joined is None:
+                await early.close()
                 return
-            session, cluster = joined.session, joined.cluster
-            security = security.in_era(cluster.era, joined.history.heard_stale)
+            session, cluster, history = joined.session, joined.cluster, joined.history
+            assert early.restoring is not None, "ZooKeeper was reached"
+            early.restoring.on_claim = history.restoring
+            security = security.in_era(cluster.era, history.heard_stale)
             self._unready = "starting"
             stack.push_async_callback(session.close)
             holders = NoteHolders(session, security.peers)
@@ -102,6 +116,7 @@ class MetadataService:
                 noting, cluster.cluster_id, start, peers=security.peers, pace=pace, keys=keys, events=audit.events,
                 unnoted=session,
                 copies=copy_settings(settings),
+                restoring=early.restoring,
             )  # fmt: skip
             stack.push_async_callback(coordination.close)
             gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
@@ -144,12 +159,7 @@ class MetadataService:
                 bodies_bytes_max=settings.rest_bodies_bytes_max,
             )  # fmt: skip
             RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server
-            limits = ConnectionLimits(
-                connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
-            )
-            rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate, limits=limits)
-            rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
-            serving_rest = start(rest.run())
+            early.serve(app)
             me = LiveMetadata(host, {"grpc": int(advertised_port), "http": rest_port, "health": health_port})
             coordination.events.name = settings.grpc_address(port)
             registration = coordination.registry.register_metadata(me)
@@ -170,8 +180,7 @@ class MetadataService:
             await consumer.close()  # so that long polls are answered, and need not be cut off
             if console is not None:
                 console.close()  # so that live pages end
-            rest.stop()
-            await serving_rest
+            await early.close()
 
     def _consumer(
         self, client: AsyncClient, coordination: Coordination, replicas: Replicas, start: Start

@@ -1,7 +1,7 @@
 """Ledgers for tests of the ledger client: entries with real checksums, storage nodes in this process, scripted
 nodes."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,7 +171,7 @@ class Node:
         directory = StorageDirectory.open(self.path, CLUSTER, segment_bytes=1 << 20)
         runner = await NodeRunner.read(directory, on_failed=self.failures.append, disk=self.disk)
         await runner.begin(self, self.ledger_counter)
-        service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
+        service = StorageService(runner, _describer(runner.incarnation), queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server(self.security, check_era=runner.refuse_era)
         service.add_to(server)
         InventoryService(runner, CLUSTER, lambda: runner.core.durable_era).add_to(server)
@@ -212,8 +212,11 @@ class Node:
         return WriteResult(WriteStatus.OK if unchanged else WriteStatus.CONFLICT)
 
 
-async def _describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:
-    return pb.DescribeAnswer()
+def _describer(incarnation: Incarnation) -> Callable[[pb.DescribeRequest], Awaitable[pb.DescribeAnswer]]:
+    async def describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:
+        return pb.DescribeAnswer(incarnation=incarnation, cluster_id=CLUSTER)
+
+    return describe
 
 
 @asynccontextmanager

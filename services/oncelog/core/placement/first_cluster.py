@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectorySeen:
-    """What a storage node has answered. cluster_id: of its directory; empty: the directory is empty."""
+    """What a storage node has answered. cluster_id: of its directory; empty: the directory is empty. address: host:port
+    of its gRPC; empty: it did not say."""
 
     cluster_id: str
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,10 @@ class HistoryWatch:
     def _heard(self, _state: SessionState) -> None:
         self._changed.set()
 
+    def restoring(self, era: Era) -> None:
+        """This process is about to claim the era: to restore its records does not end it, to commit them does."""
+        self.restores = era
+
     def look_soon(self) -> None:
         """Something shows that the era may be another one."""
         self._changed.set()

@@ -37,6 +37,10 @@ GET /admin/v2/cluster/level
 POST /admin/v2/cluster/finalize
 GET POST /admin/v2/backups
 GET /admin/v2/backups/{name}
+GET POST /admin/v2/cluster/restore
+GET POST /admin/v2/cluster/drill
+GET /admin/v2/cluster/rights
+POST /admin/v2/cluster/rights/confirm
 GET /admin/v2/me
 GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
@@ -164,12 +168,14 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize", "/backups")
+            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize", "/backups", "/confirm")
         )
         success = "200" if method == "GET" or answered else "204"
+        if method == "POST" and path.endswith(("/restore", "/drill")):
+            success = "202"
         assert sorted(operation["responses"]) == [success, "default"], call
-        if success == "200":
-            assert all(one["schema"] for one in operation["responses"]["200"]["content"].values()), call
+        if success != "204":
+            assert all(one["schema"] for one in operation["responses"][success]["content"].values()), call
         assert MEDIA_TYPE in operation["responses"]["default"]["content"], call
         named = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
         assert named == set(re.findall(r"{(\w+)}", path)), call

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
@@ -71,7 +70,7 @@ class RestServer:
 
     def __init__(
         self,
-        app: FastAPI,
+        app: ASGIApp,
         *,
         stop_timeout_s: int,
         certificate: ServerCertificate | None = None,

@@ -1,0 +1,217 @@
+"""`oncelog admin backup restore`, `drill` and `rights`: what is done when ZooKeeper is lost, and what is tried before.
+
+The work is done by a metadata service. These commands begin it, show its progress, and say what to do next.
+"""
+
+import time
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
+from oncelog.cli.admin.confirmation import YesOption, confirm
+from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
+from oncelog.cli.admin.rest_paths import ROOT
+from oncelog.cli.admin.waiting import WAIT_S, progress
+from oncelog.core.errors import Conflict, NotFound, Retriable, ServiceUnavailable
+
+_RESTORE = f"{ROOT}/cluster/restore"
+_DRILL = f"{ROOT}/cluster/drill"
+_RIGHTS = f"{ROOT}/cluster/rights"
+#: How long no metadata service may answer: they start again when a restore is claimed.
+_SILENT_S = 120.0
+_SHOWN_MAX = 20
+
+NodesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nodes",
+        metavar="HOST:PORT",
+        help="Ask this storage node, at its gRPC or its health port. Repeat it, or separate several by commas. Those "
+        "that ZooKeeper, settings or notes of other nodes name are found without it.",
+    ),
+]
+
+
+def add_restore(backup: typer.Typer) -> None:
+    """Add the commands to the group."""
+
+    @admin_command(backup, "restore")
+    def restore(
+        api: AdminApi,
+        nodes: NodesOption = None,
+        absent: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="INCARNATION",
+                help="This storage node will never come back. If with it more are missing than the ack quorum allows, "
+                "every topic gives up what may be lost, and rights stay closed. Repeatable.",
+            ),
+        ] = None,
+        accept: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="TOPIC",
+                help="Accept what the review says of this topic; `all`: of all. Repeatable.",
+            ),
+        ] = None,
+        take_over: Annotated[
+            bool,
+            typer.Option("--take-over", help="Restore although topic owners of this cluster still answer: they end."),
+        ] = False,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Only read and report. Nothing is raised or written.")
+        ] = False,
+        yes: YesOption = False,
+    ) -> Report:
+        """Restore a lost ZooKeeper from what storage nodes hold.
+
+        A metadata service reads the heads of all ledgers, the notes of policies, rights and deletions, and copies of
+        the records, and writes all records anew, in a new era. Owners, metadata services and records of the former era
+        are refused from then on, also if the lost ZooKeeper comes back.
+
+        Begin with `drill` or `--dry-run`. The command follows the work to its end. Repeat it to go on with a restore
+        that was interrupted or refused: it keeps its restore id, and does nothing twice.
+        """
+        if not dry_run:
+            loss = "begin a new era: all topic owners and metadata services of this cluster start again"
+            confirm(yes, lambda: loss, typed="restore")
+        body: dict[str, object] = {
+            "nodes": _split(nodes), "absent": _split(absent), "accept": list(accept or ()),
+            "take_over": take_over, "dry_run": dry_run,
+        }  # fmt: skip
+        return _followed(api, _RESTORE, body)
+
+    @admin_command(backup, "drill")
+    def drill(api: AdminApi, nodes: NodesOption = None) -> Report:
+        """Say what a restore would lose now. Nothing is changed, and the cluster goes on.
+
+        Reads the same as a restore, and compares the records that it would write with those in ZooKeeper. Exit code 1
+        if a topic would need a review, something would differ, or too few storage nodes answer.
+        """
+        report = _followed(api, _DRILL, {"nodes": _split(nodes)})
+        answer = report.answer
+        assert isinstance(answer, dict)
+        if answer.get("reviews") or answer.get("differences") or answer.get("without_holder"):
+            raise NegativeAnswer(report)
+        return report
+
+    @admin_command(backup, "rights")
+    def rights(
+        api: AdminApi,
+        confirmed: Annotated[
+            bool, typer.Option("--confirm", help="Make the closed rights effective, after you have looked at them.")
+        ] = False,
+        yes: YesOption = False,
+    ) -> Answer:
+        """Show the rights that a restore has closed, and confirm them.
+
+        A restore that asked too few storage nodes may have missed that a right was revoked. Then no grant is effective
+        but that of superusers, until you have looked at the list and confirmed it.
+        """
+        before = api.get(_RIGHTS)
+        assert isinstance(before, dict)
+        if not confirmed:
+            return before
+        grants = len(objects(before.get("closed")))
+        if grants:
+            confirm(yes, lambda: f"make {grants} grants effective again", typed="confirm")
+        return api.post(f"{_RIGHTS}/confirm")
+
+
+def _split(given: list[str] | None) -> list[object]:
+    return [each.strip() for one in given or () for each in one.split(",") if each.strip()]
+
+
+def _followed(api: AdminApi, path: str, body: dict[str, object]) -> Report:
+    """Begin the work and follow it to its end. Raises NegativeAnswer if it was refused or failed."""
+    answer = followed = _object(api.post(path, body))
+    shown, heard_s = "", time.monotonic()
+    while True:
+        line = _line(answer)
+        if line != shown:
+            progress(line)
+            shown = line
+        state = answer.get("state")
+        if state == "done":
+            return Report(_summary(answer), dict(answer))
+        if state in ("refused", "failed"):
+            raise NegativeAnswer(Report(_summary(answer), dict(answer)))
+        if state == "idle":
+            return _forgotten(answer, followed)
+        followed = answer
+        time.sleep(WAIT_S)
+        try:
+            # A metadata service of a former era starts again and has lost its work, not what the restore has claimed.
+            answer = _object(api.post(path, body) if state == "interrupted" else api.get(path))
+            heard_s = time.monotonic()
+        except Conflict:
+            answer = _object(api.get(path))
+        except (Retriable, NotFound) as error:
+            if time.monotonic() - heard_s > _SILENT_S:
+                raise
+            progress(f"{error.message}; will retry")
+
+
+def _forgotten(answer: dict[str, object], followed: dict[str, object]) -> Report:
+    """The metadata service that did the work has ended. The cluster tells whether the era was committed. Raises
+    ServiceUnavailable."""
+    if followed.get("era") and answer.get("restore_id") == followed.get("restore_id"):
+        done = {**followed, "state": "done", "step": "done"}
+        return Report(_summary(done), dict(done))
+    raise ServiceUnavailable("the metadata service that did this has ended before anything was claimed: repeat it")
+
+
+def _object(answer: Answer) -> dict[str, object]:
+    return answer if isinstance(answer, dict) else {}
+
+
+def _line(answer: dict[str, object]) -> str:
+    era, step = number(answer.get("era")), answer.get("step")
+    parts = [f"{step}" if not era else f"era {era}: {step}"]
+    if number(answer.get("topics")):
+        parts.append(f"{number(answer.get('topics')):,} topics, {number(answer.get('ledgers')):,} ledgers")
+    if number(answer.get("records")):
+        parts.append(f"{number(answer.get('records_written')):,} of {number(answer.get('records')):,} records")
+    return ", ".join(parts)
+
+
+def _summary(answer: dict[str, object]) -> str:
+    """For people."""
+    nodes = objects(answer.get("nodes"))
+    used = sum(node.get("state") == "used" for node in nodes)
+    lines = [
+        f"state    {answer.get('state')}" + (f", era {answer['era']}" if answer.get("era") else ""),
+        f"nodes    {used} used" + "".join(f"; {_node(node)}" for node in nodes if node.get("state") != "used"),
+    ]
+    found = [
+        f"{number(answer.get(name)):,} {name.replace('_', ' ')}" for name in ("topics", "ledgers", "deleted_topics")
+    ]
+    lines.append(f"found    {', '.join(found)}")
+    if answer.get("copies"):
+        lines.append(f"copies   {', '.join(map(str, _list(answer.get('copies'))))}")
+    if answer.get("gives_up"):
+        lines.append("given up every topic may have lost what only the missing storage nodes had")
+    if number(answer.get("without_holder")):
+        lines.append(f"missing  {number(answer.get('without_holder')):,} entries that no asked storage node gives")
+    if answer.get("rights_closed"):
+        lines.append("rights   closed until `oncelog admin backup rights --confirm`")
+    reviews = objects(answer.get("reviews"))
+    lines += [f"review   {one.get('topic')}: {one.get('reason')}: {one.get('message')}" for one in reviews[:_SHOWN_MAX]]
+    lines += [f"warning  {each}" for each in _list(answer.get("warnings"))[:_SHOWN_MAX]]
+    lines += [f"differs  {each}" for each in _list(answer.get("differences"))[:_SHOWN_MAX]]
+    cut = max(len(_list(answer.get(name))) for name in ("reviews", "warnings", "differences")) - _SHOWN_MAX
+    if cut > 0:
+        lines.append(f"and {cut} more: use -o json")
+    if answer.get("message"):
+        lines.append(f"\n{answer['message']}")
+    return "\n".join(lines)
+
+
+def _node(node: dict[str, object]) -> str:
+    name = node.get("node") or node.get("address")
+    return f"{name} {node.get('state')}" + (f" ({node['reason']})" if node.get("reason") else "")
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

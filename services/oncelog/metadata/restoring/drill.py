@@ -1,0 +1,51 @@
+"""What a restore would change: the records that it would write now, compared with those in ZooKeeper.
+
+A cluster that is in use changes while both are read. So what differs is read again, and only what differs twice in the
+same way is told.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from oncelog.core.rebuild.difference import difference
+from oncelog.core.rebuild.result import Rebuilt
+from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, names_in, noted_names
+from oncelog.metadata_store.copies.record_walk import RecordWalk
+from oncelog.metadata_store.records.ledger_store import LedgerStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession
+
+_READS_MAX = 64
+#: Of which notes have each record as it is.
+_NOTED = (paths.POLICIES, paths.TOMBSTONES)
+
+
+async def live_records(session: StoreSession) -> dict[str, bytes]:
+    """{path: value} of all lasting records. session: below the root of the era. Raises StoreUnavailable."""
+    ledgers = LedgerStore(session)
+    found = []
+    ids = sorted(await ledgers.ids())
+    for start in range(0, len(ids), _READS_MAX):
+        found += await asyncio.gather(*(ledgers.record(one) for one in ids[start : start + _READS_MAX]))
+    walk = RecordWalk(session, now_s=asyncio.get_running_loop().time)
+    records: dict[str, bytes] = {}
+    async for group in walk.records([each for each in found if each is not None]):
+        records |= {each.path: each.value for each in group}
+    return records
+
+
+def differences(rebuilt: Rebuilt, newest: NewestRecords, live: Mapping[str, bytes]) -> list[str]:
+    """In a fixed order. Raises CorruptEntry for a record in ZooKeeper that cannot be read."""
+    names = noted_names(names_in(live))
+    found = [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, copied_records(live), names)]
+    for folder in _NOTED:
+        noted = newest.below(folder)
+        there = {path: value for path, value in live.items() if path.startswith(f"{folder}/")}
+        for path in sorted({*noted, *there}):
+            if path not in noted:
+                found.append(f"{path}: no storage node has noted it, so it would be missing")
+            elif path not in there:
+                found.append(f"{path}: it would return; it is not there")
+            elif noted[path] != there[path]:
+                found.append(f"{path}: it would be an older one")
+    return found

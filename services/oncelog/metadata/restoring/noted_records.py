@@ -1,0 +1,165 @@
+"""What notes and copies say of records, by path: the newest of each (hazard late-note), as a restore needs it.
+
+Pure: no I/O. Paths are below the root of an era. Sources are ordered as notes are; the copy of a record has the era of
+its file, and the transaction and version that the walk has read.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from oncelog.core.era import FIRST_ERA
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.ledger_page import ListPage, decode_page
+from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, decode_cursor, decode_topic
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
+from oncelog.core.rebuild.restore_plan import Knowledge
+from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
+from oncelog.metadata_store.copies.copy_file import RecordCopy
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, decode_cluster
+from oncelog.metadata_store.records.registry import StorageCookie, decode_cookie
+from oncelog.metadata_store.records.topic_store import NameRecord, decode_name
+from oncelog.metadata_store.session import paths
+
+#: Elements of the path of a topic's name: "", names, tenant, namespace, topic.
+_NAME_ELEMENTS = 5
+#: What notes are of, apart from CLUSTER.
+_NOTED_FOLDERS = (paths.POLICIES, paths.NAMES, paths.TOMBSTONES, paths.STORAGE_COOKIES, paths.KEY_DATASET)
+
+
+@dataclass(slots=True)
+class NewestRecords:
+    """The newest of each path. unreadable: {path: why}; such a record is left out, and told."""
+
+    _newest: dict[str, Note] = field(default_factory=dict)
+    _tombstones: dict[TopicId, None] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def add(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            known = self._newest.get(note.path)
+            if known is None or known.order < note.order:
+                self._newest[note.path] = note
+            if note.path.startswith(f"{paths.TOMBSTONES}/"):
+                self._tombstones[TopicId(note.path.rpartition("/")[2])] = None
+
+    def below(self, folder: str) -> dict[str, bytes]:
+        """{path: value} of the records below the folder that are not deleted, by path."""
+        prefix = f"{folder}/"
+        return {
+            path: note.value
+            for path, note in sorted(self._newest.items())
+            if path.startswith(prefix) and not note.order.deleted
+        }
+
+    def value(self, path: str) -> bytes | None:
+        """None: deleted, or never noted."""
+        note = self._newest.get(path)
+        return None if note is None or note.order.deleted else note.value
+
+    def names(self) -> dict[str, NameRecord]:
+        """{full name of a topic: its record}, without what cannot be read."""
+        return names_in(self.below(paths.NAMES), self.unreadable)
+
+    def noted(self) -> NotedRecords:
+        """As JOIN takes it."""
+        return NotedRecords(noted_names(self.names()), frozenset(self._tombstones))
+
+    @property
+    def tombstones(self) -> list[TopicId]:
+        """All that were ever noted, in a fixed order."""
+        return sorted(self._tombstones)
+
+    def cluster(self) -> ClusterRecord | None:
+        """Raises CorruptEntry, WrongCluster."""
+        value = self.value(paths.CLUSTER)
+        return None if value is None else decode_cluster(value)
+
+
+def names_in(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> dict[str, NameRecord]:
+    """{full name of a topic: its record}, of all records by path. What cannot be read goes to `unreadable`."""
+    found: dict[str, NameRecord] = {}
+    for path, value in records.items():
+        elements = path.split("/")
+        if len(elements) != _NAME_ELEMENTS or not path.startswith(f"{paths.NAMES}/"):
+            continue  # the folder of a tenant or of a namespace
+        try:
+            found["/".join(elements[2:])] = decode_name(value)
+        except CorruptEntry as error:
+            if unreadable is None:
+                raise
+            unreadable[path] = error.message
+    return found
+
+
+def noted_names(names: Mapping[str, NameRecord]) -> dict[str, NotedName]:
+    return {
+        name: NotedName(record.topic_id, record.partitions_created_max > 0, record.deleted)
+        for name, record in names.items()
+    }
+
+
+def noted_cookies(notes: Iterable[Note]) -> dict[Incarnation, StorageCookie]:
+    """The newest cookie of each storage node. One that cannot be read is left out."""
+    newest = NewestRecords()
+    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
+    found: dict[Incarnation, StorageCookie] = {}
+    for path, value in newest.below(paths.STORAGE_COOKIES).items():
+        try:
+            found[Incarnation(path.rpartition("/")[2])] = decode_cookie(value)
+        except CorruptEntry:
+            continue
+    return found
+
+
+def knowledge_of(notes: list[Note]) -> Knowledge:
+    """Which nodes notes name, and how few acknowledgements an entry ever needed. A node whose cookie cannot be read
+    counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
+    newest = NewestRecords()
+    newest.add(notes)
+    cookies = noted_cookies(notes)
+    named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES))
+    nodes = {node: node not in cookies or cookies[node].may_return for node in named}
+    quorums = [
+        record.ack_quorum
+        for note in notes
+        if note.path == paths.CLUSTER and not note.order.deleted and (record := decode_cluster(note.value)).ack_quorum
+    ]
+    era = max((note.order.era for note in notes), default=FIRST_ERA.number)
+    return Knowledge(nodes, min(quorums, default=0), era)
+
+
+def notes_of_copy(copy: RecordCopy) -> list[Note]:
+    """The records of a copy that notes have, too, so that the newest of both is found."""
+    era = copy.header.era.number
+    return [
+        Note(record.path, NoteOrder(era, record.created, False, record.version), record.value)
+        for record in copy.records.values()
+        if record.path == paths.CLUSTER or record.path.startswith(_NOTED_FOLDERS)
+    ]
+
+
+def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> CopiedRecords:
+    """The records of topics in a copy, by their paths. What cannot be read goes to `unreadable`; None: it raises
+    CorruptEntry."""
+    topics: dict[TopicId, TopicRecord] = {}
+    cursors: dict[TopicId, CursorRecord] = {}
+    ledgers: dict[LedgerId, LedgerMetadata] = {}
+    pages: dict[TopicId, list[ListPage]] = {}
+    for path, value in sorted(records.items()):
+        try:
+            match path.split("/")[1:]:
+                case ["topics", topic_id]:
+                    topics[TopicId(topic_id)] = decode_topic(value)
+                case ["topics", topic_id, "cursors", name] if name == DEDUP_CURSOR:
+                    cursors[TopicId(topic_id)] = decode_cursor(value)
+                case ["ledgers", ledger_id] if ledger_id.isdecimal():
+                    ledgers[LedgerId(int(ledger_id))] = decode_ledger(value)
+                case ["pages", topic_id, _]:
+                    pages.setdefault(TopicId(topic_id), []).append(decode_page(value))
+        except CorruptEntry as error:
+            if unreadable is None:
+                raise
+            unreadable[path] = error.message
+    return CopiedRecords(topics, cursors, ledgers, pages)

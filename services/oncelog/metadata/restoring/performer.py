@@ -1,0 +1,335 @@
+"""Performs one attempt of a restore: the effects of `core.rebuild.restore_plan`, over storage nodes and ZooKeeper."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from oncelog.core.address import join_address
+from oncelog.core.era import Era
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.formats.note import Note
+from oncelog.core.ids import Incarnation
+from oncelog.core.rebuild.join import join
+from oncelog.core.rebuild.restore_plan import (
+    Claimed,
+    ClaimEra,
+    ClusterSeen,
+    Collect,
+    Collected,
+    CommitEra,
+    EraCommitted,
+    ErasRaised,
+    JoinRecords,
+    NodeSeen,
+    RaiseEras,
+    RecordsJoined,
+    RecordsWritten,
+    Restore,
+    RestoreEffect,
+    RestoreEnded,
+    RestoreEvent,
+    RestoreRequest,
+    RestoreStep,
+    Survey,
+    Surveyed,
+    WriteRecords,
+)
+from oncelog.core.rebuild.result import Asked, Rebuilt, RebuiltTopic
+from oncelog.core.retention.paging import PageSettings
+from oncelog.metadata.coordination.owners import probe
+from oncelog.metadata.restoring.new_tree import NewTree, new_tree
+from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
+from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, knowledge_of, notes_of_copy
+from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms
+from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
+from oncelog.metadata_store.copies.copy_file import RecordCopy
+from oncelog.metadata_store.copies.copy_keys import CopyKey
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore, Rights
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.rpc.reachability import Reachability
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.observing.audit_log import AuditLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSources:
+    """session: at the root of the cluster, whatever the era. audit: gets a line for each step. nodes: addresses of
+    storage nodes, as far as settings name them; called at each survey. copy_keys: that copies may be encrypted with."""
+
+    session: StoreSession
+    audit: AuditLog
+    nodes: Callable[[], Sequence[str]] = tuple
+    copy_keys: Callable[[], Sequence[CopyKey]] = tuple
+    credentials: Credentials = PLAIN
+
+
+class Performer:
+    """One attempt. `progress` is what it shows."""
+
+    def __init__(
+        self,
+        sources: RestoreSources,
+        request: RestoreRequest,
+        *,
+        given: Sequence[str],
+        by: str,
+        progress: RestoreProgress,
+    ) -> None:
+        """given: addresses of storage nodes. by: the operator."""
+        self.progress = progress
+        #: called with the era before it is claimed
+        self.on_claim: Callable[[Era], None] = lambda _: None
+        self._sources = sources
+        self._session = sources.session
+        self._cluster = ClusterStore(sources.session)
+        self._given = given
+        self._by = by
+        self._restore = Restore(request)
+        self._reader = NodeReader(sources.credentials)
+        #: the record that the claim has written, or the one that was found
+        self._record: ClusterRecord | None = None
+        self._seen: dict[Incarnation, NodeSeen] = {}
+        self._surveyed: list[Note] = []
+        self._contents: dict[Incarnation, NodeContents] = {}
+        self.newest = NewestRecords()
+        #: the oldest first
+        self._copies: list[RecordCopy] = []
+        self._ack_quorum = 0
+        self.rebuilt: Rebuilt | None = None
+
+    async def run(self) -> None:
+        """Returns when it is done or refused. Raises OncelogError: it can be resumed."""
+        self.progress.begin(by=self._by, dry_run=self._restore.request.dry_run)
+        async with self._reader:
+            effects = self._restore.begin()
+            while effects:
+                (effect,) = effects
+                if isinstance(effect, RestoreEnded):
+                    await self._end(effect)
+                    return
+                await self._note_step()
+                event = await self._perform(effect)
+                effects = self._restore.handle(event)
+
+    async def _note_step(self) -> None:
+        restore, progress = self._restore, self.progress
+        changed = progress.step is not restore.step
+        progress.step, progress.era, progress.restore_id = restore.step, restore.era.number, restore.era.restore_id
+        if changed or restore.step is RestoreStep.PLAN:
+            await self._sources.audit.write("restore of ZooKeeper's records", progress.brief())
+
+    async def _end(self, effect: RestoreEnded) -> None:
+        done = not effect.refusal
+        self.progress.step = self._restore.step
+        self.progress.end(RestoreState.DONE if done else RestoreState.REFUSED, effect.refusal)
+        await self._sources.audit.write("restore of ZooKeeper's records", self.progress.brief())
+
+    async def _perform(self, effect: RestoreEffect) -> RestoreEvent:
+        match effect:
+            case Survey():
+                return await self._survey()
+            case ClaimEra():
+                return await self._claim(effect)
+            case RaiseEras():
+                return ErasRaised(await self._reader.raise_eras(effect.nodes, effect.era, self._restore.cluster_id))
+            case Collect():
+                return await self._collect(effect)
+            case JoinRecords():
+                return await self._join(effect)
+            case WriteRecords():
+                return await self._write(effect)
+            case CommitEra():
+                return await self._commit(effect)
+            case RestoreEnded():
+                raise AssertionError("the end is no work")
+            case _:
+                assert_never(effect)
+
+    # --- PLAN, CLAIM ---
+
+    async def _survey(self) -> Surveyed:
+        found = await self._cluster.find()
+        tree = None
+        addresses = [*self._given, *self._sources.nodes()]
+        owners: tuple[str, ...] = ()
+        if found is not None:
+            self._record = found.value
+            restoring = found.value.state is ClusterState.RESTORING
+            tree = ClusterSeen(
+                found.value.cluster_id, found.value.era, restoring, found.version, found.value.ack_quorum
+            )
+            if not restoring:
+                registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
+                addresses += await _registered_nodes(registry)
+                owners = await _answering_owners(registry)
+        self._seen, self._surveyed = await self._reader.survey(addresses)
+        knowledge = knowledge_of(self._surveyed)
+        if tree is not None and tree.ack_quorum:
+            knowledge = knowledge.with_further(knowledge._replace(nodes={}, ack_quorum=tree.ack_quorum))
+        self._report_nodes(tuple(knowledge.nodes))
+        return Surveyed(tree, self._seen, knowledge, owners)
+
+    async def _claim(self, effect: ClaimEra) -> Claimed:
+        await self._session.ensure_path("")
+        newest = NewestRecords()
+        newest.add(self._surveyed)
+        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id)
+        record = replace(record, cluster_id=effect.cluster_id, era=effect.era, state=ClusterState.RESTORING)
+        self.on_claim(effect.era)
+        written = await self._cluster.write(record, version=effect.version)
+        self._record = record
+        return Claimed(written.status, written.version)
+
+    # --- COLLECT, JOIN ---
+
+    async def _collect(self, effect: Collect) -> Collected:
+        self._contents = await self._reader.collect(effect.nodes)
+        knowledge = knowledge_from(self._contents)
+        await self._read_copies()
+        self._ack_quorum = knowledge.ack_quorum
+        self._report_nodes(effect.nodes)
+        seen = {
+            node: NodeSeen(each.inventory.cluster_id, each.inventory.era, each.inventory.limbo_below > 0)
+            for node, each in self._contents.items()
+        }
+        return Collected(seen, knowledge)
+
+    async def _read_copies(self) -> None:
+        """The newest copy that storage nodes keep, and the pinned ones, which have ledgers of before heads."""
+        found, unreadable = await self._reader.copies(
+            {node: each.inventory.era for node, each in self._contents.items()},
+            self._restore.cluster_id,
+            self._sources.copy_keys(),
+        )
+        self._copies = found
+        self.progress.copies = [f"era {copy.header.era.number}, {copy.header.created_ms} ms" for copy in found]
+        self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
+
+    async def _join(self, effect: JoinRecords) -> RecordsJoined:
+        self.newest = NewestRecords()
+        records: dict[str, bytes] = {}
+        for copy in self._copies:
+            self.newest.add(notes_of_copy(copy))
+            records |= {record.path: record.value for record in copy.records.values()}
+        for each in self._contents.values():
+            self.newest.add(each.notes)
+        inventories = [self._contents[node].inventory for node in sorted(self._contents)]
+        asked = Asked(effect.missing, self._ack_quorum, self._by if self._restore.request.absent else "")
+        copied = copied_records(records, self.newest.unreadable)
+        era = self._restore.era
+        # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
+        rebuilt = await asyncio.to_thread(
+            join, inventories, self.newest.noted(), copied, asked, era, PageSettings(), now_ms()
+        )
+        self.rebuilt = await self._with_lengths(rebuilt)
+        progress = self.progress
+        progress.topics, progress.ledgers = len(rebuilt.topics), rebuilt.ledgers
+        progress.deleted_topics, progress.reviews = rebuilt.deleted, [*rebuilt.reviews]
+        progress.without_holder = sum(topic.without_holder for topic in rebuilt.topics.values())
+        progress.gives_up = effect.gives_up
+        progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
+        return RecordsJoined(tuple(dict.fromkeys(review.name for review in rebuilt.reviews)))
+
+    async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
+        """Raises ServiceUnavailable if no holder gives one that is wanted."""
+        wanted = [one for topic in rebuilt.topics.values() for one in topic.wanted]
+        if not wanted:
+            return rebuilt
+        found = await self._reader.lengths(wanted, self._restore.era)
+        lacking = [one.ledger_id for one in wanted if one.ledger_id not in found]
+        if lacking:
+            raise ServiceUnavailable(f"no storage node gives the last entries of ledgers {lacking[:10]}: repeat")
+
+        def with_lengths(topic: RebuiltTopic) -> RebuiltTopic:
+            ledgers = tuple(
+                replace(each, length=found[each.ledger_id]) if each.ledger_id in found else each
+                for each in topic.ledgers
+            )
+            return replace(topic, ledgers=ledgers)
+
+        topics = {each: with_lengths(topic) if topic.wanted else topic for each, topic in rebuilt.topics.items()}
+        return replace(rebuilt, topics=topics)
+
+    # --- WRITE, COMMIT ---
+
+    async def _write(self, effect: WriteRecords) -> RecordsWritten:
+        rebuilt, progress = self.rebuilt, self.progress
+        assert rebuilt is not None, "WRITE follows JOIN"
+        retired = tuple(node for node in effect.absent if node not in self._seen)
+        tree = await asyncio.to_thread(
+            new_tree,
+            rebuilt,
+            self.newest,
+            era=effect.era,
+            retired=retired,
+            rights=self._rights(effect.gives_up),
+            by=self._by,
+        )
+        progress.records = len(tree.records)
+        progress.warnings += [f"namespace {name} has no note: it gets default policies" for name in tree.namespaces]
+        try:
+            await self._write_tree(effect, tree)
+        except FencedError:
+            return RecordsWritten(fenced=True)
+        return RecordsWritten()
+
+    async def _write_tree(self, effect: WriteRecords, tree: NewTree) -> None:
+        """Raises FencedError."""
+        remover = TreeWriter(self._session, effect.version, on_progress=lambda _: None)
+        await remover.remove(paths.era_root(effect.era.number))
+
+        def written(count: int) -> None:
+            self.progress.records_written = count
+
+        await TreeWriter(self._session, effect.version, on_progress=written).write(
+            paths.era_root(effect.era.number), tree
+        )
+
+    async def _commit(self, effect: CommitEra) -> EraCommitted:
+        assert self._record is not None, "COMMIT follows CLAIM"
+        rights = self._rights(effect.rights_closed)
+        self.progress.rights_closed = rights is Rights.CLOSED
+        quorums = [quorum for quorum in (self._record.ack_quorum, self._ack_quorum) if quorum]
+        record = replace(self._record, state=ClusterState.SERVING, rights=rights, ack_quorum=min(quorums, default=0))
+        written = await self._cluster.write(record, version=effect.version)
+        return EraCommitted(written.status)
+
+    def _rights(self, closed: bool) -> Rights:
+        """Rights that were not confirmed after the restore before stay closed."""
+        before = Rights.OPEN if self._record is None else self._record.rights
+        return Rights.CLOSED if closed else before
+
+    # --- report ---
+
+    def _report_nodes(self, named: Sequence[Incarnation]) -> None:
+        reader, absent = self._reader, self._restore.request.absent
+        nodes = [
+            ReportedNode(node, reader.addresses[node], "limbo" if seen.limbo else "used")
+            for node, seen in sorted(self._seen.items())
+        ]
+        nodes += [
+            ReportedNode(node, reader.addresses.get(node, ""), "absent" if node in absent else "silent")
+            for node in named
+            if node not in self._seen
+        ]
+        nodes += [ReportedNode("", str(key), "silent", why) for key, why in sorted(reader.silent.items())]
+        self.progress.nodes = nodes
+
+
+async def _registered_nodes(registry: Registry) -> list[str]:
+    live, cookies = await asyncio.gather(registry.storage_nodes.live(), registry.cookies())
+    found = [join_address(one.host, one.port) for one in live.values()]
+    return found + [join_address(one.host, one.port) for one in cookies.values() if one.may_return and one.host]
+
+
+async def _answering_owners(registry: Registry) -> tuple[str, ...]:
+    """Addresses of registered owners at which a process listens."""
+    owners = [join_address(one.host, one.ports["grpc"]) for one in (await registry.owners.live()).values()]
+    reached = await asyncio.gather(*map(probe, owners))
+    return tuple(owner for owner, each in zip(owners, reached, strict=True) if each is Reachability.ACCEPTED)

@@ -1,0 +1,122 @@
+"""`oncelog admin backup restore`, `drill` and `rights`: what they ask, what they show, and their exit codes."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+from oncelog.core.ids import TopicId
+from oncelog.core.rebuild.restore_plan import RestoreStep
+from oncelog.core.rebuild.result import Review, ReviewReason
+from oncelog.metadata.rest.recovering.restore import view_of
+from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState
+from tests.cluster.cli.recorded_rest import RecordingServer, served
+
+RESTORE, DRILL, RIGHTS = (f"/admin/v2/cluster/{name}" for name in ("restore", "drill", "rights"))
+NODE = "a" * 32
+RUNNING = RestoreProgress(RestoreState.RUNNING, RestoreStep.WRITE, era=2, restore_id="1" * 32, records=9)
+DONE = replace(
+    RUNNING, state=RestoreState.DONE, step=RestoreStep.DONE, topics=12_345, ledgers=100_377,
+    nodes=[ReportedNode("b" * 32, "n1:6652", "used"), ReportedNode(NODE, "n2:6652", "silent", "connection refused")],
+)  # fmt: skip
+REVIEWED = Review(TopicId("0f" * 16), "public/default/orders", ReviewReason.GAP, "ledgers 4711 to 4713 are missing")
+
+
+@pytest.fixture
+def rest() -> Iterator[RecordingServer]:
+    with served() as server:
+        yield server
+
+
+def seen(progress: RestoreProgress, status: int = 200) -> tuple[int, object]:
+    return status, view_of(progress).model_dump(mode="json")
+
+
+def backup(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)."""
+    result = CliRunner().invoke(app, ["admin", "backup", *words, "--admin-url", rest.url])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_restore_is_followed_to_its_end(rest: RecordingServer) -> None:
+    """One request begins it; a missing node and what was found are shown."""
+    rest.answers[RESTORE] = seen(RUNNING, 202)
+    rest.later[RESTORE] = [seen(DONE)]
+    code, shown, told = backup(rest, "restore", "--nodes", "n1:6652,n2:6652", "--absent", NODE, "--accept", "all", "-y")
+    assert code == 0
+    assert [asked[:2] for asked in rest.asked] == [("POST", RESTORE), ("GET", RESTORE)]
+    assert rest.asked[0][2] == {
+        "nodes": ["n1:6652", "n2:6652"], "absent": [NODE], "accept": ["all"], "take_over": False, "dry_run": False,
+    }  # fmt: skip
+    assert "era 2: write, 0 of 9 records" in told
+    assert "12,345 topics, 100,377 ledgers" in shown
+    assert f"1 used; {NODE} silent (connection refused)" in shown
+
+
+def test_restore_changes_nothing_without_a_confirmation(rest: RecordingServer) -> None:
+    """A script must say --yes; a dry run needs none."""
+    code, _, told = backup(rest, "restore")
+    assert code != 0
+    assert "--yes" in told
+    assert rest.asked == []
+    rest.answers[RESTORE] = seen(replace(DONE, dry_run=True, era=0), 202)
+    assert backup(rest, "restore", "--dry-run")[0] == 0
+
+
+def test_refused_restore_says_what_to_do(rest: RecordingServer) -> None:
+    """With what must be accepted. The exit code tells it to a script."""
+    refused = replace(DONE, state=RestoreState.REFUSED, message="repeat with --accept all", reviews=[REVIEWED])
+    rest.answers[RESTORE] = seen(refused, 202)
+    code, shown, _ = backup(rest, "restore", "-y")
+    assert code == 1
+    assert "repeat with --accept all" in shown
+    assert "public/default/orders: a ledger of the chain is missing: ledgers 4711 to 4713 are missing" in shown
+
+
+def test_restore_goes_on_when_its_metadata_service_starts_again(rest: RecordingServer) -> None:
+    """The claim ends the service that made it. The next one does not know the work, but the claimed era."""
+    rest.answers[RESTORE] = seen(RUNNING, 202)
+    interrupted = RestoreProgress(RestoreState.INTERRUPTED, RestoreStep.CLAIM, era=2, restore_id="1" * 32)
+    rest.later[RESTORE] = [seen(interrupted), seen(DONE, 202)]
+    assert backup(rest, "restore", "-y")[0] == 0
+    assert [asked[0] for asked in rest.asked] == ["POST", "GET", "POST"]
+
+
+@pytest.mark.parametrize(("restore_id", "code"), [("1" * 32, 0), ("", 69)])
+def test_restore_that_nobody_remembers_is_done_if_its_era_is_committed(
+    rest: RecordingServer, restore_id: str, code: int
+) -> None:
+    """Otherwise it was never claimed. It is not begun again: that would be another era."""
+    rest.answers[RESTORE] = seen(RUNNING, 202)
+    rest.later[RESTORE] = [seen(RestoreProgress(era=2 if restore_id else 1, restore_id=restore_id))]
+    found, _, told = backup(rest, "restore", "-y")
+    assert (found == 0) is (code == 0), told
+    assert [asked[0] for asked in rest.asked] == ["POST", "GET"]
+
+
+def test_drill_fails_when_a_restore_would_change_something(rest: RecordingServer) -> None:
+    """For a CronJob. The answer of REST is there for programs."""
+    rest.answers[DRILL] = seen(replace(DONE, dry_run=True), 202)
+    assert backup(rest, "drill")[0] == 0
+    differs = replace(DONE, dry_run=True, differences=["topic public/default/orders: ledger 7 would be missing"])
+    rest.answers[DRILL] = seen(differs, 202)
+    code, shown, _ = backup(rest, "drill", "-o", "json")
+    assert code == 1
+    assert json.loads(shown)["differences"] == differs.differences
+
+
+def test_rights_are_shown_before_they_are_confirmed(rest: RecordingServer) -> None:
+    """Without --confirm nothing is changed."""
+    grant = {"namespace": "public/default", "role": "ann", "rights": ["produce"], "now": []}
+    rest.answers[RIGHTS] = (200, {"state": "closed", "closed": [grant]})
+    rest.answers[f"{RIGHTS}/confirm"] = (200, {"state": "closed", "closed": [grant]})
+    code, shown, _ = backup(rest, "rights")
+    assert code == 0
+    assert "ann" in shown
+    assert backup(rest, "rights", "--confirm")[0] != 0
+    assert [asked[0] for asked in rest.asked] == ["GET", "GET"]
+    assert backup(rest, "rights", "--confirm", "--yes")[0] == 0
+    assert rest.asked[-1][:2] == ("POST", f"{RIGHTS}/confirm")

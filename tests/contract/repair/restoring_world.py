@@ -1,0 +1,129 @@
+"""Three storage nodes on real sockets, and an empty ZooKeeper in memory, for tests of a restore."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from crc32c import crc32c
+
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.head import LedgerHead, encode_head
+from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.writer import LedgerWriter
+from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.metadata.restoring.performer import RestoreSources
+from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
+from oncelog.metadata.restoring.restoring import Restoring, Work
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, encode_cluster
+from oncelog.metadata_store.records.policies import Policies, encode_policies
+from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
+from oncelog.metadata_store.session import paths
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.storage_codec import AppendFrame
+from oncelog.runtime.observing.audit_log import AuditLog
+from oncelog.runtime.observing.events import EventRing
+from oncelog.storage_client.node_calls import add_once
+from oncelog.storage_client.note_calls import put_notes
+from tests.contract.node.directory.small_log import CLUSTER
+from tests.contract.storage_client.ledger_world import DEADLINE_S, Node, adds_of, nodes
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+TOPIC = TopicId("0f" * 16)
+NAME = "public/default/orders"
+OWNER = Incarnation("e" * 32)
+RESTORE_ID = "1" * 32
+
+
+@dataclass
+class RestoringWorld:
+    nodes: list[Node]
+    members: tuple[Incarnation, ...] = ()
+    tree: MemoryTree = field(default_factory=MemoryTree)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def session(self) -> MemorySession:
+        return MemorySession(self.tree, root="/oncelog")
+
+    @asynccontextmanager
+    async def stopped(self, some: Sequence[Node]) -> AsyncIterator[None]:
+        for node in some:
+            await node.stop()
+        try:
+            yield
+        finally:
+            for node in some:
+                await node.start()
+
+    def restoring(self, session: MemorySession | None = None) -> Restoring:
+        sources = RestoreSources(session or self.session(), AuditLog(EventRing("metadata")))
+
+        def start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+            self._tasks.append(asyncio.create_task(work))
+            return self._tasks[-1]
+
+        return Restoring(sources, start)
+
+    async def restore(
+        self, restoring: Restoring | None = None, *, given: Sequence[Node] | None = None, **request: object
+    ) -> RestoreProgress:
+        """One attempt, to its end."""
+        restoring = restoring or self.restoring()
+        asked = RestoreRequest(**{"restore_id": RESTORE_ID} | request)  # type: ignore[arg-type]
+        addresses = [node.address for node in (self.nodes if given is None else given)]
+        progress = await restoring.begin(Work.RESTORE, asked, given=addresses, by="ann")
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*self._tasks)
+        assert progress.state is not RestoreState.RUNNING
+        return progress
+
+    async def write(self, ledger_id: int, messages: int, *, former: Position | None = None, to: Sequence[Node]) -> None:
+        """A ledger of the topic's log: its head and one entry for each message, acknowledged by these nodes."""
+        metadata = LedgerMetadata(LedgerId(ledger_id), TOPIC, self.members, 2)
+        writer = LedgerWriter(metadata, owner_epoch=OwnerEpoch(1), checksum=crc32c)
+        head = LedgerHead(NAME, self.members, 2, 1, OWNER, LedgerId(0), former)
+        add = writer.append(EntryKind.HEAD_LOG, encode_head(head), base_index=0, skip_first=0, count=0, now_ms=0)
+        adds = (add, *adds_of(writer, messages))
+        for node in to:
+            node.records[metadata.ledger_id] = metadata
+            async with Channel(node.address) as channel:
+                frame = AppendFrame(node.incarnation, False, [b"".join(each.parts) for each in adds])
+                answers = await add_once(channel, [frame], timeout_ms=10_000)
+                assert set(answers.values()) == {AppendStatus.OK}, answers
+                assert len(answers) == len(adds)
+
+    async def note(self, path: str, value: bytes, *, deleted: bool = False, to: Sequence[Node] | None = None) -> None:
+        """The record was written, or deleted, and these nodes have noted it."""
+        note = Note(path, NoteOrder(1, 5, deleted, 0), value)
+        for node in self.nodes if to is None else to:
+            async with Channel(node.address) as channel:
+                await put_notes(channel, node.incarnation, [note])
+
+    async def note_cluster(self) -> None:
+        """The notes that every cluster has: its record, the cookies, the default namespace with one grant."""
+        record = replace(ClusterRecord(CLUSTER), ack_quorum=2)
+        await self.note(paths.CLUSTER, encode_cluster(record))
+        for node in self.nodes:
+            host, _, port = node.address.rpartition(":")
+            cookie = StorageCookie(node.incarnation, host, int(port))
+            await self.note(f"{paths.STORAGE_COOKIES}/{node.incarnation}", encode_cookie(cookie))
+        policies = Policies(permissions={"ann": ("produce",)})
+        await self.note(f"{paths.NAMESPACES}/public", b"")
+        await self.note(f"{paths.NAMESPACES}/public/default", encode_policies(policies))
+
+    def record(self, path: str) -> dict[str, object]:
+        """The record at a path below the root of the cluster."""
+        found = json.loads(self.tree.nodes[f"/oncelog{path}"].data)
+        assert isinstance(found, dict)
+        return found
+
+
+@asynccontextmanager
+async def restoring_world(tmp_path: Path, count: int = 3) -> AsyncIterator[RestoringWorld]:
+    async with nodes(tmp_path, count) as started:
+        yield RestoringWorld(started, tuple(node.incarnation for node in started))

@@ -1,0 +1,198 @@
+"""A metadata service restores an emptied ZooKeeper from storage nodes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.access import Caller, Right
+from oncelog.core.errors import Conflict, PermissionDenied
+from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.names import NamespaceName
+from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.restoring.new_tree import NewTree
+from oncelog.metadata.restoring.progress import RestoreState
+from oncelog.metadata.restoring.restoring import Work
+from oncelog.metadata.restoring.rights import ClosedGrant, ClosedRights, RightsReport
+from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights
+from oncelog.metadata_store.records.namespace_store import NamespaceStore
+from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import Step, Znode
+from tests.contract.repair.restoring_world import NAME, OWNER, TOPIC, RestoringWorld, restoring_world
+from tests.contract.stores.memory_store import MemorySession
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_emptied_zookeeper_is_restored_from_heads_and_notes(tmp_path: Path) -> None:
+    """Two ledgers of one log, a deleted topic, a right. Nothing is left in ZooKeeper."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes[:2])
+        await world.note(f"{paths.TOMBSTONES}/{'ab' * 16}", b"")
+        progress = await world.restore()
+        assert (progress.state, progress.message) == (RestoreState.DONE, "")
+        assert (progress.era, progress.topics, progress.ledgers) == (2, 1, 2)
+        cluster = world.record("/cluster")
+        assert (cluster["era"], cluster["state"], cluster["rights"]) == (2, "serving", "open")
+        topic = world.record(f"/era-2/topics/{TOPIC}")
+        assert topic["name"] == NAME
+        assert topic["owner"] is None
+        assert topic["ledgers"] == [[4, 0], [9, 0]]
+        assert world.record("/era-2/names/public/default/orders")["topic_id"] == TOPIC
+        closed, last = world.record("/era-2/ledgers/4"), world.record("/era-2/ledgers/9")
+        assert (closed["state"], closed["end"], closed["whole"]) == ("CLOSED", 3, False)
+        assert last["state"] == "OPEN"
+        assert world.record("/era-2/ids/ledger")["next"] == 2 << 40
+        assert world.record("/era-2/policies/namespaces/public/default")["permissions"] == {"ann": ["produce"]}
+        assert f"/oncelog/era-2/tombstones/{'ab' * 16}" in world.tree.nodes
+        assert set(world.tree.children("/oncelog/era-2/storage_cookies")) == set(world.members)
+        assert OWNER not in world.tree.children("/oncelog/era-2/owners")
+
+
+class Failing(MemorySession):
+    """Calls `fail` before one of its transactions."""
+
+    def __init__(self, world: RestoringWorld, *, before: int, fail: Callable[[MemorySession], None]) -> None:
+        super().__init__(world.tree, root="/oncelog")
+        self._before = before
+        self._fail = fail
+        self._transactions = 0
+
+    async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
+        if self._transactions == self._before:
+            self._fail(self)
+        self._transactions += 1
+        return await super().transact(steps, timeout_ms=timeout_ms)
+
+
+async def test_restore_whose_performer_dies_while_it_writes_is_resumed_under_its_id(tmp_path: Path) -> None:
+    """The second performer was answered by other nodes, so what the first one has written goes."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes[1:])
+        dying = Failing(world, before=3, fail=lambda session: session.faults.close())
+        first = await world.restore(world.restoring(dying), restore_id="2" * 32)
+        assert first.state is RestoreState.FAILED
+        assert "oncelog admin backup restore" in first.message
+        assert world.record("/cluster")["state"] == "restoring"
+        assert world.tree.children("/oncelog/era-2"), "some records are there"
+        world.tree.nodes["/oncelog/era-2/ledgers"] = Znode(b"", 0)
+        world.tree.nodes["/oncelog/era-2/ledgers/77"] = Znode(b"of an earlier answer", 0)
+        shown = await world.restoring().progress(Work.RESTORE)
+        assert shown.state is RestoreState.INTERRUPTED
+        second = await world.restore()
+        assert (second.state, second.restore_id, second.era) == (RestoreState.DONE, "2" * 32, 2)
+        assert world.tree.children("/oncelog/era-2/ledgers") == ["4", "9"]
+        done = await world.restoring().progress(Work.RESTORE)
+        assert done.state is RestoreState.DONE, "any metadata service shows it"
+
+
+async def test_performer_that_was_replaced_writes_nothing_more(tmp_path: Path) -> None:
+    """It was suspended; each of its transactions checks the version of the cluster's record."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        session = world.session()
+        await session.ensure_path("/era-2")
+        cluster = ClusterStore(session)
+        await cluster.write(ClusterRecord("c" * 32), version=-1)
+        writer = TreeWriter(session, 0, on_progress=lambda _: None)
+        tree = NewTree()
+        tree.put("/topics", b"")
+        await writer.write("/era-2", tree)
+        await cluster.write(ClusterRecord("c" * 32), version=0)
+        tree.put("/topics/a", b"late")
+        with pytest.raises(FencedError):
+            await writer.write("/era-2", tree)
+        with pytest.raises(FencedError):
+            await writer.remove("/era-2")
+        assert world.tree.children("/oncelog/era-2/topics") == []
+
+
+async def test_two_metadata_services_do_not_perform_one_restore(tmp_path: Path) -> None:
+    """The second one shows what the first one does."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        first, second = world.restoring(), world.restoring()
+        request = RestoreRequest("1" * 32)
+        given = [node.address for node in world.nodes]
+        await first.begin(Work.RESTORE, request, given=given, by="ann")
+        with pytest.raises(Conflict, match="ann"):
+            await second.begin(Work.RESTORE, request, given=given, by="bob")
+        assert (await second.progress(Work.RESTORE)).by == "ann"
+        progress = await world.restore(first)
+        assert progress.state is RestoreState.DONE
+
+
+async def test_answer_of_a_transaction_that_was_lost_changes_nothing(tmp_path: Path) -> None:
+    """It was applied: the records tell so, and the next ones follow."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        session = Failing(world, before=3, fail=lambda session: session.faults.lose_next_reply())
+        progress = await world.restore(world.restoring(session))
+        assert progress.state is RestoreState.DONE
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_rights_are_closed_when_too_few_nodes_were_asked_until_they_are_confirmed(tmp_path: Path) -> None:
+    """A revocation that only the missing nodes have noted must not come undone. A grant that is made meanwhile counts,
+    and stays."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        absent = world.members[1:]
+        async with world.stopped(world.nodes[1:]):
+            progress = await world.restore(given=world.nodes[:1], absent=absent, accepted=("all",))
+        assert (progress.state, progress.message) == (RestoreState.DONE, "")
+        assert (progress.gives_up, progress.rights_closed) == (True, True)
+        assert world.record("/cluster")["rights"] == "closed"
+        assert [world.record(f"/era-2/storage_cookies/{node}")["retired"] for node in absent] == [True, True]
+        session = MemorySession(world.tree, root="/oncelog/era-2")
+        policies, namespace = PolicyStore(session), NamespaceName("public", "default")
+        rights = ClosedRights(ClusterStore(world.session()), NamespaceStore(session), policies)
+        with pytest.raises(PermissionDenied):
+            await policies.require(Caller("ann"), namespace, Right.PRODUCE)
+        grant = {"bob": ("consume",)}
+        await policies.change(namespace, lambda old: replace(old, permissions=grant))
+        report = await rights.report()
+        assert report == RightsReport(Rights.CLOSED, (ClosedGrant("public/default", "ann", ("produce",), ()),))
+        assert await rights.confirm() == report
+        await PolicyStore(session).require(Caller("ann"), namespace, Right.PRODUCE)
+        assert (await policies.read(namespace)).value.permissions == {"ann": ("produce",), "bob": ("consume",)}
+        assert await rights.report() == RightsReport(Rights.OPEN, ())
+
+
+async def test_topics_give_up_what_only_the_missing_nodes_had(tmp_path: Path) -> None:
+    """The owner jumps both chains behind these ledgers."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        async with world.stopped(world.nodes[1:]):
+            progress = await world.restore(given=world.nodes[:1], absent=world.members[1:], accepted=("all",))
+        assert progress.state is RestoreState.DONE
+        assert world.record(f"/era-2/topics/{TOPIC}")["given_up_behind"] == {"log": 4, "acks": 0, "by": "ann"}
+
+
+@pytest.mark.hazard("unnoted-member")
+async def test_node_that_only_notes_name_is_found_by_its_noted_address(tmp_path: Path) -> None:
+    """The operator gives one address."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        progress = await world.restore(given=world.nodes[:1])
+        assert progress.state is RestoreState.DONE
+        assert [each.state for each in progress.nodes] == ["used"] * 3
+
+
+async def test_no_node_at_all_says_what_to_give() -> None:
+    """Also a wrong port."""
+    progress = await RestoringWorld([]).restore()
+    assert progress.state is RestoreState.REFUSED
+    assert "--nodes HOST:PORT" in progress.message

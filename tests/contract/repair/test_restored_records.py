@@ -1,0 +1,152 @@
+"""Which records a restore writes, from what was rebuilt and what was noted."""
+
+import json
+
+import pytest
+
+from oncelog.core.era import Era
+from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.rebuild.restore_plan import Knowledge
+from oncelog.core.rebuild.result import NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.metadata.restoring.new_tree import NewTree, new_tree
+from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, knowledge_of, notes_of_copy
+from oncelog.metadata.restoring.tree_writer import BYTES_MAX, STEPS_MAX, batches
+from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, Rights, encode_cluster
+from oncelog.metadata_store.records.policies import Policies, decode_policies, encode_policies
+from oncelog.metadata_store.records.registry import Decommission, StorageCookie, encode_cookie
+from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import CreateStep, Step
+
+ERA = Era(3, "1" * 32)
+ONE, TWO = TopicId("a" * 32), TopicId("b" * 32)
+A, B = Incarnation("a" * 32), Incarnation("b" * 32)
+
+
+def note(path: str, value: bytes = b"", *, created: int = 1, deleted: bool = False, version: int = 0) -> Note:
+    return Note(path, NoteOrder(1, created, deleted, version), value)
+
+
+def newest_of(*notes: Note) -> NewestRecords:
+    newest = NewestRecords()
+    newest.add(notes)
+    return newest
+
+
+def tree_of(newest: NewestRecords, *topics: TopicRecord, rights: Rights = Rights.OPEN) -> NewTree:
+    rebuilt = Rebuilt(
+        {each.topic_id: RebuiltTopic(each) for each in topics}, {each.name: each.topic_id for each in topics}, (), 7
+    )
+    return new_tree(rebuilt, newest, era=ERA, retired=(), rights=rights, by="ann")
+
+
+def name_path(name: str) -> str:
+    return f"{paths.NAMES}/{name}"
+
+
+@pytest.mark.hazard("late-note")
+def test_newest_note_of_a_path_decides_whatever_the_order_of_arrival() -> None:
+    """A topic was deleted and made again; the copy that a walk made before is older."""
+    path = name_path("public/default/orders")
+    notes = [
+        note(path, encode_name(NameRecord(ONE)), created=1, version=4),
+        note(path, created=1, deleted=True, version=5),
+        note(path, encode_name(NameRecord(TWO)), created=9),
+    ]
+    for some in (notes, notes[::-1], [*notes[1:], notes[0]]):
+        assert newest_of(*some).noted() == NotedRecords({"public/default/orders": NotedName(TWO)}, frozenset())
+    assert newest_of(*notes[:2]).noted() == NotedRecords()
+
+
+@pytest.mark.hazard("late-note")
+def test_copy_of_a_deleted_record_does_not_bring_it_back() -> None:
+    """The copy was made an hour before the deletion; the note of the deletion is newer."""
+    path = f"{paths.NAMESPACES}/shop"
+    header = CopyHeader("c" * 32, Era(1, ""), 8, 0)
+    copied = RecordCopy(header, CopyManifest(1, 1, {}), {path: CopiedRecord(path, b"", 0, -1)})
+    newest = newest_of(note(path, deleted=True))
+    newest.add(notes_of_copy(copied))
+    assert newest.value(path) is None
+    assert path not in tree_of(newest).records
+
+
+def test_topic_gets_its_namespace_also_without_a_note_of_it() -> None:
+    """A cluster of before notes. It is told, because its policies are lost."""
+    tree = tree_of(newest_of(), TopicRecord(ONE, "shop/eu/orders"))
+    assert tree.namespaces == ["public/default", "shop/eu"]
+    assert decode_policies(tree.records[f"{paths.NAMESPACES}/shop/eu"]) == Policies()
+    assert json.loads(tree.records[name_path("shop/eu/orders")])["topic_id"] == ONE
+    levels = tree.by_depth()
+    seen: set[str] = {""}
+    for level in levels:
+        assert {path.rpartition("/")[0] for path in level} <= seen
+        seen |= level.keys()
+
+
+def test_partitioned_topic_is_as_it_was_noted_and_its_deletion_goes_on() -> None:
+    """The one that was being deleted has its name as a tombstone: its partitions must go before the name is free."""
+    growing = NameRecord(ONE, 4, former_partitions=(2,))
+    tree = tree_of(
+        newest_of(
+            note(name_path("public/default/grown"), encode_name(growing)),
+            note(name_path("public/default/gone"), encode_name(NameRecord(TWO, 3, deleted=True))),
+            note(paths.tombstone(TWO)),
+            note(paths.topic_policies(TWO), encode_policies(Policies())),
+        )
+    )
+    assert tree.records[name_path("public/default/grown")] == encode_name(growing)
+    assert json.loads(tree.records[paths.topic(ONE)])["owner"] is None
+    assert paths.topic(TWO) not in tree.records
+    assert paths.topic_policies(TWO) not in tree.records
+    assert json.loads(tree.records[paths.deletion(TWO)])["partitions"] == 3
+    assert paths.tombstone(TWO) in tree.records
+
+
+@pytest.mark.hazard("revoked-right-returns")
+def test_closed_rights_are_effective_nowhere() -> None:
+    """Also those that were closed by the restore before, and were never confirmed."""
+    path = f"{paths.NAMESPACES}/public/default"
+    given = Policies(message_ttl_s=7, permissions={"ann": ("produce",)})
+    noted = newest_of(note(path, encode_policies(given)))
+    once = decode_policies(tree_of(noted, rights=Rights.CLOSED).records[path])
+    again = newest_of(note(path, encode_policies(once)))
+    twice = decode_policies(tree_of(again, rights=Rights.CLOSED).records[path])
+    for each in (once, twice):
+        assert each.permissions == {}
+        assert each.message_ttl_s == 7
+        assert each.further["closed_permissions"] == {"ann": ["produce"]}
+    assert decode_policies(tree_of(noted).records[path]) == given
+
+
+def test_notes_name_the_nodes_and_the_lowest_ack_quorum() -> None:
+    """A retired or removed node does not count; one whose cookie cannot be read does."""
+    cookies = [
+        StorageCookie(A, "n1", 6652),
+        StorageCookie(B, "n2", 6652, retired=True),
+        StorageCookie(Incarnation("d" * 32), "n4", 6652, decommission=Decommission.DONE),
+    ]
+    notes = [note(f"{paths.STORAGE_COOKIES}/{each.incarnation}", encode_cookie(each)) for each in cookies]
+    notes.append(note(f"{paths.STORAGE_COOKIES}/{'e' * 32}", b"?"))
+    records = {quorum: encode_cluster(ClusterRecord("c" * 32, ack_quorum=quorum)) for quorum in (3, 2)}
+    notes += [note(paths.CLUSTER, record, version=quorum) for quorum, record in records.items()]
+    counts = {A: True, B: False, Incarnation("d" * 32): False, Incarnation("e" * 32): True}
+    assert knowledge_of(notes) == Knowledge(counts, 2, 1)
+
+
+def test_record_of_a_copy_that_cannot_be_read_is_told_and_left_out() -> None:
+    """One bad record must not stop the restore of all others."""
+    unreadable: dict[str, str] = {}
+    assert copied_records({paths.topic(ONE): b"?"}, unreadable).topics == {}
+    assert list(unreadable) == [paths.topic(ONE)]
+
+
+def test_transactions_stay_within_the_limits_of_zookeeper() -> None:
+    """By number and by bytes; a record is never split."""
+    small: list[Step] = [CreateStep(f"/{number}") for number in range(STEPS_MAX * 2 + 1)]
+    assert [len(each) for each in batches(small)] == [STEPS_MAX, STEPS_MAX, 1]
+    large: list[Step] = [CreateStep(f"/{number}", bytes(BYTES_MAX // 2)) for number in range(5)]
+    assert [len(each) for each in batches(large)] == [1] * 5
+    assert batches([]) == []
