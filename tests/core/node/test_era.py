@@ -259,3 +259,14 @@ def test_a_node_that_the_restore_has_asked_is_not_in_limbo() -> None:
     assert disk.sync() == [AnswerEra(3, TWO, ReadStatus.OK)]
     assert not disk.node.ledgers.limbo.covers(LEDGER)
     assert disk.handle(FenceReceived(4, A, LEDGER)) == []
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+def test_a_node_does_not_join_a_cluster_of_a_former_era() -> None:
+    """What it would register in is the ZooKeeper that was lost, or one of a restore that has lost."""
+    committed, claimed = StoredEra(TWO), StoredEra(TWO, EraState.CLAIMED)
+    for stored, era in [(committed, TWO), (committed, THREE), (claimed, TWO), (claimed, OTHER_TWO), (StoredEra(), TWO)]:
+        assert stored.why_newer(era) == ""
+    for era in (FIRST_ERA, OTHER_TWO):
+        assert f"is in era {TWO}, and ZooKeeper in era {era}: it is the ZooKeeper that" in committed.why_newer(era)
+    assert "a restore has raised the node and has not ended" in claimed.why_newer(FIRST_ERA)

@@ -93,6 +93,20 @@ class StoredEra:
             return self
         return StoredEra(era, EraState.JOINED_LATE if committed else EraState.CLAIMED)
 
+    def why_newer(self, era: Era) -> str:
+        """Why the node does not join a cluster whose record names `era`; empty if it may."""
+        if self.raised(era, committed=True).era == era:
+            return ""
+        both = f"this storage node is in era {self.era}, and ZooKeeper in era {era}: "
+        if self.state is EraState.CLAIMED:
+            return (
+                both + "a restore has raised the node and has not ended; `oncelog admin backup restore` goes on with it"
+            )
+        return (
+            both + "it is the ZooKeeper that the cluster has lost, or was restored from a backup: correct its address, "
+            "or restore its records with `oncelog admin backup restore`"
+        )
+
     def refuse_jump(self, era: Era) -> None:
         """Raises InvalidArgument for an era that is so much higher that no restore can have led there."""
         if era.number > self.era.number + ERA_JUMP_MAX:

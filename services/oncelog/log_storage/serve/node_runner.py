@@ -36,7 +36,7 @@ from oncelog.core.node.answers import (
     LimboCleared,
     ReadReceived,
 )
-from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived
+from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, EraVerdict
 from oncelog.core.node.node import (
     AppendReceived,
     DamageFound,
@@ -156,6 +156,8 @@ class NodeRunner:
         self._appenders: dict[int, tuple[AppendAnswers, Era]] = {}
         #: called when the node has taken another era, before that is durable
         self.on_era: list[Callable[[Era], object]] = []
+        #: called when a service states a higher era
+        self.on_newer_caller: Callable[[], object] = lambda: None
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._group_synced = asyncio.Event()
         #: Called when the journal has begun another segment.
@@ -316,7 +318,10 @@ class NodeRunner:
 
     def refuse_era(self, caller: Era) -> None:
         """Raises StaleEra, ServiceUnavailable for a service of another era."""
-        self.core.ledgers.era.refuse(caller)
+        stored = self.core.ledgers.era
+        if stored.judge(caller) is EraVerdict.AHEAD:
+            self.on_newer_caller()
+        stored.refuse(caller)
 
     async def raise_era(self, target: Incarnation, era: Era, *, committed: bool) -> AnswerEra:
         """Returns once the era that the answer names is durable. Raises TooManyRequests, JournalFailed."""
@@ -328,8 +333,9 @@ class NodeRunner:
             self._begin_journal()
         return await self._call(AnswerEra, lambda call: EraReceived(call, target, era, committed))
 
-    def records_opened(self, era: Era) -> None:
-        """The records in ZooKeeper that `records` reads are those of this era."""
+    async def join_era(self, era: Era) -> None:
+        """After `StoredEra.why_newer`: the records in ZooKeeper are those of this era, which the cluster serves in."""
+        await self.raise_era(self.incarnation, era, committed=True)
         self.handle(RecordsOpened(era))
 
     async def verify(self, ledger_id: LedgerId, first: EntryId, entries_max: int, bytes_max: int) -> Verified:
