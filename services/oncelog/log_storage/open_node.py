@@ -179,7 +179,7 @@ class OpenNode:
         return record
 
     def _reason_to_wait(self, record: ClusterRecord | None) -> str | None:
-        path, mine, era = self.directory.path, self.cluster_id, self.runner.era
+        path, mine = self.directory.path, self.cluster_id
         if record is None:
             return (
                 f"cluster record missing: restore or rebuild it. ZooKeeper has no record of a cluster, but {path} has "
@@ -191,9 +191,6 @@ class OpenNode:
                 "of ZooKeeper is wrong, or it has lost its data and another cluster was created; keep this directory, "
                 f"and correct the address, or {RESTORE}"
             )
-        if record.era.number < era.number:
-            return (
-                f"{path} is in era {era}, but ZooKeeper is in era {record.era}: it was restored from a backup, or is "
-                f"the one that the cluster has lost; correct its address, or {RESTORE}"
-            )
-        return None
+        if record.state is ClusterState.RESTORING:
+            return None  # all that join wait for that
+        return self.runner.core.ledgers.era.why_newer(record.era) or None

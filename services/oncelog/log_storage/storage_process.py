@@ -15,7 +15,7 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 
-from oncelog.core.errors import JournalFailed, StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.errors import CorruptEntry, JournalFailed, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import LedgerId
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
 from oncelog.log_storage.directory.segment_writer import DiskCalls
@@ -108,9 +108,11 @@ class StorageProcess:
                 await starts.wait_for_other(settings.grpc_address(settings.grpc_port), wait_ms=waits_ms)
             await starts.look()
             node.compare(starts)
-            lookup = LedgerLookup(session)
+            lookup = LedgerLookup(session, joined.cluster.era)
             stack.push_async_callback(_close_journal, runner, starts)
             await runner.begin(lookup, lookup.ledger_counter)
+            await runner.join_era(joined.cluster.era)
+            runner.on_newer_caller = joined.history.look_soon
             await starts.begin(runner.journal.synced_end)
             space = node.space
             listed = _ledger_lister(session, directory.identity.cluster_id)
@@ -203,14 +205,15 @@ class StorageProcess:
                 find=ClusterStore.require if node is None else node.find,
                 on_waiting=self._waits,
                 for_ever=node is not None,
+                stays_while_restoring=True,
             )
             if joined is None or node is None:
                 return joined
-            counter = LedgerLookup(joined.session).ledger_counter
+            counter = LedgerLookup(joined.session, joined.cluster.era).ledger_counter
             try:
                 await refuse_older_zookeeper(node.directory.path, node.runner.newest_ledger, counter)
                 return joined
-            except (StorageDirectoryRefused, StoreUnavailable) as error:
+            except (StorageDirectoryRefused, StoreUnavailable, CorruptEntry) as error:
                 await joined.session.close()
                 await node.wait()
                 reason = f"waiting for the cluster's records: {error.message}"

@@ -12,11 +12,13 @@ from oncelog.core.era import Era
 from oncelog.core.errors import JournalFailed, NotFound, ServiceUnavailable, StoreUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState
+from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts, mark_restored
 from oncelog.log_storage.open_node import OpenNode
 from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
+from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import RAISE_ERA
@@ -119,7 +121,7 @@ async def test_node_waits_for_its_own_cluster_in_its_own_era(tmp_path: Path) -> 
         assert (await node.find(store)).cluster_id == CLUSTER
         async with Channel(node.address) as channel:
             await raised(channel, node, TWO)
-        assert f"is in era {TWO}, but ZooKeeper is in era 1." in await waiting(node, store)
+        assert f"is in era {TWO}, and ZooKeeper in era 1.: a restore has raised the node" in await waiting(node, store)
         found = await store.find()
         assert found is not None
         restored = replace(found.value, era=TWO, state=ClusterState.RESTORING)
@@ -179,3 +181,28 @@ async def test_waiting_does_not_hide_that_the_directory_went_back(tmp_path: Path
         node.compare(noted)
         assert "went back in time" in node.directory.new_holes[0].what
         assert node.runner.in_limbo(LedgerId(LEDGER + 100))
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+async def test_node_that_was_away_during_the_restore_takes_its_era_and_is_in_limbo(tmp_path: Path) -> None:
+    """Before it registers. Its checks read the new records from then on, also after the next start."""
+    path = await used_directory(tmp_path)
+    session, looks = MemorySession(MemoryTree(), root="/oncelog"), list[Era]()
+    await ClusterStore(session).establish(CLUSTER)
+    for starts in range(2):
+        async with open_node(path) as node:
+            runner = node.runner
+            await runner.begin(LedgerLookup(session, TWO), lambda: _counter(TWO.first_id))
+            await runner.join_era(TWO)
+            assert runner.core.ledgers.era == StoredEra(TWO, EraState.JOINED_LATE)
+            assert runner.core.copy_state(LEDGER) is CopyState.LIMBO
+            await runner.review(runner.incarnation, LEDGER)
+            assert runner.counts.checks == 1
+            runner.on_newer_caller = lambda: looks.append(TWO)
+            with pytest.raises(ServiceUnavailable):
+                runner.refuse_era(Era(3, "b" * 32))
+            assert len(looks) == starts + 1, "the node looks at the cluster's record itself"
+
+
+async def _counter(following: int) -> LedgerId:
+    return LedgerId(following)

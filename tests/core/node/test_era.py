@@ -253,6 +253,15 @@ def test_a_node_that_comes_late_is_in_limbo_for_all_ledgers_of_former_eras() -> 
     assert not disk.node.ledgers.limbo.covers(LEDGER)
 
 
+def test_a_new_node_in_a_later_era_lacks_nothing() -> None:
+    """Its directory was formatted after the restore. In limbo it would count as missing in the next one."""
+    disk = Disk()
+    assert disk.handle(raised(1, TWO, committed=True)) == [EraRaised(TWO)]
+    assert disk.sync() == [AnswerEra(1, TWO, ReadStatus.OK)]
+    disk.start()
+    assert (disk.node.era, disk.node.ledgers.limbo.below) == (TWO, 0)
+
+
 def test_a_node_that_the_restore_has_asked_is_not_in_limbo() -> None:
     disk = in_era(TWO)
     assert disk.handle(raised(3, TWO, committed=True)) == []

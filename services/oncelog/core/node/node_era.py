@@ -5,11 +5,13 @@ EraReceived --ERA record--> in force at once: nothing of a former era is added b
 RecordsOpened (the era of the records in ZooKeeper that checks read) --the same era--> checks count
 """
 
+from dataclasses import replace
+
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.node.answers import Answer, PendingAnswer, StorageAnswers
-from oncelog.core.node.era import AnswerEra, EraReceived
+from oncelog.core.node.era import AnswerEra, EraReceived, EraState
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind, StorageLedger
 from oncelog.core.node.review import StoredLedgers
 
@@ -40,6 +42,8 @@ class NodeEra:
     def received(self, event: EraReceived, records: list[JournalRecord]) -> list[Answer]:
         """Take the era, or not. The answer, if all that it depends on is durable."""
         former, stored = self._ledgers.era, self._ledgers.era.raised(event.era, committed=event.committed)
+        if stored.state is EraState.JOINED_LATE and not (self._ledgers or self._ledgers.tombstones):
+            stored = replace(stored, state=EraState.COMMITTED)  # a new node: nothing was ever here
         if stored != former:
             self._former, self._ledgers.era = self.durable, stored
             number, restore_id = stored.era
