@@ -31,7 +31,7 @@ class Era(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of str(): "2.00ff…". Raises InvalidArgument."""
+        """The inverse of str(): "2.00ff…", or "1". Raises InvalidArgument."""
         number, _, restore_id = text.partition(".")
         if not number.isascii() or not number.isdecimal() or len(number) > 4:
             raise InvalidArgument(f"{text[:80]!r} is no era: its number is 1 to {ERA_MAX}", field="era")
@@ -48,7 +48,7 @@ class Era(NamedTuple):
         return cls(number, restore_id)
 
     def __str__(self) -> str:
-        return f"{self.number}.{self.restore_id}"
+        return f"{self.number}.{self.restore_id}" if self.restore_id else str(self.number)
 
     @property
     def first_id(self) -> int:

@@ -121,7 +121,7 @@ async def test_node_waits_for_its_own_cluster_in_its_own_era(tmp_path: Path) -> 
         assert (await node.find(store)).cluster_id == CLUSTER
         async with Channel(node.address) as channel:
             await raised(channel, node, TWO)
-        assert f"is in era {TWO}, and ZooKeeper in era 1.: a restore has raised the node" in await waiting(node, store)
+        assert f"is in era {TWO}, and ZooKeeper in era 1: a restore has raised the node" in await waiting(node, store)
         found = await store.find()
         assert found is not None
         restored = replace(found.value, era=TWO, state=ClusterState.RESTORING)
