@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
+SMALL_SETTINGS = {"ONCELOG_SEGMENT_BYTES": str(8 << 20), "ONCELOG_FREE_BYTES_MIN": str(64 << 20)}
 SMALL = ("--storage-nodes", "1", "--owners", "1")
 ONE_OF_EACH = {"storage_nodes": 1, "owners": 1}
 
@@ -177,24 +179,30 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
 
 
 @pytest.mark.hazard("emptied-zookeeper")
-def test_directory_without_the_data_of_zookeeper_is_refused(cluster: Cluster) -> None:
-    """With one sentence, also the second time. No cluster is created beside the messages of the former one. They are
-    served again once the data is back."""
+def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cluster) -> None:
+    """Also the second time, when ZooKeeper's directory is not empty any more. No cluster is created beside the messages
+    of the former one. They are served again once the data is back."""
+    published(cluster, "kept")
     lines = stored(cluster)
-    assert lines
     cluster.kill_all()
     data = cluster.data
     aside = (data / "zookeeper").rename(data.with_name("aside"))
-    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "-o", "json", "--data", str(data))
-    for _ in range(2):
-        done = subprocess.run(
-            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
-        )
-        assert (done.returncode, done.stdout) == (1, "")
-        (sentence,) = done.stderr.splitlines()
-        assert f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} has none" in sentence
-        assert f"keep {data}, and restore {data / 'zookeeper'}" in sentence
-        assert not (data / "zookeeper").exists()
+    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(data))
+    for number in range(2):
+        said = data.with_name(f"said-{number}")
+        with said.open("wb") as log:
+            waiting = subprocess.Popen(command(*words), stdout=log, stderr=log, env=environment() | SMALL_SETTINGS)
+        try:
+            until_sync(lambda at=said: "oncelog admin backup restore" in at.read_text(), _DEADLINE_S)  # type: ignore[misc]
+            assert f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} had none" in said.read_text()
+            assert f"Keep {data}" in said.read_text()
+            assert waiting.poll() is None
+        finally:
+            waiting.terminate()
+            assert waiting.wait(STOP_TIMEOUT_S) == 0, said.read_text()
+        assert "SIGTERM: stopped before all processes served" in said.read_text()
+    shutil.rmtree(data / "zookeeper")
     aside.rename(data / "zookeeper")
     cluster.start()
     assert stored(cluster) == lines
+    assert "has data of a cluster" not in cluster.supervisor_log

@@ -65,8 +65,13 @@ class ClusterPlan:
 
     @property
     def nodes_path(self) -> Path:
-        """The health addresses of the storage nodes, for the creation of the cluster."""
+        """The health addresses of the storage nodes, for the creation or the restore of the cluster."""
         return self.data / "storage_nodes"
+
+    @property
+    def lost_path(self) -> Path:
+        """Exists from a start without ZooKeeper's data until all processes serve: they wait for a restore."""
+        return self.data / "zookeeper_lost"
 
     def log_path(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"
@@ -104,6 +109,12 @@ def health_addresses(processes: Sequence[ProcessPlan]) -> list[str]:
         for child in processes
         if child.role is Role.STORAGE
     ]
+
+
+def rest_address(processes: Sequence[ProcessPlan]) -> str:
+    """host:port of REST at the first metadata service."""
+    first = next(child for child in processes if child.role is Role.METADATA)
+    return f"{HOST}:{first.command[first.command.index('--http-port') + 1]}"
 
 
 def metadata_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:

@@ -19,8 +19,9 @@ from oncelog.cli.standalone.cluster_plan import ClusterPlan, quorums
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
-from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, Supervisor
+from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, StartStopped, Supervisor
 from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 
@@ -123,12 +124,15 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
                 tell("a light cluster, for tests: it keeps ONE copy of each message")
             if output is Output.TABLE:
                 tell("starting ...")
-            async with supervisor.running() as status:
+            async with supervisor.running(stopping=lambda: shutdown.requested) as status:
                 _announce(status, plan, output, temporary=temporary)
                 await shutdown.wait()
                 tell(f"{shutdown.reason}: draining ...")
         except (OncelogError, ExceptionGroup) as error:
-            failed.append(explain(error, errors))
+            if any(isinstance(leaf, StartStopped) for leaf in leaves_of(error)):
+                tell(f"{shutdown.reason}: stopped before all processes served")
+            else:
+                failed.append(explain(error, errors))
 
     try:
         with locked(plan.data):

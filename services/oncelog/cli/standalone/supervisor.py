@@ -2,15 +2,18 @@
 
 All processes start together, because each waits for what it needs: ZooKeeper, the cluster's record, storage nodes.
 Their ports are reserved before. The metadata services create the cluster in ZooKeeper as everywhere else, once every
-storage node has answered that its directory is empty; only if the directory has no data of any storage node. Stop
-order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata services, storage nodes
-and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too (`orphan_guard`).
+storage node has answered that its directory is empty; only if the directory has no data of any storage node. If storage
+nodes have data and ZooKeeper has none, the processes wait until an operator restores it.
+Stop order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata services, storage
+nodes and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too (`orphan_guard`).
 """
 
 import asyncio
 import contextlib
 import errno
 import os
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from oncelog.cli.standalone import cluster_plan as plans
@@ -27,6 +30,9 @@ START_DEADLINE_S = 90.0
 EARLY_EXITS_MAX = 3
 DRAIN_DEADLINE_S = (plans.STABILITY_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 + 3.0
 _LOOK_EVERY_S = 0.02
+_HEALTH_TIMEOUT_S = 5.0
+#: How a storage node says that ZooKeeper has no record of its cluster (`log_storage.open_node`).
+MISSING_RECORD = "cluster record missing"
 
 #: Callback for messages about the cluster.
 Tell = Callable[[str], None]
@@ -34,6 +40,10 @@ Tell = Callable[[str], None]
 
 class StandaloneFailed(Fatal):
     """The cluster did not start; the message has the process and the end of its log."""
+
+
+class StartStopped(Fatal):
+    """A shutdown was requested before all processes served."""
 
 
 class Supervisor:
@@ -54,30 +64,35 @@ class Supervisor:
 
     @contextlib.asynccontextmanager
     async def running(
-        self, *, processes: Callable[[ClusterPlan, str], list[ProcessPlan]] = plans.service_processes
+        self,
+        *,
+        processes: Callable[[ClusterPlan, str], list[ProcessPlan]] = plans.service_processes,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[ClusterStatus]:
         """Start all processes, yield the status when all are ready, and drain at the end of the block.
 
-        processes: returns the services, for the plan and ZooKeeper's address.
-        Raises InvalidArgument for a port that cannot be used, StandaloneFailed, EmbeddedZooKeeperMissing,
+        processes: returns the services, for the plan and ZooKeeper's address. stopping: whether a shutdown was
+        requested, which ends the start, too.
+        Raises StartStopped, InvalidArgument for a port that cannot be used, StandaloneFailed, EmbeddedZooKeeperMissing,
         EmbeddedZooKeeperFailed.
         """
         used = self.plan.storage_directories
-        if used and not self._zookeeper.has_data:
-            raise StandaloneFailed(
-                f"{used[0]} has data of a cluster, but {self.plan.zookeeper_data} has none: ZooKeeper's data was lost. "
-                f"No cluster is created: keep {self.plan.data}, and restore {self.plan.zookeeper_data}"
-            )
+        mark = self.plan.lost_path
+        lost = bool(used) and (mark.exists() or not self._zookeeper.has_data)
+        if lost:
+            # ZooKeeper's directory has data once it was started, and these say nothing of the cluster.
+            mark.touch()
         with self._claims:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
-            if not used:
-                self._allow_creation(children)
+            if lost or not used:
+                self._name_storage_nodes(children)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     keeper = tasks.create_task(self._zookeeper.keep(), name=self._zookeeper.name)
                     try:
-                        await self._start(children, tasks)
+                        await self._start(children, tasks, stopping, lost=lost)
+                        mark.unlink(missing_ok=True)
                         self._ready = True
                         self._write()
                         yield self.status()
@@ -92,8 +107,9 @@ class Supervisor:
         lasting = {Role.METADATA, Role.STORAGE}
         return [plans.with_ports(child, self._take_port) if child.role in lasting else child for child in wanted]
 
-    def _allow_creation(self, children: Sequence[ProcessPlan]) -> None:
-        """Let the metadata services create the cluster once all storage nodes prove that it is new."""
+    def _name_storage_nodes(self, children: Sequence[ProcessPlan]) -> None:
+        """Let the metadata services create the cluster once all storage nodes prove that it is new, or restore it from
+        what these nodes have."""
         self.plan.nodes_path.write_text("".join(f"{node}\n" for node in plans.health_addresses(children)))
         self.environment = {**self.environment, variable("new_cluster_nodes_file"): str(self.plan.nodes_path)}
 
@@ -109,25 +125,45 @@ class Supervisor:
         tls = bool(self.environment.get(variable("tls_certificate_file")))
         return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls, self.plan.light)
 
-    async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
-        """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed."""
+    async def _start(
+        self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup, stopping: Callable[[], bool], *, lost: bool
+    ) -> None:
+        """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed, StartStopped.
+
+        lost: all wait until an operator restores ZooKeeper's data. So there is no deadline, and processes end meanwhile
+        and start again.
+        """
         self._processes = children = [
             SupervisedProcess(child, self.plan.log_path(child.name), self.environment, self._process_changed)
             for child in wanted
         ]
         for child in children:
             tasks.create_task(child.keep(), name=child.name)
+        told = not lost
         try:
-            async with asyncio.timeout(START_DEADLINE_S):
+            async with asyncio.timeout(None if lost else START_DEADLINE_S):
                 # ZooKeeper serves the others before it is known to: without it the status would call it starting.
                 while self._not_serving(children) or self._zookeeper.state is not ProcessState.SERVING:
+                    if stopping():
+                        raise StartStopped("stopped before all processes served")
+                    if not told and await asyncio.to_thread(_misses_its_cluster, plans.health_addresses(wanted)[0]):
+                        told = True
+                        self._tell_of_restore(plans.rest_address(wanted))
                     for child in self._not_serving(children):
-                        if child.failures >= EARLY_EXITS_MAX:
+                        if child.failures >= EARLY_EXITS_MAX and not lost:
                             raise StandaloneFailed(f"{child.name} does not start: {child.last_words()}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError as error:
             reasons = "\n".join(f"{child.name}: {child.last_words()}" for child in self._not_serving(children))
             raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{reasons}") from error
+
+    def _tell_of_restore(self, rest_address: str) -> None:
+        self._tell(
+            f"{self.plan.storage_directories[0]} has data of a cluster, but {self.plan.zookeeper_data} had none: "
+            f"ZooKeeper's data was lost. No cluster is created, and nothing is served. Keep {self.plan.data}. This "
+            "command in another terminal restores ZooKeeper's records from what the storage nodes have:\n"
+            f"  ONCELOG_ADMIN_URL=http://{rest_address} oncelog admin backup restore"
+        )
 
     @staticmethod
     def _not_serving(children: Sequence[SupervisedProcess]) -> list[SupervisedProcess]:
@@ -167,6 +203,18 @@ class Supervisor:
 
     def _write(self) -> None:
         write_status(self.plan.status_path, self.status())
+
+
+def _misses_its_cluster(health_address: str) -> bool:
+    """Whether the storage node there waits for the record of its cluster. On a thread."""
+    try:
+        with urllib.request.urlopen(f"http://{health_address}/readyz", timeout=_HEALTH_TIMEOUT_S):
+            return False
+    except urllib.error.HTTPError as error:
+        with error:
+            return MISSING_RECORD.encode() in error.read()
+    except OSError:
+        return False  # it does not listen yet
 
 
 def _port_fault(error: OSError) -> str:
