@@ -71,6 +71,12 @@ RECOVERY_HAZARDS = {
         "Of one path the note with the highest (era, created, deleted, version) stays, in memory, at a replay and in "
         "compaction. A deletion is a note, not an absence.",
     ),
+    "holders-fade": Hazard(
+        "A note is on nodes A and B. A's disk is replaced in May, B's in July. The note is gone, although never more "
+        "than one node was missing.",
+        "A node becomes a member when it holds notes of all records. May-replace counts a node as a holder only if its "
+        "digest equals that of all others, and the elected metadata service sends each minute what a node lacks.",
+    ),
     "note-of-an-intent": Hazard(
         "The outcome of a write is unknown. Its note is sent all the same, but another value was written. A restore "
         "takes the value that never was.",

@@ -61,6 +61,7 @@ class OpenNode:
         )
         self._copies = NodeCopies(runner.incarnation, MetadataCopies(directory.path), self.space.has_room)
         self.space.on_nearly_full = self._copies.make_room
+        self.notes = NodeNotes(runner.incarnation, runner.journal)
         #: why the directory is one of the past, as far as it says so itself
         self._past = starts.why_past(read_start(directory.path), None)
         directory.compare(JournalEnd(0, 0), self._past)
@@ -140,7 +141,7 @@ class OpenNode:
             check_era=runner.refuse_era,
         )
         InventoryService(runner, self.cluster_id, lambda: runner.core.durable_era).add_to(server)
-        NodeNotes(runner.incarnation, runner.journal).add_to(server)
+        self.notes.add_to(server)
         self._copies.add_to(server)
         RaiseEraService(runner, self.cluster_id).add_to(server)
         serve_events(server, runner.events)

@@ -28,6 +28,7 @@ from oncelog.log_storage.serve.node_registration import (
     refuse_older_zookeeper,
 )
 from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.log_storage.serve.note_copying import JoinByNotes, refuse_older_than_notes
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.compactor import Compactor
 from oncelog.log_storage.upkeep.node_metrics import observe
@@ -72,7 +73,7 @@ class StorageProcess:
 
     async def run(self, shutdown: Shutdown) -> None:
         settings = self._settings
-        security = Security.of(settings, calls_others=False)
+        security = Security.of(settings)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         async with AsyncExitStack() as stack:
             telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
@@ -134,6 +135,14 @@ class StorageProcess:
             host, _, advertised_port = address.rpartition(":")
             live = LiveStorageNode(runner.incarnation, host, int(advertised_port), space.free_bytes, runner.read_only)
             mounted = has_own_filesystem(settings.data_directory)
+            peers = security.in_era(joined.cluster.era, joined.history.heard_stale).peers
+            joining = JoinByNotes(session, node.notes, runner.incarnation, peers)
+            stack.push_async_callback(joining.close)
+
+            async def refuse_older() -> None:
+                await refuse_older_zookeeper(directory.path, runner.newest_ledger, lookup.ledger_counter)
+                await refuse_older_than_notes(directory.path, session, node.notes)
+
             registration = NodeRegistration(
                 Registry(session),
                 live,
@@ -141,9 +150,8 @@ class StorageProcess:
                 own_filesystem=mounted,
                 replace_delay_ms=settings.replace_delay_ms,
                 events=runner.events,
-                refuse_older=partial(
-                    refuse_older_zookeeper, directory.path, runner.newest_ledger, lookup.ledger_counter
-                ),
+                refuse_older=refuse_older,
+                get_noted=joining.get_noted if await joining.is_needed() else None,
             )
             debt = Readiness(
                 runner.incarnation,
@@ -212,6 +220,7 @@ class StorageProcess:
             counter = LedgerLookup(joined.session, joined.cluster.era).ledger_counter
             try:
                 await refuse_older_zookeeper(node.directory.path, node.runner.newest_ledger, counter)
+                await refuse_older_than_notes(node.directory.path, joined.session, node.notes)
                 return joined
             except (StorageDirectoryRefused, StoreUnavailable, CorruptEntry) as error:
                 await joined.session.close()

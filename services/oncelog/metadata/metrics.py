@@ -10,6 +10,7 @@ from oncelog.metadata.http_publish.http_publish_service import HttpPublishServic
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.restoring.record_copies import RecordCopies
+from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.telemetry import Reading, Telemetry
 
@@ -51,6 +52,19 @@ def observe_election(telemetry: Telemetry, balancer: Balancer) -> None:
         "metadata_elected",
         "1 at the replica that is elected to balance topics and to repair ledgers",
         lambda: int(balancer.elected),
+    )
+
+
+def observe_notes(telemetry: Telemetry, comparison: NoteComparison) -> None:
+    """Of the elected replica; the others export no level."""
+
+    def lacking() -> list[Reading]:
+        return [Reading(sum(not whole for whole in comparison.whole.values()))] if comparison.whole else []
+
+    telemetry.observe_level(
+        "metadata_storage_nodes_lacking_notes",
+        "Storage nodes that do not hold notes of all records, or did not answer",
+        lacking,
     )
 
 

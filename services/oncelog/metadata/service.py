@@ -33,6 +33,7 @@ from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.keys.key_server import key_store
+from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.note_holders import NoteHolders
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.json_records import observe_damaged
@@ -168,7 +169,9 @@ class MetadataService:
             if not await registered_level(settings, shutdown, session):
                 return
             keeping = start(registration.keep())
-            self._elect(coordination, registration, start)
+            comparison = NoteComparison(session, security.peers)
+            stack.push_async_callback(comparison.close)
+            self._elect(coordination, comparison, registration, start)
             self._unready = None
             self._announce(cluster.cluster_id, port, rest_port, health_port)
             await shutdown.wait()
@@ -212,8 +215,12 @@ class MetadataService:
         metrics.observe_levels(self.telemetry, lambda: self._level.stored)
         observe_damaged(self.telemetry)
 
-    def _elect(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:
-        """Begin what only one replica does: balancing of topics, if it is on, repair of ledgers, and proofs."""
+    def _elect(
+        self, coordination: Coordination, comparison: NoteComparison, registration: Registration[LiveMetadata],
+        start: Start,
+    ) -> None:  # fmt: skip
+        """Begin what only one replica does: balancing of topics, if it is on, repair of ledgers, proofs, copies of
+        records, and the comparison of notes."""
         balancer = Balancer(
             coordination.registry,
             coordination.topics,
@@ -225,6 +232,7 @@ class MetadataService:
         metrics.observe_election(self.telemetry, balancer)
         metrics.observe_repair(self.telemetry, coordination.repair)
         metrics.observe_copies(self.telemetry, coordination.copies)
+        metrics.observe_notes(self.telemetry, comparison)
         start(balancer.follow())
         if self.settings.balance:
             start(balancer.run())
@@ -235,6 +243,7 @@ class MetadataService:
         start(coordination.repair.repairer.run(elected))
         start(coordination.proofs.run(elected))
         start(coordination.copies.run(elected))
+        start(comparison.run(elected))
 
     def _announce(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address

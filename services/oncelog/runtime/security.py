@@ -122,10 +122,8 @@ class Security:
     peers: Credentials = PLAIN
 
     @classmethod
-    def of(cls, settings: ProcessSettings, *, calls_others: bool = True) -> "Security":
-        """calls_others False: this service calls no other service, and needs no token.
-
-        Raises InvalidArgument, which names the variable: a missing or unusable file, a certificate that the other
+    def of(cls, settings: ProcessSettings) -> "Security":
+        """Raises InvalidArgument, which names the variable: a missing or unusable file, a certificate that the other
         services would refuse, a key without a token, or a token that this process would refuse.
         """
         certificate = ca = token = None
@@ -139,7 +137,7 @@ class Security:
         peers = Credentials(certificate is not None, ca, token, plaintext_token_allowed=True)
         if certificate is not None:
             _check_own_certificate(certificate, peers, settings)
-        if authenticator is not None and calls_others:
+        if authenticator is not None:
             _check_own_token(authenticator, peers)
         if authenticator is not None and certificate is None:
             logger.warning("tokens are sent in plain text: set %s", variable("tls_certificate_file"))

@@ -4,10 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from oncelog.core.formats.note import NotesDigest
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
-from oncelog.core.repair.node_removal import NAMED_MAX, MayReplace, decommission_refusal, may_replace
+from oncelog.core.repair.node_removal import (
+    NAMED_MAX,
+    MayReplace,
+    decommission_refusal,
+    may_replace,
+    notes_refusal,
+)
 from tests.core.repair.repair_world import LEDGER, A, B, C, D, closed
 
 
@@ -92,3 +99,33 @@ def test_decommission_is_refused_below_the_write_quorum() -> None:
     assert refusal is not None
     assert "2 other storage nodes are left" in refusal
     assert decommission_refusal(Incarnation("x"), healthy(), write_quorum=3) is not None
+
+
+ALL, SOME = NotesDigest(7, 99), NotesDigest(6, 11)
+
+
+@pytest.mark.hazard("holders-fade")
+@pytest.mark.parametrize(
+    ("digests", "reason"),
+    [
+        ({A: ALL, B: ALL, C: ALL}, None),
+        ({B: ALL, C: ALL}, None),  # its disk is lost already
+        ({A: ALL, B: ALL, C: SOME}, "c differ"),
+        ({A: ALL, B: SOME, C: SOME}, "b, c differ"),  # only this node has some notes
+        ({B: ALL, C: SOME}, "c differ"),
+        ({A: ALL, B: ALL}, "only 1 of 2"),
+        ({A: ALL}, "only 0 of 2"),
+        ({}, "only 0 of 2"),
+    ],
+)
+def test_node_stays_while_it_may_hold_the_only_copy_of_a_note(
+    digests: dict[Incarnation, NotesDigest], reason: str | None
+) -> None:
+    """A's disk is replaced in May, B's in July: each time all others hold all notes."""
+    refusal = notes_refusal(A, digests, [B, C], ack_quorum=2)
+    assert refusal is None if reason is None else reason in (refusal or "")
+
+
+def test_only_node_and_fewer_nodes_than_the_quorum() -> None:
+    assert notes_refusal(A, {A: ALL}, [], ack_quorum=2) is None
+    assert notes_refusal(A, {A: ALL, B: ALL}, [B], ack_quorum=2) is None

@@ -4,11 +4,15 @@ The answer is yes when every listed ledger that names the node keeps every entry
 registered, not retired, answering and undamaged, and
     CLOSED                the record is whole, or the ledger is empty
     OPEN, IN_RECOVERY     Qa is at least 2: an acknowledged entry has another copy, and the others can close the ledger
+
+And when enough other nodes hold the notes of all records (hazard holders-fade): a note that was answered is on Qa
+nodes, so on at least one other. If all others have the same notes, then each has every note.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from oncelog.core.formats.note import NotesDigest
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
@@ -73,6 +77,24 @@ def _reason(
         return None if record.verified else "its members have not all read their copies back yet"
     if record.ack_quorum < 2:
         return "it is open, and an acknowledged entry may be on this node alone"
+    return None
+
+
+def notes_refusal(
+    node: Incarnation, digests: Mapping[Incarnation, NotesDigest], others: Sequence[Incarnation], *, ack_quorum: int
+) -> str | None:
+    """Why the other nodes do not hold all notes without this one; None if they do.
+
+    digests: of the registered nodes that answered, also of `node`. others: all that ever joined, and may return.
+    """
+    answered = [one for one in others if one in digests]
+    expected = digests.get(node, digests[answered[0]] if answered else NotesDigest())
+    differing = [one for one in answered if digests[one] != expected]
+    if differing:
+        return f"the notes of storage nodes {', '.join(sorted(differing))} differ: they are compared each minute"
+    needed = min(ack_quorum, len(others))
+    if len(answered) < needed:
+        return f"only {len(answered)} of {needed} other storage nodes hold the notes of all records"
     return None
 
 

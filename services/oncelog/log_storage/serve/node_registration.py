@@ -11,6 +11,7 @@ Rules
   hold for addresses that are assigned at random.
 - It replaces the other directory only after that was unregistered for a while: perhaps its volume is only not mounted
   (hazard unmounted-volume). Until then it is registered as joining, has no cookie, and gets no data.
+- It is joining, too, until other nodes hold a note of its new cookie, and it has notes of all records (`note_copying`).
 """
 
 import asyncio
@@ -48,11 +49,14 @@ class NodeRegistration:
         replace_delay_ms: int = 0,
         refuse_older: Callable[[], Awaitable[None]] | None = None,
         events: EventRing | None = None,
+        get_noted: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """address_is_chosen: host and port were configured, so the process that had them before is gone.
         own_filesystem: that of the directory; see `volume_mount`. replace_delay_ms: see hazard unmounted-volume.
         refuse_older: raises if ZooKeeper is older than the data of this node (hazard ledger-id-given-twice); awaited in
-        each session."""
+        each session. get_noted: for a node that was never a member: returns when other nodes hold a note of its cookie,
+        and it has all notes; None: it was a member.
+        """
         self._events = events or EventRing("log_storage", node.incarnation)
         self._registry = registry
         self._node = node
@@ -64,16 +68,25 @@ class NodeRegistration:
         #: why it is read-only: a full disk, or an operator's request
         self._disk_full = node.read_only
         self._requested = False
+        self._get_noted = get_noted
+        #: why it joins; None: it does not, or waits for its predecessor
+        self._waits_for: str | None = None
         self._registration = registry.register_storage_node(node)
         self._registration.before = refuse_older
 
     async def join(self) -> None:
         """Return once the live record exists, and the cookie unless the node is joining. Raises StoreUnavailable."""
-        self.joining = self._replace_delay_ms > 0 and bool(await self._formers())
+        waits = self._replace_delay_ms > 0 and bool(await self._formers())
+        self.joining = waits or self._get_noted is not None
         if not self.joining:
             await self._become_member()
         await self._update(self._node.free_bytes)
         await self._registration.establish()
+        if self.joining and not waits:
+            try:
+                await self._end_joining()
+            except StoreUnavailable as error:
+                self._waits_for = error.message  # `replace_former` goes on
 
     async def replace_former(self, now_ms: Callable[[], int]) -> None:
         """Return once the node is not joining any more. now_ms: a monotonic clock."""
@@ -87,19 +100,22 @@ class NodeRegistration:
                 elif absent_since_ms is None:
                     absent_since_ms = now_ms()
                 absent = absent_since_ms is not None and now_ms() - absent_since_ms >= self._replace_delay_ms
-                if absent or not formers:
-                    await self._become_member()
-                    self.joining = False
-                    await self._update(self._node.free_bytes)
+                if absent or not formers or not self._replace_delay_ms:
+                    await self._end_joining()
                     return
             except StoreUnavailable as error:
-                logger.info("could not read the node that this one replaces; will retry: %s", error.message)
+                self._waits_for = error.message
+                logger.info("this node cannot become a member yet; will retry: %s", error.message)
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     def reason(self) -> str | None:
         """Why the node is not ready; for /readyz."""
         if not self.joining:
             return None
+        if self._waits_for is not None:
+            return f"joining: {self._waits_for}"
+        if self._get_noted is not None and not self._replace_delay_ms:
+            return "joining: it copies the notes of all records"
         return f"waits until the node that had this address was unregistered for {self._replace_delay_ms} ms"
 
     async def keep(self) -> None:
@@ -147,6 +163,13 @@ class NodeRegistration:
     async def _become_member(self) -> None:
         while not await self._has_cookie():
             pass  # each attempt waits for the store
+
+    async def _end_joining(self) -> None:
+        await self._become_member()
+        if self._get_noted is not None:
+            await self._get_noted()
+        self.joining = False
+        await self._update(self._node.free_bytes)
 
     async def _formers(self) -> list[StorageCookie]:
         """The directories that this one would replace: none once it has a cookie."""

@@ -7,6 +7,7 @@ Rules
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -69,6 +70,11 @@ class NodeNotes:
         if not synced.cancelled():
             synced.exception()  # seen, although perhaps nobody waits any more
 
+    def orders(self) -> dict[str, NoteOrder]:
+        """Of all notes that are synced here."""
+        notes = self._journal.index.notes
+        return {path: held.order for path, held in notes.behind("", len(notes))}
+
     async def read(self, after: str, count_max: int) -> tuple[list[Note], bool]:
         """Notes with the next higher paths, and whether there are more."""
         behind = self._journal.index.notes.behind(after, count_max + 1)
@@ -79,6 +85,14 @@ class NodeNotes:
             if page and size > ANSWER_BYTES_MAX:
                 break
             page.append((path, held))
+        return await self._fetch(page), len(behind) > len(page)
+
+    async def some(self, wanted: Iterable[str]) -> list[Note]:
+        """The notes of these paths, without those that are not here or cannot be read."""
+        held = self._journal.index.notes
+        return await self._fetch([(path, found) for path in wanted if (found := held.get(path)) is not None])
+
+    async def _fetch(self, page: list[tuple[str, HeldNote[RecordLocation]]]) -> list[Note]:
         pins = self._journal.reader.pins(held.place for _, held in page)
         found = await asyncio.to_thread(lambda: [self._read(held.place) for _, held in page])
         del pins
@@ -89,7 +103,7 @@ class NodeNotes:
                 logger.error("a note cannot be read; it is sent again", extra={"fields": {"path": path}})
             else:
                 notes.append(note)
-        return notes, len(behind) > len(page)
+        return notes
 
     def _read(self, place: RecordLocation) -> Note | None:
         """On any thread."""

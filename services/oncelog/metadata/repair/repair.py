@@ -11,11 +11,13 @@ from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.copying import Copying
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import RepairParts
+from oncelog.metadata.repair.note_digests import NoteDigests
 from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerParts
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata.repair.storage_report import StorageReport
 from oncelog.metadata.repair.trimmed_records import TrimmedRecords
+from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_listing import LedgerListing
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -52,6 +54,7 @@ class Repair:
     store: RepairStore
     calls: NodeCalls
     copying: Copying
+    notes: NoteDigests
 
     @classmethod
     def over(
@@ -94,7 +97,8 @@ class Repair:
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
         parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
-        return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying)
+        notes = NoteDigests(ClusterStore(session), calls)
+        return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying, notes)
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
         """Repair a ledger at once, at this replica. Raises NotFound, Conflict, StoreUnavailable."""

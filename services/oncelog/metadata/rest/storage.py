@@ -141,7 +141,9 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         reasons = [f"ledger {one.ledger_id}: {one.reason}" for one in answer.blockers]
         if answer.blocking > len(reasons):
             reasons.append(f"{answer.blocking - len(reasons)} further ledgers need this node, too")
-        return MayReplaceAnswer(may_replace=answer.allowed, incarnation=incarnation, reasons=reasons)
+        unnoted = await coordination.repair.notes.refusal(incarnation, seen)
+        reasons += [] if unnoted is None else [unnoted]
+        return MayReplaceAnswer(may_replace=not reasons, incarnation=incarnation, reasons=reasons)
 
 
 def _add_ledgers(router: APIRouter, coordination: Coordination) -> None:

@@ -6,6 +6,7 @@ Rules
 - A note goes to all registered storage nodes at once. It is held when min(Qa, N) have synced it: a restore asks all but
   at most Qa - 1 nodes, so it meets one of them (hazard unnoted-member). While no owner ever started, Qa is N.
 - A node that waits in place of another one has no cookie, and is not asked in a restore: it does not count.
+- A node that is joining does not get the note of its own cookie: it stores that note itself, when it becomes a member.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
 from oncelog.metadata_store.records.cluster_store import ClusterRecord
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -87,8 +89,10 @@ class NoteHolders:
 
         async def send(node: LiveStorageNode) -> None:
             address = join_address(node.host, node.port)
+            own = paths.storage_cookie(node.incarnation) if node.joining else None
+            some = [note for note in notes if note.path != own]
             try:
-                await put_notes(self._channels.shared(address), node.incarnation, notes, timeout_ms=left_ms)
+                await put_notes(self._channels.shared(address), node.incarnation, some, timeout_ms=left_ms)
             except InvariantViolated:
                 raise
             except OncelogError as error:

@@ -106,6 +106,10 @@ class NotingSession:
 
     # -- noted
 
+    async def note(self, records: Sequence[str]) -> None:
+        """Return when what these records are now is noted. Raises StoreUnavailable."""
+        await self._noted(records, {})
+
     async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
         """Also raises StoreUnavailable while the record's deletion is not noted."""
         node = await self._session.read(path, fired=fired, timeout_ms=timeout_ms)

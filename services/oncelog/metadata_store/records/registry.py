@@ -185,17 +185,17 @@ class Registry:
         return [f"{one.kind} {one.address}" for one in behind_of(await self.processes(), version)]
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
-        node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
+        node = await self._session.read(paths.storage_cookie(incarnation))
         return None if node is None else Versioned(decode_cookie(node.data), node.version)
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
-        path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
+        path = paths.storage_cookie(cookie.incarnation)
         return await create_or_write(self._session, path, encode_cookie(cookie), version=version)
 
     async def watch_cookie(self, incarnation: Incarnation) -> AsyncGenerator[StorageCookie, None]:
         """The cookie now, and again whenever it may have changed. No item while there is no cookie."""
-        path = f"{paths.STORAGE_COOKIES}/{incarnation}"
+        path = paths.storage_cookie(incarnation)
         async for nodes in PathsWatch(self._session, (path,)):
             try:
                 if path in nodes:
@@ -224,7 +224,7 @@ class Registry:
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
-        return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
+        return await self._session.delete(paths.storage_cookie(incarnation), version=version)
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
         """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""

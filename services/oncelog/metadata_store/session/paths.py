@@ -31,7 +31,7 @@ cursors, are percent-encoded.
 
 from urllib.parse import quote, unquote
 
-from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import NamespaceName, TopicName
 
 CLUSTER = "/cluster"
@@ -101,6 +101,10 @@ def era_root(number: int) -> str:
 def of_no_era(path: str) -> bool:
     """Whether this path is below the root of the cluster in every era."""
     return path in {CLUSTER, RESTORES} or path.startswith(f"{RESTORES}/")
+
+
+def storage_cookie(incarnation: Incarnation) -> str:
+    return f"{STORAGE_COOKIES}/{incarnation}"
 
 
 def tenant_policies(tenant: str) -> str:

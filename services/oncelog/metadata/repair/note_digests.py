@@ -1,0 +1,47 @@
+"""Asks storage nodes for the digests of their notes, for the answer whether one of them may be replaced."""
+
+import asyncio
+
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.formats.note import NotesDigest
+from oncelog.core.ids import Incarnation
+from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.repair.node_removal import notes_refusal
+from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.storage_client.node_calls import NodeCalls
+from oncelog.storage_client.note_calls import notes_digest
+
+#: A change that is being noted makes the digests differ for a moment.
+TRIES = 3
+PAUSE_S = 0.2
+
+
+class NoteDigests:
+    def __init__(self, cluster: ClusterStore, calls: NodeCalls) -> None:
+        self._cluster = cluster
+        self._calls = calls
+
+    async def refusal(self, node: Incarnation, seen: StorageSeen) -> str | None:
+        """Why the node must not be replaced, as far as notes show. seen: a look of now. Raises StoreUnavailable."""
+        cluster = await self._cluster.require()
+        if cluster.level.stored < LEVELS_VERSION:
+            return None
+        others = [one for one, cookie in seen.cookies.items() if cookie.may_return and one != node]
+        refusal: str | None = None
+        for turn in range(TRIES):
+            await asyncio.sleep(PAUSE_S if turn else 0)
+            found = await asyncio.gather(*map(self._digest, sorted(seen.live)))
+            digests = {one: digest for one, digest in zip(sorted(seen.live), found, strict=True) if digest is not None}
+            refusal = notes_refusal(node, digests, others, ack_quorum=cluster.ack_quorum)
+            if refusal is None:
+                return None
+        return refusal
+
+    async def _digest(self, node: Incarnation) -> NotesDigest | None:
+        try:
+            return await notes_digest(self._calls.channel(node), node)
+        except InvariantViolated:
+            raise
+        except OncelogError:
+            return None  # silence is a reason against it

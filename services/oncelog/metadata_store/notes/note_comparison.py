@@ -1,0 +1,143 @@
+"""What the elected metadata service does each minute so that all storage nodes hold the same notes as ZooKeeper.
+
+    records that are new or have changed -> notes to all nodes -> digest of each node
+        equal to that of ZooKeeper's records    the node holds all notes
+        else                                    read its notes: send what it lacks, and for a record that ZooKeeper has
+                                                no more a note of the deletion; compare again
+
+Rules
+- Nobody waits for the notes of names that topics got by use. This sends them.
+- A higher note of a record than ZooKeeper's, or a name without its record and without the tombstone of its topic,
+  shows that ZooKeeper went back in time. Then nothing is taken for deleted, and the node does not count as whole.
+- A node that is joining copies the notes itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
+from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.ids import Incarnation
+from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.metadata_store.notes.noted_records import GROUP_MAX, NotedRecords, proof_of_deletion
+from oncelog.metadata_store.notes.noting_session import deletion_of
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.storage_client.note_calls import notes_digest, put_notes, read_notes
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 60.0
+#: Until the next look whether this replica is elected.
+ELECTION_PAUSE_S = 1.0
+CALL_TIMEOUT_MS = 10_000
+#: Changed records whose notes are sent without a look at what a node lacks. A replica that was just elected knows none:
+#: then the digests decide.
+SENT_AT_ONCE_MAX = 1_024
+
+
+class NoteComparison:
+    """Used inside one event loop."""
+
+    def __init__(self, session: StoreSession, peers: Credentials = PLAIN) -> None:
+        self._cluster = ClusterStore(session)
+        self._registry = Registry(session)
+        self._records = NotedRecords(session)
+        self._channels = Channels(peers)
+        self._looked = False
+        #: {registered node that is no more joining: whether it held all notes at the last round}
+        self.whole: dict[Incarnation, bool] = {}
+
+    async def run(self, elected: Callable[[], str | None]) -> None:
+        """Compare while elected; never returns."""
+        while True:
+            if elected() is None:
+                self.whole = {}
+                await asyncio.sleep(ELECTION_PAUSE_S)
+                continue
+            try:
+                await self.round()
+            except StoreUnavailable as error:
+                logger.info("could not compare the notes of storage nodes; will retry: %s", error.message)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def round(self) -> None:
+        """Compare once. Raises StoreUnavailable."""
+        cluster = await self._cluster.require()
+        if cluster.level.stored < LEVELS_VERSION:
+            return
+        changed: list[Note] = []
+        async for group in self._records.refresh(cluster):
+            changed += group if self._looked and len(changed) < SENT_AT_ONCE_MAX else ()
+        self._looked = True
+        for path in sorted(self._records.too_large):
+            logger.error("a record is too large for a note", extra={"fields": {"record": path}})
+        live = [node for node in (await self._registry.storage_nodes.live()).values() if not node.joining]
+        addresses = {node.incarnation: join_address(node.host, node.port) for node in live}
+        self._channels.retain(addresses.values())
+        channels = {one: self._channels.shared(address) for one, address in addresses.items()}
+        found = await asyncio.gather(*(self._compare(*each, changed, cluster) for each in channels.items()))
+        self.whole = dict(zip(addresses, found, strict=True))
+
+    async def _compare(self, node: Incarnation, channel: Channel, changed: list[Note], cluster: ClusterRecord) -> bool:
+        """Whether the node holds all notes now."""
+        try:
+            await put_notes(channel, node, changed, timeout_ms=CALL_TIMEOUT_MS)
+            if await self._is_equal(node, channel):
+                return True
+            await self._mend(node, channel, cluster)
+            return await self._is_equal(node, channel)
+        except (InvariantViolated, StoreUnavailable):
+            raise
+        except OncelogError as error:
+            logger.info("storage node %s did not compare its notes: %s", node, error.message)
+            return False
+
+    async def _is_equal(self, node: Incarnation, channel: Channel) -> bool:
+        return await notes_digest(channel, node, timeout_ms=CALL_TIMEOUT_MS) == self._records.digest
+
+    async def _mend(self, node: Incarnation, channel: Channel, cluster: ClusterRecord) -> None:
+        """Send what the node lacks."""
+        known = self._records.known
+        held: dict[str, NoteOrder] = {}
+        # What this replica does not know: the record was made or changed a moment ago, or it was deleted.
+        unknown: dict[str, Note] = {}
+        async for note in read_notes(channel, node, timeout_ms=CALL_TIMEOUT_MS):
+            held[note.path] = note.order
+            if not note.order.deleted if note.path not in known else note.order > known[note.path].order:
+                unknown[note.path] = note
+        paths = [*unknown, *filter(None, map(proof_of_deletion, unknown.values()))]
+        for start in range(0, len(paths), GROUP_MAX):
+            await self._records.look_again(paths[start : start + GROUP_MAX], cluster)
+        older = [path for path, note in unknown.items() if self._is_older(note)]
+        if older:
+            logger.error(
+                "ZooKeeper is older than the notes of a storage node: it was restored from a backup, or is another one",
+                extra={"fields": {"node": node, "records": len(older), "record": older[0]}},
+            )
+            return
+        gone = [deletion_of(held[path], path) for path in unknown if path not in known]
+        await put_notes(channel, node, gone, timeout_ms=CALL_TIMEOUT_MS)
+        lacking = [path for path, one in known.items() if path not in held or held[path] < one.order]
+        for start in range(0, len(lacking), GROUP_MAX):
+            some = await self._records.look_again(lacking[start : start + GROUP_MAX], cluster)
+            await put_notes(channel, node, some, timeout_ms=CALL_TIMEOUT_MS)
+        fields = {"node": node, "sent": len(lacking), "deletions": len(gone)}
+        logger.info("a storage node lacked notes", extra={"fields": fields})
+
+    def _is_older(self, note: Note) -> bool:
+        """Whether this note shows that ZooKeeper went back in time."""
+        known = self._records.known
+        if note.path in known:
+            return note.order > known[note.path].order
+        proof = proof_of_deletion(note)
+        return note.path in self._records.too_large or (proof is not None and proof not in known)
+
+    async def close(self) -> None:
+        await self._channels.close()

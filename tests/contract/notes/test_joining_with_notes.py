@@ -1,0 +1,199 @@
+"""A storage node becomes a member with all notes, and takes part in no cluster whose ZooKeeper is older than its
+notes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import StorageDirectoryRefused
+from oncelog.core.formats.note import digest_of
+from oncelog.core.names import NamespaceName, TopicName
+from oncelog.log_storage.serve.node_registration import NodeRegistration
+from oncelog.log_storage.serve.note_copying import JoinByNotes, refuse_older_than_notes
+from oncelog.log_storage.serve.notes import NodeNotes
+from oncelog.metadata_store.notes.noted_records import KnownNote, NotedRecords
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.deletion_store import DeletionStore
+from oncelog.metadata_store.records.namespace_store import NamespaceStore
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
+from oncelog.metadata_store.records.registry import LiveStorageNode
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
+from oncelog.runtime.credentials import PLAIN
+from tests.cluster.until import until
+from tests.contract.notes.noting_world import NotingWorld, noting, noting_world
+from tests.contract.storage_client.ledger_world import DEADLINE_S, Node, nodes
+from tests.contract.stores.store_backends import Backend, new_cluster
+
+pytestmark = pytest.mark.asyncio
+
+TOPIC = TopicName("public", "default", "orders")
+
+
+def notes_of(node: Node) -> NodeNotes:
+    return NodeNotes(node.incarnation, node.runner.journal)
+
+
+@asynccontextmanager
+async def joining(world: NotingWorld, node: Node) -> AsyncIterator[tuple[JoinByNotes, NodeRegistration]]:
+    host, _, port = node.address.rpartition(":")
+    join = JoinByNotes(world.session, notes_of(node), node.incarnation, PLAIN, timeout_s=1.0)
+    live = LiveStorageNode(node.incarnation, host, int(port), 0)
+    get_noted = join.get_noted if await join.is_needed() else None
+    yield join, NodeRegistration(world.registry, live, address_is_chosen=False, get_noted=get_noted)
+    await join.close()
+
+
+@pytest.mark.hazard("unnoted-member")
+@pytest.mark.hazard("holders-fade")
+async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tmp_path: Path) -> None:
+    """Of three other nodes one is left, and two must know the new one. It stays joining, so it gets no data, until a
+    second one is back. What it holds then is what ZooKeeper has."""
+    async with noting_world(tmp_path, 3) as world, nodes(tmp_path / "new", 1) as (new,):
+        await NamespaceStore(world.session).create_namespace(NamespaceName("public", "other"))
+        await TopicStore(world.session).create(TOPIC)
+        away = world.members[:2]
+        for node in away:
+            await world.leave(node.incarnation)
+        async with joining(world, new) as (join, registration):
+            await registration.join()
+            reason = registration.reason()
+            assert reason is not None
+            assert "only 1 of 2 storage nodes" in reason
+            assert (await world.registry.storage_nodes.live())[new.incarnation].joining
+            assert await join.is_needed(), "a restart now must wait again"
+            await world.join(away[0], cookie=False)
+            await registration.replace_former(lambda: 0)
+            assert registration.reason() is None
+            assert not (await world.registry.storage_nodes.live())[new.incarnation].joining
+            cookie = paths.storage_cookie(new.incarnation)
+            for node in (away[0], world.members[2]):
+                assert cookie in await world.held(node)
+            held = await world.held(new)
+            assert {cookie, paths.topic_name(TOPIC), paths.namespace_policies(NamespaceName("public", "other"))} <= set(
+                held
+            )
+            assert digest_of(held.values()) == await digest_of_zookeeper(world)
+            assert not await join.is_needed()
+        async with joining(world, new) as (_, again):
+            await again.join()
+            assert not again.joining, "a member does not wait when it restarts"
+
+
+async def digest_of_zookeeper(world: NotingWorld) -> object:
+    records = NotedRecords(world.session)
+    async for _ in records.refresh(await ClusterStore(world.session).require()):
+        pass
+    return records.digest
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_new_nodes_of_a_new_cluster_join_at_the_same_time(tmp_path: Path) -> None:
+    """None is a member yet, and no owner has started. Each gets the notes of all cookies that were there before."""
+    async with noting_world(tmp_path, 0, ack_quorum=0) as world, nodes(tmp_path, 3) as members:
+        for node in members:
+            async with joining(world, node) as (_, registration):
+                await registration.join()
+                await registration.replace_former(lambda: 0)
+        known = [set(await world.held(node)) for node in members]
+        cookies = {paths.storage_cookie(node.incarnation) for node in members}
+        assert all(cookies <= some for some in known), "the later ones were noted at the earlier ones"
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_zookeeper_that_is_older_than_the_notes_is_refused(tmp_path: Path) -> None:
+    """Of the day before: the right is back, and so is the deleted topic. A record that is missing proves nothing."""
+    async with noting_world(tmp_path, 1) as world, noting(world) as session:
+        node = world.members[0]
+        topics, policies = TopicStore(session), PolicyStore(session)
+        await topics.create(TOPIC)
+        await policies.change(CLUSTER, lambda one: replace(one, deduplication=False))
+        before = dict(world.tree.nodes)
+        await policies.change(CLUSTER, lambda _: Policies())
+        await refuse_older_than_notes(tmp_path, world.session, notes_of(node))
+        world.tree.nodes = before
+        with pytest.raises(StorageDirectoryRefused, match="older than the notes") as refused:
+            await refuse_older_than_notes(tmp_path, world.session, notes_of(node))
+        assert refused.value.details["record"] == paths.CLUSTER_POLICIES
+        deleted = await world.session.read(paths.CLUSTER_POLICIES)
+        assert deleted is not None
+        await world.session.delete(paths.CLUSTER_POLICIES, version=deleted.version)
+        await refuse_older_than_notes(tmp_path, world.session, notes_of(node))
+        before = dict(world.tree.nodes)
+        await DeletionStore(session).begin(TOPIC)
+        await refuse_older_than_notes(tmp_path, world.session, notes_of(node))
+        world.tree.nodes = before
+        with pytest.raises(StorageDirectoryRefused, match="/tombstones/"):
+            await refuse_older_than_notes(tmp_path, world.session, notes_of(node))
+
+
+async def test_known_records_follow_zookeeper(backend: Backend) -> None:
+    """Each refresh reads what has changed, and the digest is that of the tree. Only a name that was deleted and made
+    again in between must be looked at again."""
+    session, other = await new_cluster(backend), await backend.open()
+    records, cluster = NotedRecords(session), await ClusterStore(session).require()
+    topics, namespaces = TopicStore(other), NamespaceStore(other)
+
+    async def refreshed() -> set[str]:
+        changed = {note.path async for group in records.refresh(cluster) for note in group}
+        fresh = NotedRecords(other)
+        async for _ in fresh.refresh(cluster):
+            pass
+        assert (records.digest, records.known) == (fresh.digest, fresh.known)
+        return changed
+
+    async def seen(path: str) -> bool:
+        """The watch's event may come after the answer to another session."""
+        return path in await refreshed()
+
+    async def is_known(name: str) -> bool:
+        await refreshed()
+        return paths.topic_name(replace(TOPIC, local=name)) in records.known
+
+    async def is_gone() -> bool:
+        return not await is_known(TOPIC.local)
+
+    default = paths.namespace_policies(NamespaceName("public", "default"))
+    assert await refreshed() == {"/cluster", "/policies/namespaces/public", default}
+    assert await refreshed() == set()
+    await topics.create(TOPIC)
+    await topics.create(replace(TOPIC, local="parts"), partitions=2)
+    for name in ("parts", "orders"):
+        await until(partial(is_known, name), DEADLINE_S, waiting_for="the new topics")
+    await topics.grow(replace(TOPIC, local="parts"), 3)
+    await until(lambda: seen(paths.topic_name(replace(TOPIC, local="parts"))), DEADLINE_S, waiting_for="the growth")
+    await namespaces.create_tenant("t")
+    await namespaces.create_namespace(NamespaceName("t", "n"))
+    await until(lambda: seen("/policies/namespaces/t/n"), DEADLINE_S, waiting_for="the namespace")
+    await PolicyStore(other).change(NamespaceName("t", "n"), lambda one: replace(one, deduplication=False))
+    await until(lambda: seen("/policies/namespaces/t/n"), DEADLINE_S, waiting_for="the policies")
+    deletions = DeletionStore(other)
+    await deletions.end(await deletions.begin(TOPIC), TOPIC)
+    await until(is_gone, DEADLINE_S, waiting_for="the deletion")
+
+
+async def test_name_that_was_made_again_is_read_again(backend: Backend) -> None:
+    """Between two refreshes: its folder has the same names."""
+    session = await new_cluster(backend)
+    records, cluster = NotedRecords(session), await ClusterStore(session).require()
+    topics, deletions, path = TopicStore(session), DeletionStore(session), paths.topic_name(TOPIC)
+
+    async def again() -> KnownNote:
+        async for _ in records.refresh(cluster):
+            pass
+        return records.known[path]
+
+    await topics.create(TOPIC)
+    former = await again()
+    await deletions.end(await deletions.begin(TOPIC), TOPIC)
+    await topics.create(TOPIC)
+
+    async def is_new() -> bool:
+        return (await again()).order > former.order
+
+    await until(is_new, DEADLINE_S, waiting_for="the new name")

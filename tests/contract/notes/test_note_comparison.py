@@ -1,0 +1,138 @@
+"""The elected metadata service makes all storage nodes hold the notes of what ZooKeeper has."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.formats.note import Note, digest_of
+from oncelog.core.names import NamespaceName, TopicName
+from oncelog.metadata_store.notes.note_comparison import NoteComparison
+from oncelog.metadata_store.notes.noted_records import NotedRecords
+from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.deletion_store import DeletionStore
+from oncelog.metadata_store.records.namespace_store import NamespaceStore
+from oncelog.metadata_store.records.policies import Policies
+from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
+from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
+from tests.contract.notes.noting_world import NotingWorld, noting, noting_world
+
+pytestmark = pytest.mark.asyncio
+
+TOPIC = TopicName("public", "default", "orders")
+OTHER = NamespaceName("public", "other")
+
+
+@asynccontextmanager
+async def compared(tmp_path: Path, count: int = 2) -> AsyncIterator[tuple[NotingWorld, NoteComparison]]:
+    async with noting_world(tmp_path, count) as world:
+        comparison = NoteComparison(world.open())
+        try:
+            yield world, comparison
+        finally:
+            await comparison.close()
+
+
+async def require_whole(world: NotingWorld, comparison: NoteComparison) -> dict[str, Note]:
+    """Every node holds what ZooKeeper has, and the comparison knows that. Returns the notes of the first node."""
+    await comparison.round()
+    assert comparison.whole == {node.incarnation: True for node in world.members}
+    records = NotedRecords(world.session)
+    async for _ in records.refresh(await ClusterStore(world.session).require()):
+        pass
+    held = [await world.held(node) for node in world.members]
+    assert all(digest_of(some.values()) == records.digest for some in held)
+    return held[0]
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_nodes_get_what_they_lack(tmp_path: Path) -> None:
+    """Of the time before level 8, of topics that were created by use, and of a node whose note was lost."""
+    async with compared(tmp_path) as (world, comparison), noting(world) as session:
+        topics = TopicStore(world.session)
+        await topics.create(TOPIC)
+        assert paths.topic_name(TOPIC) in await require_whole(world, comparison)
+        for number in range(70):
+            await topics.create(replace(TOPIC, local=f"by-use-{number}"))
+        assert len(await require_whole(world, comparison)) >= 71
+        await PolicyStore(session).change(CLUSTER, lambda one: replace(one, deduplication=False))
+        await require_whole(world, comparison)
+        lost = world.members[1].runner.journal.index
+        for path in list(await world.held(world.members[1])):
+            held = lost.notes.get(path)
+            assert held is not None
+            lost.drop_note(path, held.place)
+        await require_whole(world, comparison)
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_deletions_that_nobody_noted_become_notes(tmp_path: Path) -> None:
+    """The service that deleted them ended before it noted that. A name that was made again has its new note."""
+    async with compared(tmp_path) as (world, comparison):
+        topics, namespaces, deletions = (
+            TopicStore(world.session),
+            NamespaceStore(world.session),
+            DeletionStore(world.session),
+        )
+        await namespaces.create_namespace(OTHER)
+        await topics.create(TOPIC)
+        await topics.create(replace(TOPIC, local="again"))
+        before = await require_whole(world, comparison)
+        await namespaces.delete_namespace(OTHER)
+        for name in (TOPIC, replace(TOPIC, local="again")):
+            await deletions.end(await deletions.begin(name), name)
+        await topics.create(replace(TOPIC, local="again"))
+        after = await require_whole(world, comparison)
+        for path in (paths.namespace_policies(OTHER), paths.topic_name(TOPIC)):
+            assert after[path].order == before[path].order._replace(deleted=True)
+        again = paths.topic_name(replace(TOPIC, local="again"))
+        assert after[again].order > before[again].order
+
+
+async def test_name_that_was_made_again_by_use_is_noted(tmp_path: Path) -> None:
+    """The deletion is a note at the nodes; the new name is none yet."""
+    async with compared(tmp_path) as (world, comparison), noting(world) as session:
+        topics, deletions = TopicStore(world.session), DeletionStore(session)
+        await topics.create(TOPIC)
+        before = await require_whole(world, comparison)
+        await deletions.end(await deletions.begin(TOPIC), TOPIC)
+        await topics.create(TOPIC)
+        after = await require_whole(world, comparison)
+        assert after[paths.topic_name(TOPIC)].order > before[paths.topic_name(TOPIC)].order
+
+
+@pytest.mark.hazard("revoked-right-returns")
+@pytest.mark.parametrize("newer", ["policy", "topic", "deleted topic"])
+async def test_nothing_is_taken_for_deleted_by_a_zookeeper_of_the_past(tmp_path: Path, newer: str) -> None:
+    """It was restored from a backup. The notes are the newer ones, and stay."""
+    async with compared(tmp_path, 1) as (world, comparison), noting(world) as session:
+        topics = TopicStore(session)
+        await topics.create(replace(TOPIC, local="old"))
+        await require_whole(world, comparison)
+        before = dict(world.tree.nodes)
+        await NamespaceStore(session).create_namespace(OTHER)
+        if newer == "policy":
+            await PolicyStore(session).change(NamespaceName("public", "default"), lambda _: Policies())
+        elif newer == "topic":
+            await topics.create(TOPIC)
+        else:
+            await DeletionStore(session).begin(replace(TOPIC, local="old"))
+        held = await world.held(world.members[0])
+        world.tree.nodes = before
+        other = NoteComparison(world.open())
+        await other.round()
+        assert other.whole == {world.members[0].incarnation: False}
+        assert await world.held(world.members[0]) == held
+        await other.close()
+
+
+async def test_node_that_does_not_answer_is_not_whole(tmp_path: Path) -> None:
+    async with compared(tmp_path) as (world, comparison):
+        silent, other = (node.incarnation for node in world.members)
+        await world.members[0].stop()
+        await comparison.round()
+        await world.members[0].start()
+        assert comparison.whole == {silent: False, other: True}
