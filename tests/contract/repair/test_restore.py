@@ -38,6 +38,7 @@ async def test_emptied_zookeeper_is_restored_from_heads_and_notes(tmp_path: Path
         progress = await world.restore()
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
         assert (progress.era, progress.topics, progress.ledgers) == (2, 1, 2)
+        assert progress.records_written == progress.records > 20
         cluster = world.record("/cluster")
         assert (cluster["era"], cluster["state"], cluster["rights"]) == (2, "serving", "open")
         topic = world.record(f"/era-2/topics/{TOPIC}")

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from oncelog.core.rebuild.difference import difference
 from oncelog.core.rebuild.result import Rebuilt
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, names_in, noted_names
+from oncelog.metadata.restoring.new_tree import NewTree
+from oncelog.metadata.restoring.noted_records import copied_records, names_in, noted_names
 from oncelog.metadata_store.copies.record_walk import RecordWalk
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.session import paths
@@ -34,18 +35,20 @@ async def live_records(session: StoreSession) -> dict[str, bytes]:
     return records
 
 
-def differences(rebuilt: Rebuilt, newest: NewestRecords, live: Mapping[str, bytes]) -> list[str]:
-    """In a fixed order. Raises CorruptEntry for a record in ZooKeeper that cannot be read."""
+def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> list[str]:
+    """tree: what would be written. In a fixed order. Raises CorruptEntry for a record in ZooKeeper that cannot be
+    read."""
     names = noted_names(names_in(live))
     found = [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, copied_records(live), names)]
     for folder in _NOTED:
-        noted = newest.below(folder)
         there = {path: value for path, value in live.items() if path.startswith(f"{folder}/")}
-        for path in sorted({*noted, *there}):
-            if path not in noted:
+        written = {path: value for path, value in tree.records.items() if path.startswith(f"{folder}/")}
+        for path in sorted({*written, *there}):
+            if path not in written:
                 found.append(f"{path}: no storage node has noted it, so it would be missing")
             elif path not in there:
-                found.append(f"{path}: it would return; it is not there")
-            elif noted[path] != there[path]:
-                found.append(f"{path}: it would be an older one")
+                if path not in paths.FOLDERS:
+                    found.append(f"{path}: it would return; it is not there")
+            elif written[path] != there[path]:
+                found.append(f"{path}: it would be another one")
     return found

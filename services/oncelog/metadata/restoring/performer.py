@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from oncelog.core.address import join_address
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
@@ -120,7 +120,9 @@ class Performer:
     async def _note_step(self) -> None:
         restore, progress = self._restore, self.progress
         changed = progress.step is not restore.step
-        progress.step, progress.era, progress.restore_id = restore.step, restore.era.number, restore.era.restore_id
+        progress.step = restore.step
+        if restore.era != FIRST_ERA:
+            progress.era, progress.restore_id = restore.era
         if changed or restore.step is RestoreStep.PLAN:
             await self._sources.audit.write("restore of ZooKeeper's records", progress.brief())
 
@@ -234,7 +236,7 @@ class Performer:
         progress.without_holder = sum(topic.without_holder for topic in rebuilt.topics.values())
         progress.gives_up = effect.gives_up
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
-        return RecordsJoined(tuple(dict.fromkeys(review.name for review in rebuilt.reviews)))
+        return RecordsJoined(tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews)))
 
     async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
         """Raises ServiceUnavailable if no holder gives one that is wanted."""
@@ -258,19 +260,19 @@ class Performer:
 
     # --- WRITE, COMMIT ---
 
-    async def _write(self, effect: WriteRecords) -> RecordsWritten:
-        rebuilt, progress = self.rebuilt, self.progress
-        assert rebuilt is not None, "WRITE follows JOIN"
-        retired = tuple(node for node in effect.absent if node not in self._seen)
-        tree = await asyncio.to_thread(
-            new_tree,
-            rebuilt,
-            self.newest,
-            era=effect.era,
-            retired=retired,
-            rights=self._rights(effect.gives_up),
-            by=self._by,
+    async def tree(self, *, retired: tuple[Incarnation, ...] = (), closes_rights: bool = False) -> NewTree:
+        """All records, once JOIN is done. retired: nodes that never come back."""
+        assert self.rebuilt is not None, "JOIN is done"
+        rights = self._rights(closes_rights)
+        era = self._restore.era
+        return await asyncio.to_thread(
+            new_tree, self.rebuilt, self.newest, era=era, retired=retired, rights=rights, by=self._by
         )
+
+    async def _write(self, effect: WriteRecords) -> RecordsWritten:
+        progress = self.progress
+        retired = tuple(node for node in effect.absent if node not in self._seen)
+        tree = await self.tree(retired=retired, closes_rights=effect.gives_up)
         progress.records = len(tree.records)
         progress.warnings += [f"namespace {name} has no note: it gets default policies" for name in tree.namespaces]
         try:

@@ -141,7 +141,8 @@ class Restoring:
                 return  # refused; or there is nothing to compare with
             progress.state = RestoreState.RUNNING
             live = await live_records(self._session.below(paths.era_root(cluster.value.era.number)))
-            differs = await asyncio.to_thread(differences, performer.rebuilt, performer.newest, live)
+            tree = await performer.tree()
+            differs = await asyncio.to_thread(differences, performer.rebuilt, tree, live)
             found = differs if found is None else [each for each in differs if each in found]
             if not found:
                 break

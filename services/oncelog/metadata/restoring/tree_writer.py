@@ -48,6 +48,7 @@ class TreeWriter:
     async def write(self, root: str, tree: NewTree) -> None:
         """root: of the era. Raises FencedError, StoreUnavailable: it can be repeated."""
         await self._all([[CreateStep(root)]])
+        self._done = 0
         for level in tree.by_depth():
             await self._all(batches([CreateStep(root + path, value) for path, value in level.items()]))
 
