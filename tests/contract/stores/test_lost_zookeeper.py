@@ -160,7 +160,7 @@ async def test_process_notices_at_the_next_connection_that_the_record_is_gone() 
     (error,) = world.lost
     assert error.message == (
         f"ZooKeeper has no record of cluster {record.cluster_id} any more: it has lost its data; keep the data of all "
-        "storage nodes, and restore ZooKeeper's data"
+        "storage nodes, and run `oncelog admin backup restore`"
     )
     await world.looked()
     assert len(world.lost) == 1

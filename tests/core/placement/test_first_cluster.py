@@ -19,7 +19,7 @@ def test_one_directory_with_data_refuses_the_creation() -> None:
     for others in ({"b:1": EMPTY}, {"b:1": SILENT}):
         refusal = creation_refusal({**others, "a:1": FULL})
         assert refusal is not None
-        assert all(part in refusal for part in ("a:1", "c" * 32, "has lost its data", "restore ZooKeeper's data"))
+        assert all(part in refusal for part in ("a:1", "c" * 32, "has lost its data", "oncelog admin backup restore"))
 
 
 def test_node_that_does_not_answer_refuses_the_creation() -> None:

@@ -39,7 +39,7 @@ def creation_refusal(answers: Answers) -> str | None:
             return (
                 f"ZooKeeper has no record of a cluster, but storage node {node} has data of cluster "
                 f"{answer.cluster_id}: ZooKeeper has lost its data, or its address or path is wrong. No cluster is "
-                "created: keep the data of all storage nodes, and restore ZooKeeper's data"
+                "created: keep the data of all storage nodes, and run `oncelog admin backup restore`"
             )
     silent = [f"{node} ({answer.reason})" for node, answer in answers.items() if isinstance(answer, NoAnswer)]
     if silent:

@@ -39,7 +39,7 @@ FORMAT_WITH_LEVEL = 2
 #: The level of a new cluster.
 CREATED = Level(PROCESS_VERSION)
 #: What to do when a cluster existed, but ZooKeeper has no record of it.
-RESTORE = "keep the data of all storage nodes, and restore ZooKeeper's data"
+RESTORE = "keep the data of all storage nodes, and run `oncelog admin backup restore`"
 #: What to do when nothing shows whether a cluster existed.
 CREATE_OR_RESTORE = (
     "if this cluster is new, create it with `python -m oncelog.metadata --create-cluster`; if it existed before, then "
