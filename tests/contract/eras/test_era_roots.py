@@ -247,6 +247,8 @@ async def test_who_restores_and_who_is_asked_go_on_until_the_new_era_serves() ->
     for process in (Watched(stays=True), Watched()):
         await process.begin()
         process.watch.restores = THREE
+        for node in NODES:
+            process.watch.heard_stale(node, StaleEra("raised by this process", era=str(THREE)))
         assert await process.sees(THREE, ClusterState.RESTORING) == ""
         assert "its records were restored since" in await process.sees(THREE)
         await process.base.close()

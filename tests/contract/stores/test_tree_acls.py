@@ -24,6 +24,7 @@ from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
 from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.tree_acls import TreeAcls, above
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
@@ -169,6 +170,12 @@ async def test_tree_changes_its_user_while_the_cluster_runs(tmp_path: Path, befo
         assert [name.split("/")[1] for name in await new.tree_acls.without_credentials()] == ["owners", "metadata"]
         acls = new.tree_acls
         assert not acls.closed
+        in_era = old.below("/era-2")
+        await in_era.ensure_path(paths.METADATA)
+        await Registry(in_era).register_metadata(LiveMetadata("here", {"grpc": 1})).establish()
+        acls.era_root = "/era-2"
+        assert [name.split("/")[1] for name in await acls.without_credentials()] == ["metadata"], "of its own era"
+        acls.era_root = ""
         await old.close()
         await until(lambda: acls.closed, DEADLINE_S)
         await use(new, 3)

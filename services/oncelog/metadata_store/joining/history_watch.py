@@ -146,8 +146,9 @@ class HistoryWatch:
         return self._outdated()
 
     def _outdated(self) -> StaleEra | None:
-        """Whether more than half of the storage nodes are of another era, as far as their number is known."""
-        if not self._stale or not self._node_count or len(self._stale) * 2 <= self._node_count:
+        """Whether more than half of the storage nodes are of another era, as far as their number is known. Those that
+        this process itself has raised are no news."""
+        if self.restores is not None or not self._node_count or len(self._stale) * 2 <= self._node_count:
             return None
         eras = ", ".join(sorted({str(era) for era in self._stale.values()}))
         return StaleEra(
