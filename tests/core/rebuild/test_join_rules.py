@@ -8,7 +8,7 @@ import pytest
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
+from oncelog.core.formats.topic_record import CursorRecord, GivenUpBehind, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
@@ -16,7 +16,6 @@ from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.result import (
     Asked,
     CopiedRecords,
-    GivenUpBehind,
     NotedName,
     NotedRecords,
     Rebuilt,
@@ -325,7 +324,7 @@ def test_last_ledger_without_enough_members_waits_or_is_given_up() -> None:
     assert given_up.reviews == ()
     ended = record(given_up, 1)
     assert (ended.state, ended.given_up, ended.given_up_by) == (LedgerState.IN_RECOVERY, (B, C), "ops")
-    assert topic_of(given_up).given_up == GivenUpBehind(LedgerId(1), LedgerId(0))
+    assert topic_of(given_up).given_up == GivenUpBehind(LedgerId(1), LedgerId(0), "ops")
 
 
 def test_snapshots_end_where_nodes_have_them_without_a_hole() -> None:

@@ -18,6 +18,7 @@ from oncelog.core.formats.topic_record import (
     FORMAT_WITH_HEADS,
     CursorLink,
     CursorRecord,
+    GivenUpBehind,
     LedgerLink,
     TopicRecord,
 )
@@ -29,7 +30,6 @@ from oncelog.core.rebuild.ledger_record import LedgerRecord, record_of
 from oncelog.core.rebuild.result import (
     Asked,
     CopiedRecords,
-    GivenUpBehind,
     NotedRecords,
     Rebuilt,
     RebuiltTopic,
@@ -200,9 +200,9 @@ class _TopicJoin:
 
     def _given_up(self, log: ChainList, acks: ChainList) -> GivenUpBehind | None:
         """Whether a ledger that no asked node shows may be behind the last one of a chain, or was in a gap."""
-        behind = GivenUpBehind(log.last, acks.last)
+        behind = GivenUpBehind(log.last, acks.last, self._evidence.asked.given_up_by)
         gap = any(each.reason is ReviewReason.GAP for chain in (log, acks) for each in chain.findings)
-        return behind if gap or self._evidence.unseen_below > min(behind) else None
+        return behind if gap or self._evidence.unseen_below > min(log.last, acks.last) else None
 
     # --- pages --------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.ledger_page import ListPage
-from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
+from oncelog.core.formats.topic_record import CursorRecord, GivenUpBehind, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 
@@ -96,14 +96,6 @@ class Review:
     purpose: LedgerPurpose | None = None
     before: Side | None = None
     behind: Side | None = None
-
-
-class GivenUpBehind(NamedTuple):
-    """Something may be lost in front of what comes behind these ledgers, the last ones of both chains (0: the chain has
-    none): the owner writes GivenUp into both chains before anything else."""
-
-    log: LedgerId
-    acks: LedgerId
 
 
 class WantedLength(NamedTuple):
