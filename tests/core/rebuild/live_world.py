@@ -219,7 +219,7 @@ class LiveWorld:
         ]
         if not closed:
             return
-        ledger = self.ledgers[self.rng.choice(closed)]
+        ledger = self.ledgers[self.rng.choice([*closed, max(closed)])]
         record = ledger.record
         target = self.rng.choice([node for node in NODES if node not in record.members])
         whole, old = set(range(record.end + 1)), self.rng.choice(record.members)
@@ -258,7 +258,9 @@ class LiveWorld:
             for node in erasing:
                 disk = self.disks[node]
                 del disk.entries[ledger_id]
-                disk.erased[ledger_id] = True
+                disk.erased.pop(ledger_id, None)
+                if self.rng.random() < 0.5:
+                    disk.erased[ledger_id] = True  # else compaction has dropped the tombstone
                 if self.heads:
                     disk.floors[Chain(TOPIC, purpose)] = floor
 

@@ -16,7 +16,7 @@ from oncelog.core.rebuild.difference import difference
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt
 from oncelog.core.rebuild.sources import Inventory
-from tests.core.rebuild.live_world import DEDUP, LOG, NODES, PAGES, LiveWorld
+from tests.core.rebuild.live_world import ACKS, DEDUP, LOG, NODES, PAGES, TOPIC, LiveWorld
 
 ERA = Era(2, "f" * 32)
 QUORUMS = [(3, 2), (2, 2), (3, 3), (5, 3), (1, 1)]
@@ -97,3 +97,26 @@ def test_join_with_a_copy_gives_them_too(rng: Random, quorums: tuple[int, int], 
             copied = world.records
     inventories = world.inventories(missing_of(world, rng))
     check_law(world, inventories, rebuilt(world, inventories, copied))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(QUORUMS), st.integers(1, 30))
+def test_what_more_missing_nodes_may_have_is_told(rng: Random, quorums: tuple[int, int], steps: int) -> None:
+    """Beyond the bound acknowledged entries may be in no list: then the topic owes GivenUp, or an operator decides."""
+    world = LiveWorld(rng, write_quorum=quorums[0], ack_quorum=quorums[1])
+    for _ in range(steps):
+        act(world, rng)
+    missing = [(node, rng.choice(["absent", "limbo"])) for node in rng.sample(NODES, rng.randint(1, len(NODES)))]
+    result = rebuilt(world, world.inventories(missing))
+    check_told(world, result)
+
+
+def check_told(world: LiveWorld, result: Rebuilt) -> None:
+    """Every acknowledged entry of both chains is listed, or what may be lost is told."""
+    topic = result.topics[TOPIC]
+    if result.reviews or topic.given_up is not None:
+        return
+    records = {record.ledger_id: record for record in topic.ledgers}
+    for ledger_id in (each for purpose in (LOG, ACKS) for each in world.listed(purpose)):
+        if world.acked(ledger_id) > world.ledgers[ledger_id].first_of_chain:
+            record = records[ledger_id]
+            assert record.state is LedgerState.OPEN or record.end >= world.acked(ledger_id) - 1
