@@ -296,6 +296,21 @@ def test_ledger_without_a_head_needs_a_copy() -> None:
     assert (rebuilt.reviews, listed(rebuilt), record(rebuilt, 1).end) == ((), [1, 2], 4)
 
 
+@pytest.mark.parametrize("state", list(LedgerState))
+def test_what_was_given_up_of_a_closed_ledger_stays_so(state: LedgerState) -> None:
+    """A takeover passes over what is lost. A recovery may have found what was given up of an open ledger."""
+    known = LedgerMetadata(
+        LedgerId(1), TOPIC, ABC, 2, state, EntryId(4), 50, lost=(EntryRange(EntryId(1), EntryId(1)),),
+        given_up_by="ops", given_up=(C,), further={"x_future": 1},
+    )  # fmt: skip
+    copied = CopiedRecords(
+        {TOPIC: TopicRecord(TOPIC, NAME, ledgers=(LedgerLink(LedgerId(1), 0),))}, ledgers={LedgerId(1): known}
+    )
+    rebuilt = record(joined(everywhere(held(1, 4), held(2, 1, former=at(1, 4))), copied=copied), 1)
+    assert (rebuilt.lost, rebuilt.further) == (known.lost, known.further)
+    assert (rebuilt.given_up_by, rebuilt.given_up) == (("ops", (C,)) if state is CLOSED else ("", ()))
+
+
 def test_ends_that_differ_are_reviewed() -> None:
     """By the copy, acknowledged entries follow the end that the next head names."""
     copied = CopiedRecords(

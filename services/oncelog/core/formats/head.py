@@ -16,6 +16,7 @@ Rules
 
 import json
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 from oncelog.core.errors import CorruptEntry
@@ -59,7 +60,10 @@ def encode_head(head: LedgerHead) -> bytes:
 
 
 def decode_head(body: Buffer) -> LedgerHead:
-    """Raises CorruptEntry unless the bytes are the body of a head. Fields of later versions are passed over."""
+    """Raises CorruptEntry unless the bytes are the body of a head. Fields of later versions are passed over.
+
+    A rebuild holds the heads of all ledgers of all nodes, so equal strings are kept once.
+    """
     try:
         fields: dict[str, Any] = parse_json(bytes(body))
         if number(fields, "format") != FORMAT:
@@ -69,11 +73,11 @@ def decode_head(body: Buffer) -> LedgerHead:
             ledger_id, entry_id = numbers(fields, "former")
             former = Position(LedgerId(ledger_id), EntryId(entry_id))
         return LedgerHead(
-            text(fields, "name"),
-            tuple(map(Incarnation, texts(fields, "members"))),
+            intern(text(fields, "name")),
+            tuple(Incarnation(intern(member)) for member in texts(fields, "members")),
             number(fields, "ack_quorum"),
             number(fields, "era"),
-            Incarnation(text(fields, "owner")),
+            Incarnation(intern(text(fields, "owner"))),
             LedgerId(number(fields, "floor")),
             former,
         )

@@ -38,10 +38,14 @@ def record_of(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> Led
 
 
 def _base(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> LedgerMetadata:
-    """Open, with its first members."""
-    if ledger.copied is not None:
-        members = ledger.copied.members if ledger.head is None else ledger.head.members
-        return replace(ledger.copied, members=members, state=LedgerState.OPEN, joining=None, verified=False)
+    """Open, with its first members. What an operator gave up of an open ledger is of the lower era; of a closed one it
+    stays."""
+    copied = ledger.copied
+    if copied is not None:
+        if copied.state is not LedgerState.CLOSED:
+            copied = replace(copied, given_up_by="", given_up=())
+        members = copied.members if ledger.head is None else ledger.head.members
+        return replace(copied, members=members, state=LedgerState.OPEN, joining=None, verified=False)
     if ledger.head is not None:
         return LedgerMetadata(ledger.ledger_id, topic_id, ledger.head.members, ledger.head.ack_quorum)
     # The copy's walk has read the list and not the ledger's record.
