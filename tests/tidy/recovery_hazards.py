@@ -46,6 +46,12 @@ RECOVERY_HAZARDS = {
         "empty. A running process compares ZooKeeper with what it has seen in it, and ends. No message advises to "
         "delete data.",
     ),
+    "unreadable-record": Hazard(
+        "One record in ZooKeeper is garbage. An operator writes it by hand, or from a backup: an older list of "
+        "ledgers, an epoch that a living owner has, an id that was given, a right that was revoked.",
+        "Only a record that cannot be read is written, by a compare-and-set, from all storage nodes but Qa-1. A topic "
+        "gets an epoch 2^16 above all that was seen, a counter a number above all ids, the others their newest note.",
+    ),
     "end-of-an-abandoned-tail": Hazard(
         "A ledger was ended before a message of which one node has a copy. Its producer sent the message again, into "
         "the next ledger. A rebuild ends the first ledger by what a recovery finds: the message is stored twice.",

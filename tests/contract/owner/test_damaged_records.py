@@ -38,7 +38,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     decode_key_record,
     decode_policies,
     cluster_store.decode_cluster,
-    idempotency_keys._decode_dataset,
+    idempotency_keys.decode_dataset,
     topic_store.decode_name,
     registry.decode_cookie,
     lambda data: registry._decode_owner("a", data),

@@ -60,9 +60,10 @@ def calls_there_are() -> set[tuple[str, str]]:
     return at_one_level(of_app) | {("GET", path) for path in (*HEALTH, "/", "/docs", "/openapi.json")}
 
 
-#: Requests whose success needs more storage nodes than the guide's cluster has, a loss, or a program with a database.
-#: The page shows how they are refused.
+#: Requests whose success needs more storage nodes than the guide's cluster has, a loss, damage, or a program with a
+#: database. The page shows how they are refused.
 REFUSED = {
+    ("POST", "/admin/v2/cluster/records/rebuild"),
     ("POST", "/admin/v2/storage/nodes/{incarnation}/decommission"),
     ("POST", "/admin/v2/storage/ledgers/{ledger_id}/end"),
     ("PUT", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/store"),

@@ -33,6 +33,8 @@ from oncelog.core.records.status import WriteStatus
 FORMAT = 1
 FIRST_ID = 1
 ID_MAX = 2**63 - 1
+#: A block has at most so many ids. So the number of writes of a counter bounds the ids that were given.
+BLOCK_MAX = 1 << 16
 
 
 class Counter(RecordKey["CounterRecord"], Enum):
@@ -132,8 +134,9 @@ class IdClaim:
         prefetch_below: int = 0,
         for_all_waiting: bool = False,
     ) -> None:
-        if block < 1 or prefetch_below < 0:
-            raise InvalidArgument("block must be at least 1, and prefetch_below not negative", field="block")
+        if not 1 <= block <= BLOCK_MAX or prefetch_below < 0:
+            message = f"block={block}: give 1 to {BLOCK_MAX}, and prefetch_below must not be negative"
+            raise InvalidArgument(message, field="block", limit=BLOCK_MAX)
         self.state = ClaimState.IDLE
         self._counter = counter
         self._claimer = claimer

@@ -136,10 +136,7 @@ def _put_name(tree: NewTree, name: str, record: NameRecord) -> None:
 
 def _put_topic(tree: NewTree, topic: RebuiltTopic, by: str) -> None:
     topic_id = topic.record.topic_id
-    record = topic.record
-    if topic.given_up is not None:
-        record = replace(record, given_up_behind=GivenUpBehind(topic.given_up.log, topic.given_up.acks, by))
-    tree.put(paths.topic(topic_id), encode_topic(record))
+    tree.put(paths.topic(topic_id), encode_topic(topic_of(topic, by)))
     tree.put(paths.cursors(topic_id))
     if topic.cursor is not None:
         tree.put(paths.cursor(topic_id, DEDUP_CURSOR), encode_cursor(topic.cursor))
@@ -147,3 +144,10 @@ def _put_topic(tree: NewTree, topic: RebuiltTopic, by: str) -> None:
         tree.put(paths.page(topic_id, page.name), encode_page(page))
     for ledger in topic.ledgers:
         tree.put(paths.ledger(ledger.ledger_id), encode_ledger(ledger))
+
+
+def topic_of(topic: RebuiltTopic, by: str) -> TopicRecord:
+    """The record of a topic, with what its owner must give up in its chains."""
+    if topic.given_up is None:
+        return topic.record
+    return replace(topic.record, given_up_behind=GivenUpBehind(topic.given_up.log, topic.given_up.acks, by))

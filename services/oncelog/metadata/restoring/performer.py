@@ -168,7 +168,7 @@ class Performer:
             )
             if not restoring:
                 registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
-                addresses += await _registered_nodes(registry)
+                addresses += await registered_nodes(registry)
                 owners = await _answering_owners(registry)
         self._seen, self._surveyed = await self._reader.survey(addresses)
         knowledge = knowledge_of(self._surveyed)
@@ -324,7 +324,7 @@ class Performer:
         self.progress.nodes = nodes
 
 
-async def _registered_nodes(registry: Registry) -> list[str]:
+async def registered_nodes(registry: Registry) -> list[str]:
     live, cookies = await asyncio.gather(registry.storage_nodes.live(), registry.cookies())
     found = [join_address(one.host, one.port) for one in live.values()]
     return found + [join_address(one.host, one.port) for one in cookies.values() if one.may_return and one.host]

@@ -48,6 +48,10 @@ class Restoring:
         self.on_claim: Callable[[Era], None] = lambda _: None
         self._running: dict[Work, RestoreProgress] = {}
 
+    @property
+    def sources(self) -> RestoreSources:
+        return self._sources
+
     async def begin(self, work: Work, request: RestoreRequest, *, given: Sequence[str], by: str) -> RestoreProgress:
         """Begin the work, or show it if this service performs it already.
 

@@ -41,7 +41,7 @@ class DatasetStore:
     async def read(self) -> Versioned[DatasetRecord] | None:
         """The record after a sync; None if no key was ever stored. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.KEY_DATASET)
-        return None if node is None else Versioned(_decode_dataset(node.data), node.version)
+        return None if node is None else Versioned(decode_dataset(node.data), node.version)
 
     async def write(self, record: DatasetRecord, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates."""
@@ -53,7 +53,7 @@ def _encode_dataset(record: DatasetRecord) -> bytes:
     return encode_record({**record.further, "marker": record.marker, "run": record.run, **fields})
 
 
-def _decode_dataset(data: bytes) -> DatasetRecord:
+def decode_dataset(data: bytes) -> DatasetRecord:
     def build(fields: dict[str, object]) -> DatasetRecord:
         marker, run = str(fields["marker"]), str(fields["run"])
         further = rest(fields, ("format", "marker", "run", "replicated", "lost_at_ms"))

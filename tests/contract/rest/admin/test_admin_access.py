@@ -97,6 +97,7 @@ RULES = {
     "POST /admin/v2/cluster/drill": "",
     "GET /admin/v2/cluster/rights": "",
     "POST /admin/v2/cluster/rights/confirm": "",
+    "POST /admin/v2/cluster/records/rebuild": "",
     "GET /admin/v2/storage-nodes": "",
     "GET /admin/v2/storage/nodes": "",
     "GET /admin/v2/storage/ledgers": "",

@@ -38,6 +38,7 @@ POST /admin/v2/cluster/finalize
 GET POST /admin/v2/backups
 GET /admin/v2/backups/{name}
 GET POST /admin/v2/cluster/restore
+POST /admin/v2/cluster/records/rebuild
 GET POST /admin/v2/cluster/drill
 GET /admin/v2/cluster/rights
 POST /admin/v2/cluster/rights/confirm
@@ -168,7 +169,18 @@ async def test_every_request_is_described() -> None:
         assert len(operation["description"]) > 5, call
         assert operation["tags"], call
         answered = (path.startswith("/topics/") and method != "DELETE") or path.endswith(
-            ("/verify", "/end", "/lease", "/snapshot", "/redrive", "/proof", "/finalize", "/backups", "/confirm")
+            (
+                "/verify",
+                "/end",
+                "/lease",
+                "/snapshot",
+                "/redrive",
+                "/proof",
+                "/finalize",
+                "/backups",
+                "/confirm",
+                "/rebuild",
+            )
         )
         success = "200" if method == "GET" or answered else "204"
         if method == "POST" and path.endswith(("/restore", "/drill")):

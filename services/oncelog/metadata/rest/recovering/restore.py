@@ -234,10 +234,10 @@ def view_of(progress: RestoreProgress) -> RestoreView:
         NodeReport(node=each.node, address=each.address, state=each.state, reason=each.reason)
         for each in progress.nodes
     ]
-    return RestoreView(**fields, nodes=nodes, reviews=[_review(each) for each in progress.reviews])
+    return RestoreView(**fields, nodes=nodes, reviews=[review_report(each) for each in progress.reviews])
 
 
-def _review(review: Review) -> ReviewReport:
+def review_report(review: Review) -> ReviewReport:
     sides = [None if side is None else SideReport(**side._asdict()) for side in (review.before, review.behind)]
     return ReviewReport(
         topic=review.name or review.topic_id,

@@ -5,7 +5,7 @@ from typing import Protocol
 from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.rest.recovering import backups, restore
+from oncelog.metadata.rest.recovering import backups, records, restore
 
 
 class Part(Protocol):
@@ -14,7 +14,7 @@ class Part(Protocol):
     def routes(self, coordination: Coordination, /) -> APIRouter: ...
 
 
-PARTS: tuple[Part, ...] = (backups, restore)
+PARTS: tuple[Part, ...] = (backups, records, restore)
 
 
 def routes(coordination: Coordination) -> APIRouter:
