@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack
 from oncelog.core.errors import NotFound, StorageDirectoryRefused
 from oncelog.core.node import starts
 from oncelog.core.node.starts import JournalEnd
+from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts, read_start
 from oncelog.log_storage.directory.metadata_copies import MetadataCopies
 from oncelog.log_storage.directory.segment_writer import DiskCalls
@@ -30,7 +31,7 @@ from oncelog.log_storage.serve.node_runner import NodeRunner, OnFailed
 from oncelog.log_storage.serve.notes import NodeNotes
 from oncelog.log_storage.serve.raise_era import RaiseEraService
 from oncelog.log_storage.upkeep.free_space import FreeSpace
-from oncelog.metadata_store.records.cluster_store import RESTORE, ClusterRecord, ClusterState, ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore
 from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.storage_codec import DESCRIBE
 from oncelog.rpc.server import Server

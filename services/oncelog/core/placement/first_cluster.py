@@ -27,6 +27,8 @@ class NoAnswer:
     reason: str
 
 
+#: What to do when a cluster existed, but ZooKeeper has no record of it, or an older one.
+RESTORE = "keep the data of all storage nodes, and run `oncelog admin backup restore`"
 Answers = Mapping[str, DirectorySeen | NoAnswer]
 
 
@@ -39,7 +41,7 @@ def creation_refusal(answers: Answers) -> str | None:
             return (
                 f"ZooKeeper has no record of a cluster, but storage node {node} has data of cluster "
                 f"{answer.cluster_id}: ZooKeeper has lost its data, or its address or path is wrong. No cluster is "
-                "created: keep the data of all storage nodes, and run `oncelog admin backup restore`"
+                f"created: {RESTORE}"
             )
     silent = [f"{node} ({answer.reason})" for node, answer in answers.items() if isinstance(answer, NoAnswer)]
     if silent:

@@ -35,6 +35,7 @@ from pathlib import Path
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd, lost_end
+from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.log_storage.directory.descriptor_reserve import DescriptorReserve
 from oncelog.log_storage.directory.directory_lock import make_directory, refuse_foreign, take_lock
 from oncelog.log_storage.directory.holes import WHOLE_FILE, Hole, decode_holes, encode_holes, new_holes
@@ -150,7 +151,7 @@ class StorageDirectory:
                 raise StorageDirectoryRefused(
                     f"{path}: belongs to cluster {identity.cluster_id}, but ZooKeeper has cluster {cluster_id}: the "
                     "address or path of ZooKeeper is wrong, or it has lost its data and another cluster was created; "
-                    f"keep this directory, and correct the address, or restore ZooKeeper's data; `oncelog storage "
+                    f"keep this directory, and correct the address, or {RESTORE}; `oncelog storage "
                     f"inspect {path}` shows what the directory holds",
                     directory_cluster_id=identity.cluster_id,
                     cluster_id=cluster_id,

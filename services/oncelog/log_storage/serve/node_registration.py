@@ -247,7 +247,7 @@ async def refuse_older_zookeeper(
         raise StorageDirectoryRefused(
             f"{path}: ZooKeeper is older than the data: it would give ledger id {following} next, and this directory "
             f"has ledger {held} already. It was restored from an older backup, or is another one: a topic would get "
-            "the ledgers of another one. Stop the cluster, keep all directories as they are, and restore a ZooKeeper "
-            "that is not older than they are",
+            "the ledgers of another one. Stop the topic owners, keep all directories as they are, and restore a "
+            "ZooKeeper that is not older than they are, or its records by `oncelog admin backup restore`",
             ledger_id=held,
         )

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from oncelog.core.era import Era
 from oncelog.core.errors import OncelogError, StaleEra, StoreUnavailable, WrongCluster
+from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.core.placement.level import Level
 from oncelog.core.placement.store_history import StoreHistory
 from oncelog.core.records.id_claim import Counter
 from oncelog.metadata_store.records.cluster_store import (
-    RESTORE,
     ClusterRecord,
     ClusterState,
     ClusterStore,

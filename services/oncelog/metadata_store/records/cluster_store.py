@@ -19,6 +19,7 @@ from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, InvalidArgument, NotFound, WrongCluster
 from oncelog.core.formats.record_fields import Further, no_fields, number, parse_json, rest, text
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.core.placement.level import UNSTORED, Level, start_refusal
 from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
@@ -38,8 +39,6 @@ FORMAT = 1
 FORMAT_WITH_LEVEL = 2
 #: The level of a new cluster.
 CREATED = Level(PROCESS_VERSION)
-#: What to do when a cluster existed, but ZooKeeper has no record of it.
-RESTORE = "keep the data of all storage nodes, and run `oncelog admin backup restore`"
 #: What to do when nothing shows whether a cluster existed.
 CREATE_OR_RESTORE = (
     "if this cluster is new, create it with `python -m oncelog.metadata --create-cluster`; if it existed before, then "

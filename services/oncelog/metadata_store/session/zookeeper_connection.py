@@ -51,6 +51,7 @@ from oncelog.core.errors import (
     Unauthenticated,
     WrongCluster,
 )
+from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.metadata_store.session.kazoo_handler import ImpatientHandler, ServerTls
 from oncelog.metadata_store.session.store_session import Fired, SessionState, StateListener
 from oncelog.metadata_store.session.zookeeper_users import ZooKeeperUser
@@ -296,8 +297,7 @@ class ZooKeeperConnection:
             return
         error = WrongCluster(
             f"ZooKeeper is older than this process has seen it: its newest transaction is {found:#x}, and was "
-            f"{seen:#x}: it has lost its data, or was restored from an older backup; keep the data of all storage "
-            "nodes, and restore ZooKeeper's newest data"
+            f"{seen:#x}: it has lost its data, or was restored from an older backup; {RESTORE}"
         )
         self._end(error)
         if self._on_older is not None:
