@@ -52,18 +52,6 @@ RECOVERY_HAZARDS = {
         "Only a record that cannot be read is written, by a compare-and-set, from all storage nodes but Qa-1. A topic "
         "gets an epoch 2^16 above all that was seen, a counter a number above all ids, the others their newest note.",
     ),
-    "end-of-an-abandoned-tail": Hazard(
-        "A ledger was ended before a message of which one node has a copy. Its producer sent the message again, into "
-        "the next ledger. A rebuild ends the first ledger by what a recovery finds: the message is stored twice.",
-        "The head of the next ledger says where the ledger before it ended. Only the last ledger of a chain is left "
-        "to a recovery.",
-    ),
-    "notes-fade": Hazard(
-        "A note is on two storage nodes. The disk of one is replaced in May, that of the other in July. Never was more "
-        "than one node missing, and the note is gone.",
-        "A storage node is a member, and counts as a holder, only once it has all notes. Whether a node may be "
-        "replaced depends on the holders of notes as on those of entries.",
-    ),
     "position-of-a-lost-part": Hazard(
         "A reader, a consumer, a query of Spark or a message in chunks names a position that a restore could "
         "not bring back. Its ledger is in no list. The reader begins at the first message, or waits for ever.",

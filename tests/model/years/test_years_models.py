@@ -38,8 +38,10 @@ def test_restore_knows_what_was_acknowledged(scenario: restore_state.Scenario) -
     keeps(explored_restores(scenario, restore_state.Rules(), states_max=states_max), states_max)
 
 
-@pytest.mark.hazard("notes-fade")
+@pytest.mark.hazard("holders-fade")
 @pytest.mark.hazard("late-note")
+@pytest.mark.hazard("note-of-an-intent")
+@pytest.mark.hazard("revoked-right-returns")
 @pytest.mark.parametrize("mistake", NOTES_MISTAKES, ids=lambda mistake: f"{mistake.hazard}: {mistake.name}")
 def test_notes_without_a_rule_break_a_promise(mistake: Mistake[notes_state.Scenario]) -> None:
     found = explored_notes(mistake.scenario, mistake.of(notes_state.Rules()), states_max=STATES_MAX)
@@ -48,7 +50,7 @@ def test_notes_without_a_rule_break_a_promise(mistake: Mistake[notes_state.Scena
 
 @pytest.mark.hazard("restore-at-too-few-nodes")
 @pytest.mark.hazard("inventory-before-the-era")
-@pytest.mark.hazard("end-of-an-abandoned-tail")
+@pytest.mark.hazard("a-tail-that-was-given-up")
 @pytest.mark.hazard("two-restores")
 @pytest.mark.hazard("unnoted-member")
 @pytest.mark.hazard("older-disk-is-missing")

@@ -26,8 +26,8 @@ COPIED = Scenario("a change and an older copy", (SET,), Budget(copies=1))
 
 CLEAN_NOTES = {TWO_CHANGES: STATES_MAX, MADE_AGAIN: STATES_MAX, REPLACED: STATES_MAX, COPIED: STATES_MAX}
 NOTES_MISTAKES: tuple[Mistake[Scenario], ...] = (
-    Mistake("notes-fade", "a node is a member before it has the notes", REPLACED, ("member_has_notes",)),
-    Mistake("notes-fade", "a replacement counts no holders", REPLACED, ("replacement_counts_holders",)),
+    Mistake("holders-fade", "a node is a member before it has the notes", REPLACED, ("member_has_notes",)),
+    Mistake("holders-fade", "a replacement counts no holders", REPLACED, ("replacement_counts_holders",)),
     Mistake("late-note", "the last note stays", TWO_CHANGES, ("highest_stays",)),
     Mistake("late-note", "the higher version stays", MADE_AGAIN, ("created_counts",)),
     Mistake("late-note", "a deletion is no note", MADE_AGAIN, ("deletion_is_a_note",)),
@@ -65,7 +65,7 @@ RESTORE_MISTAKES: tuple[Mistake[RestoreScenario], ...] = (
     Mistake("restore-at-too-few-nodes", "N is who answers", ONE, ("noted_nodes_count",)),
     Mistake("restore-at-too-few-nodes", "the bound is of a higher Qa", LOWEST, ("lowest_quorum_bounds",)),
     Mistake("inventory-before-the-era", "an inventory is read first", ONE, ("inventory_behind_era",)),
-    Mistake("end-of-an-abandoned-tail", "the end is what recovery finds", ONE, ("ends_by_next_head",)),
+    Mistake("a-tail-that-was-given-up", "the end is what recovery finds", ONE, ("ends_by_next_head",)),
     Mistake("two-restores", "a node takes both of one era", HALVES, ("ballots_differ",)),
     Mistake("two-restores", "half of the nodes are enough", HALVES, ("noted_nodes_count",)),
     Mistake("unnoted-member", "the last node takes data at once", UNREACHED, ("member_is_noted",)),
