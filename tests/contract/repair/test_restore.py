@@ -22,6 +22,7 @@ from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, Znode
+from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import NAME, OWNER, TOPIC, RestoringWorld, restoring_world
 from tests.contract.stores.memory_store import MemorySession
 
@@ -112,8 +113,26 @@ async def test_performer_that_was_replaced_writes_nothing_more(tmp_path: Path) -
         with pytest.raises(FencedError):
             await writer.write("/era-2", tree)
         with pytest.raises(FencedError):
-            await writer.remove("/era-2")
+            await writer.remove("/era-2", root="/era-2")
         assert world.tree.children("/oncelog/era-2/topics") == []
+
+
+async def test_records_of_the_former_era_are_kept_and_older_ones_go(tmp_path: Path) -> None:
+    """An operator may look at the former ones. The era that was claimed and never committed goes, too."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await ClusterStore(world.session()).establish(CLUSTER)
+        for number in (2, 3, 4):
+            # Another one began the same era elsewhere, so this one takes the next.
+            if number == 3:
+                await world.session().ensure_path("/era-2/left")
+            progress = await world.restore(restore_id=str(number) * 32)
+            assert (progress.state, progress.era) == (RestoreState.DONE, number)
+            eras = {name for name in world.tree.children("/oncelog") if name.startswith("era-")}
+            assert eras == {f"era-{each}" for each in (number - 1, number) if each > 1}
+            assert ("topics" in world.tree.children("/oncelog")) is (number == 2)
+        assert world.record("/cluster")["state"] == "serving"
 
 
 async def test_two_metadata_services_do_not_perform_one_restore(tmp_path: Path) -> None:

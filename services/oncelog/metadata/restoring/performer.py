@@ -37,6 +37,7 @@ from oncelog.core.rebuild.restore_plan import (
     WriteRecords,
 )
 from oncelog.core.rebuild.result import Asked, Rebuilt, RebuiltTopic
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.coordination.owners import probe
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
@@ -94,6 +95,8 @@ class Performer:
         self._reader = NodeReader(sources.credentials)
         #: the record that the claim has written, or the one that was found
         self._record: ClusterRecord | None = None
+        #: the era that served before; 0: unknown. The version of the committed record
+        self._former, self._committed = 0, ABSENT_VERSION
         self._seen: dict[Incarnation, NodeSeen] = {}
         self._surveyed: list[Note] = []
         self._contents: dict[Incarnation, NodeContents] = {}
@@ -167,6 +170,7 @@ class Performer:
                 found.value.cluster_id, found.value.era, restoring, found.version, found.value.ack_quorum
             )
             if not restoring:
+                self._former = self._former or found.value.era.number
                 registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
                 addresses += await registered_nodes(registry)
                 owners = await _answering_owners(registry)
@@ -284,7 +288,8 @@ class Performer:
     async def _write_tree(self, effect: WriteRecords, tree: NewTree) -> None:
         """Raises FencedError."""
         remover = TreeWriter(self._session, effect.version, on_progress=lambda _: None)
-        await remover.remove(paths.era_root(effect.era.number))
+        root = paths.era_root(effect.era.number)
+        await remover.remove(root, root=root)
 
         def written(count: int) -> None:
             self.progress.records_written = count
@@ -300,7 +305,22 @@ class Performer:
         quorums = [quorum for quorum in (self._record.ack_quorum, self._ack_quorum) if quorum]
         record = replace(self._record, state=ClusterState.SERVING, rights=rights, ack_quorum=min(quorums, default=0))
         written = await self._cluster.write(record, version=effect.version)
+        self._committed = written.version
         return EraCommitted(written.status)
+
+    async def remove_old_roots(self) -> None:
+        """The records of all eras before the one that served before this restore: that one is kept, to look at. Raises
+        FencedError, StoreUnavailable."""
+        if self._committed == ABSENT_VERSION:
+            return
+        remover = TreeWriter(self._session, self._committed, on_progress=lambda _: None)
+        eras = [_era_of(name) for name in await self._session.children("")]
+        for number in sorted(each for each in eras if 1 < each < self._former):
+            await remover.remove(paths.era_root(number), root=paths.era_root(number))
+        if self._former > 1:
+            for folder in (*paths.FOLDERS, paths.KEY_DATASET, paths.REPAIR):
+                if folder.count("/") == 1 and await self._session.read_unsynced(folder) is not None:
+                    await remover.remove(folder, root="")
 
     def _rights(self, closed: bool) -> Rights:
         """Rights that were not confirmed after the restore before stay closed."""
@@ -322,6 +342,12 @@ class Performer:
         ]
         nodes += [ReportedNode("", str(key), "silent", why) for key, why in sorted(reader.silent.items())]
         self.progress.nodes = nodes
+
+
+def _era_of(name: str) -> int:
+    """0: no root of an era."""
+    number = name.removeprefix("era-")
+    return int(number) if number != name and number.isdecimal() else 0
 
 
 async def registered_nodes(registry: Registry) -> list[str]:

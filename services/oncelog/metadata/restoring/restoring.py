@@ -17,6 +17,7 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.performer import Performer, RestoreSources
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState, decode_progress, encode_progress
+from oncelog.metadata.restoring.tree_writer import FencedError
 from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.observing.events import EventKind
@@ -120,6 +121,7 @@ class Restoring:
                 performer = Performer(self._sources, request, given=given, by=by, progress=progress)
                 performer.on_claim = self.on_claim
                 await performer.run()
+                await self._remove_old_roots(performer)
         except InvariantViolated:
             raise
         except OncelogError as error:
@@ -133,6 +135,15 @@ class Restoring:
                 state=progress.state.value, reason=progress.message,
             )  # fmt: skip
         await self._show_once(work, progress)
+
+    async def _remove_old_roots(self, performer: Performer) -> None:
+        """After the commit: nobody waits for it, and what is left is removed by the next restore."""
+        if performer.progress.state is not RestoreState.DONE:
+            return
+        try:
+            await performer.remove_old_roots()
+        except (FencedError, StoreUnavailable) as error:
+            logger.warning("the records of old eras are not all removed; the next restore does it: %s", error)
 
     async def _drill(self, request: RestoreRequest, given: Sequence[str], by: str, progress: RestoreProgress) -> None:
         """Compare twice if something differs: the cluster is in use."""

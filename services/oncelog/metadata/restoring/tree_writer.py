@@ -24,6 +24,8 @@ T = TypeVar("T")
 STEPS_MAX = 100
 BYTES_MAX = 512 * 1024
 _STEP_OVERHEAD_BYTES = 64
+#: Nothing is below their records, so it is not looked for.
+_FOLDERS_OF_LEAVES = (paths.LEDGERS, paths.TOMBSTONES, paths.STORAGE_COOKIES, paths.STORAGE_ENDS, paths.TOPIC_POLICIES)
 #: Of one transaction.
 ATTEMPTS_MAX = 5
 #: Transactions, or reads, at once.
@@ -52,25 +54,23 @@ class TreeWriter:
         for level in tree.by_depth():
             await self._all(batches([CreateStep(root + path, value) for path, value in level.items()]))
 
-    async def remove(self, folder: str) -> None:
-        """The node and all below it, whatever is there. Raises FencedError, StoreUnavailable."""
+    async def remove(self, folder: str, *, root: str) -> None:
+        """The node and all below it, whatever is there. root: of its era. Raises FencedError, StoreUnavailable."""
+        leaves = {root + each for each in _FOLDERS_OF_LEAVES}
         found: list[str] = []
         todo = [folder]
         while todo:
             found += todo
             names = await self._gather([self._children(path) for path in todo])
-            todo = [f"{path}/{name}" for path, each in zip(todo, names, strict=True) for name in each]
+            below = {path: [f"{path}/{name}" for name in each] for path, each in zip(todo, names, strict=True)}
+            found += [path for parent in leaves & below.keys() for path in below[parent]]
+            todo = [path for parent, each in below.items() if parent not in leaves for path in each]
         depths: dict[int, list[str]] = {}
         for path in found:
             depths.setdefault(path.count("/"), []).append(path)
         for depth in sorted(depths, reverse=True):
-            nodes = await self._gather([self._session.read_unsynced(path) for path in depths[depth]])
-            steps = [
-                DeleteStep(path, node.version)
-                for path, node in zip(depths[depth], nodes, strict=True)
-                if node is not None
-            ]
-            await self._all(batches(steps))
+            # Most records of a root that is removed were never changed; of the others the version is read then.
+            await self._all(batches([DeleteStep(path, 0) for path in depths[depth]]))
 
     async def _children(self, path: str) -> list[str]:
         try:
@@ -99,15 +99,18 @@ class TreeWriter:
                 node = await self._session.read(paths.CLUSTER)
                 if node is None or node.version != self._version:
                     raise FencedError
-                left = [step for step in left if not await self._is_applied(step)]
+                left = [step for each in left if (step := await self._unapplied(each)) is not None]
                 if attempts == ATTEMPTS_MAX and left:
                     raise StoreUnavailable(f"{left[0].path} and {len(left) - 1} other records could not be written")
         self._done += len(steps)
         self._on_progress(self._done)
 
-    async def _is_applied(self, step: Step) -> bool:
+    async def _unapplied(self, step: Step) -> Step | None:
+        """What is left of it."""
         node = await self._session.read(step.path)
-        return (node is not None) if isinstance(step, CreateStep) else node is None
+        if isinstance(step, DeleteStep):
+            return None if node is None else DeleteStep(step.path, node.version)
+        return step if node is None else None
 
 
 def batches(steps: Sequence[Step]) -> list[list[Step]]:
