@@ -265,3 +265,26 @@ async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -
         found = noted(node.runner.events, EventKind.COPY_FOUND)
         assert [one.fields for one in found] == [{"ledger_id": LedgerId(4)}], "it is not in limbo any more"
         service.close()
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+async def test_limbo_is_over_once_every_ledger_was_looked_at(tmp_path: Path) -> None:
+    """Not while a record that names this node may have entries that it lacks. It stays over after the next start."""
+    async with nodes(tmp_path, 1) as (node,):
+        node.runner.core.ledgers.limbo.begin(LedgerId(10))
+        node.records[LedgerId(3)] = LedgerMetadata(LedgerId(3), TOPIC, (node.incarnation, B, C), 2)
+
+        async def list_ledgers() -> list[LedgerId]:
+            return [LedgerId(3)]
+
+        reviewing = LedgerReviewer(node.runner, list_ledgers, node.read, interval_ms=60_000)
+        await reviewing.find_lost()
+        await reviewing.review()
+        assert node.runner.limbo_below == 10
+        node.records[LedgerId(3)] = LedgerMetadata(LedgerId(3), TOPIC, (Incarnation("d" * 32), B, C), 2)
+        await node.runner.review(node.incarnation, LedgerId(3))
+        await reviewing.review()
+        assert node.runner.limbo_below == 0
+        await node.stop()
+        await node.start()
+        assert node.runner.limbo_below == 0

@@ -96,8 +96,10 @@ def restore(node: StorageNode, record: JournalRecord) -> None:
             node.restore_fence(record.ledger_id)
         case RecordKind.LEDGER_ERASED:
             node.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
-        case RecordKind.LIMBO:
+        case RecordKind.LIMBO if record.ledger_id:
             node.restore_limbo(record.ledger_id)
+        case RecordKind.LIMBO:
+            node.ledgers.limbo.over()
         case RecordKind.ERA:
             stored = StoredEra(Era(record.ledger_id, bytes(record.data).decode()), EraState(record.entry_id))
             node.restore_era(stored)

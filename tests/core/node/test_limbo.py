@@ -10,7 +10,14 @@ from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceStat
 from oncelog.core.node.answers import AnswerFence, AnswerRead, FenceReceived, LedgerErased, LimboCleared
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import RecordKind
-from oncelog.core.node.review import CheckLedger, LedgerChecked, LedgerVerified, RecordTouched, VerifyLedger
+from oncelog.core.node.review import (
+    AllReviewed,
+    CheckLedger,
+    LedgerChecked,
+    LedgerVerified,
+    RecordTouched,
+    VerifyLedger,
+)
 from oncelog.core.records.status import WriteStatus
 from tests.core.ledger.recovery_world import LEDGER, OPEN, A, B, C, entry
 from tests.core.node.storage_disk import (
@@ -298,3 +305,44 @@ def test_whole_ledger_of_which_nothing_is_here_is_damaged() -> None:
     disk = Disk()
     disk.handle(review(2))
     assert disk.handle(LedgerChecked(LEDGER, 1, CLOSED)) == [reviewed(2, CopyState.ABSENT)]
+
+
+# --- the end of limbo for the whole directory -------------------------------------------------------------------------
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+def test_limbo_is_over_when_all_ledgers_were_reviewed_and_none_is_in_limbo() -> None:
+    """Otherwise a node that was repaired long ago counts as missing in each restore of ZooKeeper's records. What it
+    does not have, it never had or does not need: an entry that is not found is missing again."""
+    disk = cleared()
+    disk.sync()
+    assert disk.node.ledgers.limbo.below == N
+    assert disk.handle(AllReviewed(b"holes")) == []
+    assert (disk.unsynced[-1].kind, disk.unsynced[-1].ledger_id, disk.unsynced[-1].data) == (
+        RecordKind.LIMBO,
+        0,
+        b"holes",
+    )
+    disk.sync()
+    for _ in range(2):
+        assert disk.node.ledgers.limbo.below == 0
+        assert disk.handle(read(9, 0, 3)) == [read_answer(9, [0, 1], [2], last=1)]
+        disk.start()
+    written = len(disk.synced)
+    disk.handle(AllReviewed(b"holes"))
+    disk.sync()
+    assert len(disk.synced) == written
+    disk.find_hole(N)
+    assert disk.node.ledgers.limbo.covers(LEDGER)
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+def test_limbo_is_not_over_while_a_ledger_is_in_limbo_or_damaged() -> None:
+    disk = in_limbo()
+    disk.handle(AllReviewed(b""))
+    assert disk.node.ledgers.limbo.covers(LEDGER)
+    disk = cleared()
+    disk.sync()
+    disk.handle(DamageFound(LEDGER, (EntryId(0),)))
+    disk.handle(AllReviewed(b""))
+    assert disk.node.ledgers.limbo.below == N

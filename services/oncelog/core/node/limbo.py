@@ -3,6 +3,7 @@
     start with a hole --LIMBO(n)--> every ledger below n is in limbo; n is the synced ledger counter of that moment
     in limbo --the ledger is CLOSED and 0..end is held and sound: LIMBO_CLEARED--> not in limbo
     in limbo --the ledger's copy is erased: LEDGER_ERASED--> not in limbo
+    no ledger is in limbo any more, and each was reviewed --LIMBO(0)--> the directory lacks nothing: limbo is over
     any --the next start with a hole--> in limbo again
 
 Any record may have been in the hole: a fence, an entry or a tombstone. So of a ledger in limbo
@@ -30,6 +31,11 @@ class Limbo:
 
     def end(self, ledger_id: LedgerId) -> None:
         self._ended.add(ledger_id)
+
+    def over(self) -> None:
+        """No ledger is in limbo any more, and none may be."""
+        self.below = LedgerId(0)
+        self._ended.clear()
 
     def covers(self, ledger_id: LedgerId) -> bool:
         """Whether the ledger is in limbo."""

@@ -66,6 +66,7 @@ from oncelog.core.node.node_ledger import (
     StorageLedger,
 )
 from oncelog.core.node.review import (
+    AllReviewed,
     AnswerReview,
     LedgerChecked,
     LedgerReviews,
@@ -132,6 +133,7 @@ StorageEvent = (
     | LedgerChecked
     | LedgerVerified
     | RecordTouched
+    | AllReviewed
     | Synced
     | ReadOnlyChanged
     | DamageFound
@@ -253,6 +255,9 @@ class StorageNode:
                 step.effects.extend(reviews.verified(event, step.records))
             case RecordTouched():
                 step.effects.extend(reviews.touched(event, step.records))
+            case AllReviewed():
+                if self._era.records_count:
+                    reviews.all_reviewed(event, step.records)
             case ReadOnlyChanged():
                 self._read_only, self._repairs_refused = event.read_only, event.repairs_refused
             case DamageFound():

@@ -78,9 +78,10 @@ class RecordKind(IntEnum):
     origin of its ledger. The number 5 is a segment's seal.
 
     LIMBO: the directory had a hole when `ledger_id` was the cluster's ledger counter; every ledger below it may lack
-    entries (hazard damaged-fence). LIMBO_CLEARED: this ledger is complete again. SEGMENT_REMOVED: the live records of
-    segment `entry_id` were copied, and its file may be missing (hazard removed-segment). ERA: the era is `ledger_id`,
-    the bytes are its restore id. FLOOR: ledgers below `ledger_id` of the chain in the bytes were trimmed. NOTE: a note
+    entries (hazard damaged-fence). 0: none lacks any now. The bytes list all known holes. LIMBO_CLEARED: this ledger is
+    complete again. SEGMENT_REMOVED: the live records of segment `entry_id` were copied, and its file may be missing
+    (hazard removed-segment). ERA: the era is `ledger_id`, the bytes are its restore id, and `entry_id` is how the node
+    came to it (`core.node.era`). FLOOR: ledgers below `ledger_id` of the chain in the bytes were trimmed. NOTE: a note
     (`core.formats.note`).
     """
 

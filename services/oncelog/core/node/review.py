@@ -145,6 +145,14 @@ class LedgerOrphaned:
     ledger_id: LedgerId
 
 
+@dataclass(frozen=True, slots=True)
+class AllReviewed:
+    """Every ledger that is held here or has a record was reviewed since the start. holes: the known ones of the
+    directory, as a LIMBO record lists them."""
+
+    holes: bytes
+
+
 ReviewEffect = CheckLedger | VerifyLedger | TouchRecord | AnswerReview | LedgerOrphaned | Answer
 
 
@@ -325,6 +333,14 @@ class LedgerReviews:
         ledger = self._ledgers[ledger_id]
         self._ledgers.limbo.end(ledger_id)
         return self._end(ledger)
+
+    def all_reviewed(self, event: AllReviewed, records: list[JournalRecord]) -> None:
+        """If none is in limbo, the directory lacks nothing any more. In limbo it would count as missing for ever in a
+        restore of ZooKeeper's records (hazard older-disk-is-missing)."""
+        ledgers = self._ledgers
+        if ledgers.limbo.below and not ledgers.in_limbo and not ledgers.damaged:
+            self._answers.write(records, RecordKind.LIMBO, LedgerId(0), EntryId(0), event.holes)
+            ledgers.limbo.over()
 
     # --- erasing -----------------------------------------------------------------------------------------------------
 

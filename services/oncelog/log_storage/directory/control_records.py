@@ -30,6 +30,8 @@ class ControlRecords:
         self.fences: set[int] = set()
         self.limbo_number = 0
         self.limbo_below = 0
+        #: the highest number of a LIMBO record that ends limbo
+        self.limbo_over_number = 0
         #: the highest number of an ERA record that says JOINED_LATE
         self.joined_late_number = 0
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
@@ -53,6 +55,8 @@ class ControlRecords:
                 self.deleted.add(ledger_id)
         elif kind == RecordKind.LIMBO and number > self.limbo_number:
             self.limbo_number, self.limbo_below = number, ledger_id
+            if not ledger_id:
+                self.limbo_over_number = number
         elif kind == RecordKind.ERA and entry_id == EraState.JOINED_LATE:
             self.joined_late_number = max(number, self.joined_late_number)
         elif kind == RecordKind.LIMBO_CLEARED:

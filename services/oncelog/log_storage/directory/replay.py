@@ -144,7 +144,13 @@ class DirectoryReplay:
             {LedgerId(ledger_id) for ledger_id in control.fences},
             {LedgerId(each): None if each in control.deleted else self._origins[each] for each in control.tombstones},
             {LedgerId(ledger_id) for ledger_id in control.deleted},
-            LedgerId(max(control.limbo_below, *(each.limbo_below for each in self._eras.values()))),
+            LedgerId(
+                max(
+                    control.limbo_below,
+                    *(each.limbo_below for number, each in self._eras.items() if number >= control.limbo_over_number),
+                    0,
+                )
+            ),
             # A tombstone ends limbo, too: all that the holes may have held of its ledger has lower numbers.
             {
                 LedgerId(ledger_id)

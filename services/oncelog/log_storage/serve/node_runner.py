@@ -49,6 +49,7 @@ from oncelog.core.node.node import (
 )
 from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.core.node.review import (
+    AllReviewed,
     AnswerReview,
     CheckLedger,
     LedgerOrphaned,
@@ -56,6 +57,7 @@ from oncelog.core.node.review import (
     TouchRecord,
     VerifyLedger,
 )
+from oncelog.log_storage.directory.holes import encode_holes
 from oncelog.log_storage.directory.index import LedgerIndex
 from oncelog.log_storage.directory.replay import Replayed, replay
 from oncelog.log_storage.directory.segment_format import SegmentRecord
@@ -315,6 +317,11 @@ class NodeRunner:
     @property
     def era(self) -> Era:
         return self.core.era
+
+    def all_reviewed(self) -> None:
+        """The reviewer has looked at every ledger: if none is in limbo, the directory lacks nothing any more."""
+        if self.core.ledgers.limbo.below:
+            self.handle(AllReviewed(encode_holes(self._directory.holes)))
 
     def refuse_era(self, caller: Era) -> None:
         """Raises StaleEra, ServiceUnavailable for a service of another era."""

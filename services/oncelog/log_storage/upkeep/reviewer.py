@@ -101,6 +101,8 @@ class LedgerReviewer:
                 await runner.review(runner.incarnation, ledger_id)
             await self._look(sorted(held & listed), held=True)
             await self._look(sorted(listed - held), held=False)
+            if self.all_whole:
+                runner.all_reviewed()
         except OncelogError as error:
             logger.warning("cannot review the ledgers now; will retry: %s", error.message)
 

@@ -7,6 +7,7 @@ import pytest
 from oncelog.core.era import Era
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
+from oncelog.log_storage.directory.holes import encode_holes
 from oncelog.log_storage.directory.replay import replay
 from oncelog.log_storage.directory.segment_format import FIRST_GROUP, SegmentRecord
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
@@ -56,6 +57,14 @@ async def test_compaction_keeps_the_era_and_the_limbo_of_a_node_that_came_late(p
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
     state = found(path)
     assert (state.limbo_below, state.limbo_cleared) == (TWO.first_id, {7})
+
+
+def test_limbo_of_a_node_that_came_late_is_over_when_a_record_says_so(path: Path) -> None:
+    """And begins again with the next era that it learns late."""
+    write_groups(path, [[record(TWO, EraState.JOINED_LATE)], [SegmentRecord(RecordKind.LIMBO, 0, 0, encode_holes(()))]])
+    assert (stored(path), found(path).limbo_below) == (StoredEra(TWO, EraState.JOINED_LATE), 0)
+    write_groups(path, [[record(THREE, EraState.JOINED_LATE)]])
+    assert found(path).limbo_below == THREE.first_id
 
 
 def test_damage_elsewhere_does_not_lose_the_era(path: Path) -> None:
