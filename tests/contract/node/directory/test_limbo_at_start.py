@@ -200,3 +200,21 @@ def test_holes_round_trip() -> None:
     listed = decode_holes(encode_holes(many))
     assert listed == (Hole(3, 0, 512 * (LISTED_PER_SEGMENT_MAX + 1)),)
     assert new_holes([*many, Hole(4, 0, 1)], listed) == (Hole(4, 0, 1),)
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+def test_hole_stays_known_when_limbo_is_over(path: Path) -> None:
+    """The record that ends limbo lists the holes, as the one that began it did: the next start finds no new one."""
+    write_groups(path, [[add(7, entry)] for entry in range(3)])
+    flip(segment_files(path)[0], FIRST_GROUP + 24 + 40)
+    restart(path, ledger_counter=COUNTER)
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=SEGMENT_BYTES)
+    assert replayed(directory).limbo_below == COUNTER
+    over = SegmentRecord(RecordKind.LIMBO, 0, 0, encode_holes(directory.holes))
+    directory.close()
+    write_groups(path, [[over]])
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=SEGMENT_BYTES)
+    assert replayed(directory).limbo_below == 0
+    assert directory.holes
+    assert directory.new_holes == ()
+    directory.close()
