@@ -27,6 +27,7 @@ from tests.core.builders import A, B, C, plain, received
 from tests.core.ledger import recovery_world
 from tests.core.ledger.recovery_world import OPEN, Run, entry
 from tests.core.ledger.test_ledger_recovery import recovered
+from tests.core.topic.test_takeover import OFTEN
 from tests.core.topic.test_topic_subscriptions import Consuming
 from tests.core.topic.topic_world import Owner, World
 
@@ -282,3 +283,38 @@ def test_topic_of_a_restore_jumps_once_whatever_interrupts_it() -> None:
     owner = Owner(world, "o5").take_over()
     assert owner.core.serving is not None
     assert plain(world.folded()) == plain(owner.core.serving.log.table.state)
+
+
+def missing(world: World, *places: int, cursor: bool = False) -> None:
+    """ZooKeeper is restored without nodes that had these ledgers of the log, and perhaps all snapshots, too."""
+    record, version = world.topic
+    ledgers = [link for place, link in enumerate(record.ledgers) if place not in places]
+    behind = GivenUpBehind(ledgers[-1].ledger_id, record.acks[-1] if record.acks else LedgerId(0), "ann")
+    floor = ledgers[0].ledger_id if cursor else LedgerId(0)
+    world.topic = (
+        replace(record, ledgers=tuple(ledgers), given_up_behind=behind, deleted_below=floor), version
+    )  # fmt: skip
+    if cursor and world.cursor[0] is not None:
+        world.cursor = (replace(world.cursor[0], ledgers=()), world.cursor[1])
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+@pytest.mark.parametrize(("places", "cursor"), [((-1,), False), ((1,), False), ((1,), True), ((0,), True)])
+def test_snapshot_and_log_may_lack_what_missing_nodes_had(places: tuple[int, ...], cursor: bool) -> None:
+    """The newest snapshot is of a ledger that is lost, a ledger in the middle is lost, or all snapshots are: the topic
+    is served all the same, and jumps once."""
+    world = World()
+    for number in range(3):
+        one = Consuming(world, f"o{number}", OFTEN).publish(2 * number, 2)
+        one.owner.run()
+    ledgers = len(world.record.ledgers)
+    assert ledgers >= 3
+    missing(world, *(place % ledgers for place in places), cursor=cursor)
+    Owner(world, "dies").take_over(SendAdds)
+    for name in ("o7", "o8", "o9"):
+        owner = Owner(world, name).take_over()
+        owner.run()
+        assert owner.core.serving is not None
+        known = 5 if -1 in places else 6  # the newest snapshot does not have the last message
+        assert owner.core.serving.log.table.state.next_index == known + GIVEN_UP_INDEXES
+        assert len(given_up_of(world)) == 1

@@ -138,6 +138,13 @@ class ChainFold(ABC):
     headers_only = False
     #: the newest ledger that can be read suffices
     alternatives = False
+    #: a restore has given up what missing storage nodes had: a snapshot may be newer than what is left of the chain,
+    #: and ledgers may be missing in it
+    restored = False
+    #: the cursor lists no snapshots
+    no_snapshots = False
+    #: lower ledgers of the chain were trimmed
+    deleted_below = LedgerId(0)
 
     @property
     def position(self) -> Position:
@@ -148,6 +155,8 @@ class ChainFold(ABC):
         """Why the replay cannot begin with this ledger, the first one that is listed; None: it can."""
         if self.position == BEFORE_ALL or (first is not None and first.ledger_id == self.position.ledger_id):
             return None
+        if self.restored:
+            return None  # what is not listed was lost with those nodes
         where = f"{self.position}{self.of_chain}, and the topic's list does not hold that ledger any more"
         return TakeoverFailed(f"the snapshot ends at {where}")
 
@@ -216,6 +225,10 @@ class ChainReplay:
         self._begun = False
         #: the ledger being read, and its next entry
         self._reading: tuple[LedgerMetadata, EntryId] | None = None
+
+    def lacks(self, ledger_id: LedgerId) -> bool:
+        """Whether a ledger behind its oldest one is in no list, although it was not trimmed."""
+        return ledger_id >= self._fold.deleted_below and not self.owns(ledger_id)
 
     def owns(self, ledger_id: LedgerId) -> bool:
         """Whether the chain lists the ledger outside of pages."""
@@ -372,7 +385,7 @@ class ChainReplay:
         self._list.taken()
         if metadata.given_up_by:
             self.given_up[ledger_id] = GivenUp(ledger_id, EntryId(metadata.end + 1), metadata.given_up_by)
-        if first > metadata.end + 1 and not metadata.given_up_by:
+        if first > metadata.end + 1 and not (metadata.given_up_by or self._fold.restored):
             self._fail(f"the snapshot ends at {position}{of_chain}, beyond the end {metadata.end} of that ledger")
         elif first > metadata.end:
             self._next_ledger()

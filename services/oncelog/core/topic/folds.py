@@ -10,7 +10,7 @@ from oncelog.core.errors import CorruptEntry, LedgerUnavailable, LogHole
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, body_of, decode_entry, peek_header
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ids import BEFORE_ALL, NO_ENTRY, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.snapshots.ack_snapshot import restore_subscriptions
@@ -29,7 +29,8 @@ class LogFold(ChainFold):
         self.unavailable: EntriesUnavailable | None = None
         #: of the last entry that was folded
         self.last_append_ms: int | None = None
-        self._deleted_below = record.deleted_below
+        self.deleted_below = record.deleted_below
+        self.restored = record.given_up_behind is not None
 
     @property
     def position(self) -> Position:
@@ -38,10 +39,10 @@ class LogFold(ChainFold):
     def cannot_begin(self, first: LedgerLink | None) -> TakeoverFailed | None:
         if self.position != BEFORE_ALL:
             # A ledger that all kept snapshots cover as a whole may have been deleted: no replay begins in it.
-            deleted = self._deleted_below > self.position.ledger_id
+            deleted = self.deleted_below > self.position.ledger_id
             covered = deleted and first is not None and first.base_index == self.state.next_index
             return None if covered else super().cannot_begin(first)
-        if first is None or first.base_index == 0:
+        if first is None or first.base_index == 0 or (self.restored and self.no_snapshots):
             return None
         reason = f"no snapshot can be read, and the log begins with message {first.base_index}, not with the first"
         missing = self.unavailable
@@ -53,6 +54,8 @@ class LogFold(ChainFold):
         )
 
     def begin_ledger(self, link: LedgerLink) -> str | None:
+        if self.restored and link.base_index > self.state.next_index:
+            self.state.skip_given_up(Position(link.ledger_id, NO_ENTRY))
         if self.state.begin_ledger(link.base_index):
             return None
         return f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere"
@@ -78,7 +81,8 @@ class AckFold(ChainFold):
 
     def __init__(self, record: TopicRecord, checksum: Checksum) -> None:
         self.state = SubscriptionsState()
-        self._deleted_below = record.acks_deleted_below
+        self.deleted_below = record.acks_deleted_below
+        self.restored = record.given_up_behind is not None
         self._checksum = checksum
 
     @property
@@ -86,10 +90,10 @@ class AckFold(ChainFold):
         return self.state.position
 
     def cannot_begin(self, first: LedgerLink | None) -> TakeoverFailed | None:
-        if self.position != BEFORE_ALL or not self._deleted_below:
+        if self.position != BEFORE_ALL or not self.deleted_below or (self.restored and self.no_snapshots):
             return super().cannot_begin(first)
         reason = "no snapshot of the subscriptions can be read, and the ack log does not begin with its first ledger"
-        return TakeoverFailed(f"{reason}: ledgers below {self._deleted_below} were deleted")
+        return TakeoverFailed(f"{reason}: ledgers below {self.deleted_below} were deleted")
 
     def fold(self, metadata: LedgerMetadata, following: EntryId, data: Buffer) -> EntryHeader:
         header = _decoded(metadata, following, data, self._checksum)

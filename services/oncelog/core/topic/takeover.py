@@ -261,6 +261,7 @@ class Takeover:
     def _snapshot_loaded(self) -> None:
         """Fold what comes after the snapshot, or everything without one."""
         self.state = TakeoverState.REPLAY
+        self._log_fold.no_snapshots = self._ack_fold.no_snapshots = not self.cursor.record.ledgers
         self._log_fold.state, self._ack_fold.state = self.snapshot.state, self.snapshot.subscriptions
         self._log_fold.unavailable = self.snapshots.unavailable if self.snapshots is not None else None
         self.log.replay()
@@ -294,9 +295,10 @@ class Takeover:
 
 def _owed(chain: ChainReplay, position: Position, behind: tuple[LedgerId, str] | None) -> tuple[GivenUp, ...]:
     """What the chain must say: what operators gave up in its ledgers, and what a restore gave up behind this one. The
-    chain says the latter in its next ledger, before anything else."""
+    chain says the latter in its next ledger, before anything else. A snapshot may have a position in a ledger that the
+    missing nodes had."""
     owed = dict(chain.given_up)
-    if behind is not None and position.ledger_id <= behind[0]:
+    if behind is not None and (position.ledger_id <= behind[0] or chain.lacks(position.ledger_id)):
         ledger_id, by = behind
         end = chain.end if chain.end is not None and chain.end.ledger_id == ledger_id else None
         first = 0 if end is None else end.end + 1
