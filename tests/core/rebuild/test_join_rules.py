@@ -327,6 +327,7 @@ def test_trimmed_log_without_a_snapshot_is_reviewed() -> None:
     """Marks and subscriptions of before are in snapshots only."""
     holding = everywhere(held(3, 4, former=at(2, 7), floor=3, base_index=9))
     assert reasons(joined(holding)) == [ReviewReason.NO_SNAPSHOT]
+    assert topic_of(joined(holding)).given_up == GivenUpBehind(LedgerId(3), LedgerId(0))
     with_snapshot = {node: (*ledgers, held(4, 2, purpose=DEDUP)) for node, ledgers in holding.items()}
     assert joined(with_snapshot).reviews == ()
 

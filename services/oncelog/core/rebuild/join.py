@@ -199,10 +199,11 @@ class _TopicJoin:
         return record
 
     def _given_up(self, log: ChainList, acks: ChainList) -> GivenUpBehind | None:
-        """Whether a ledger that no asked node shows may be behind the last one of a chain, or was in a gap."""
+        """Whether a ledger that no asked node shows may be behind the last one of a chain, or an operator's acceptance
+        gives up something: a takeover goes on without it only then."""
         behind = GivenUpBehind(log.last, acks.last, self._evidence.asked.given_up_by)
-        gap = any(each.reason is ReviewReason.GAP for chain in (log, acks) for each in chain.findings)
-        return behind if gap or self._evidence.unseen_below > min(log.last, acks.last) else None
+        accepted = any(review.reason is not ReviewReason.TOO_FEW_MEMBERS for review in self._reviews)
+        return behind if accepted or self._evidence.unseen_below > min(log.last, acks.last) else None
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
