@@ -1,7 +1,7 @@
 """A storage node becomes a member with all notes, and takes part in no cluster whose ZooKeeper is older than its
 notes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import StorageDirectoryRefused
-from oncelog.core.formats.note import digest_of
+from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
+from oncelog.core.formats.note import Note, digest_of
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.log_storage.serve.node_registration import NodeRegistration
 from oncelog.log_storage.serve.note_copying import JoinByNotes, refuse_older_than_notes
 from oncelog.log_storage.serve.notes import NodeNotes
-from oncelog.metadata_store.notes.noted_records import KnownNote, NotedRecords
+from oncelog.metadata_store.notes.noted_records import GROUP_MAX, KnownNote, NotedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
@@ -83,6 +83,38 @@ async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tm
         async with joining(world, new) as (_, again):
             await again.join()
             assert not again.joining, "a member does not wait when it restarts"
+
+
+class Interrupted(NodeNotes):
+    """Stores one group of notes, and then none."""
+
+    groups = 0
+
+    async def store(self, notes: Sequence[Note]) -> None:
+        self.groups += 1
+        if self.groups > 1:
+            raise StoreUnavailable("interrupted")
+        await super().store(notes)
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_node_that_was_interrupted_is_no_member(tmp_path: Path) -> None:
+    """It has a cookie and the first notes. Its next start copies all of them before it is a member."""
+    async with noting_world(tmp_path, 0) as world, nodes(tmp_path, 1) as (node,):
+        for number in range(GROUP_MAX + 10):
+            await TopicStore(world.session).create(replace(TOPIC, local=f"topic-{number}"))
+        await world.join(node)
+        interrupted = Interrupted(node.incarnation, node.runner.journal)
+        join = JoinByNotes(world.session, interrupted, node.incarnation, PLAIN)
+        with pytest.raises(StoreUnavailable, match="interrupted"):
+            await join.get_noted()
+        assert len(await world.held(node)) > 1
+        assert await join.is_needed()
+        await join.close()
+        async with joining(world, node) as (again, registration):
+            await registration.join()
+            assert not await again.is_needed()
+            assert digest_of((await world.held(node)).values()) == await digest_of_zookeeper(world)
 
 
 async def digest_of_zookeeper(world: NotingWorld) -> object:

@@ -7,7 +7,7 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class NodeNotes:
         server.unary(PUT_NOTES, self.put_notes)
         server.unary(READ_NOTES, self.read_notes, any_era=True)
 
-    async def store(self, notes: list[Note]) -> None:
+    async def store(self, notes: Sequence[Note]) -> None:
         """Return when these notes, or higher ones of their paths, are synced. Raises InvalidArgument, JournalFailed."""
         bodies = [(note, note.encode()) for note in notes]
         waiting: dict[asyncio.Future[None], None] = {}
