@@ -112,6 +112,20 @@ async def test_fewer_nodes_than_the_quorum_must_all_hold_a_note(tmp_path: Path) 
             await store.change(DEFAULT, granted)
 
 
+@pytest.mark.hazard("unnoted-member")
+async def test_replaced_node_that_still_serves_does_not_count(tmp_path: Path) -> None:
+    """It is registered and holds the note, but nobody asks it in a restore."""
+    async with noting_world(tmp_path, 3) as world, noting(world, timeout_s=0.2) as session:
+        replaced, other, _ = world.members
+        cookie = await world.registry.read_cookie(replaced.incarnation)
+        assert cookie is not None
+        await world.registry.write_cookie(replace(cookie.value, retired=True), version=cookie.version)
+        await world.leave(other.incarnation)
+        with pytest.raises(StoreUnavailable, match="only 1 of 2"):
+            await PolicyStore(session).change(DEFAULT, granted)
+        assert NAMESPACE in await world.held(replaced)
+
+
 async def test_without_storage_nodes_and_below_level_8_nothing_is_noted(tmp_path: Path) -> None:
     async with noting_world(tmp_path, 0) as world, noting(world) as session:
         await PolicyStore(session).change(DEFAULT, granted)

@@ -5,7 +5,8 @@
 Rules
 - A note goes to all registered storage nodes at once. It is held when min(Qa, N) have synced it: a restore asks all but
   at most Qa - 1 nodes, so it meets one of them (hazard unnoted-member). While no owner ever started, Qa is N.
-- A node that waits in place of another one has no cookie, and is not asked in a restore: it does not count.
+- A node that waits in place of another one has no cookie, and one that was replaced is retired. Neither is asked in a
+  restore, so neither counts, whatever it holds.
 - A node that is joining does not get the note of its own cookie: it stores that note itself, when it becomes a member.
 """
 
@@ -50,8 +51,9 @@ class NoteHolders:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
         while True:
-            live = await self._live()
-            needed, counted = await self._needed(live, cluster.ack_quorum)
+            live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
+            counted = {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
+            needed = min(cluster.ack_quorum or len(counted), len(counted))
             failures = await self._send(notes, live, holders, counted, needed, deadline_s)
             if len(holders & counted) >= needed:
                 return
@@ -69,15 +71,6 @@ class NoteHolders:
         live = {node.incarnation: node for node in found.values() if node.incarnation != self._me}
         self._channels.retain([join_address(node.host, node.port) for node in live.values()])
         return live
-
-    async def _needed(self, live: dict[Incarnation, LiveStorageNode], ack_quorum: int) -> tuple[int, set[Incarnation]]:
-        """How many must hold a note, and who counts."""
-        members = {one for one, node in live.items() if not node.joining}
-        if ack_quorum and len(members) >= ack_quorum:
-            return ack_quorum, members
-        cookies = await self._registry.cookies()
-        joined = {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
-        return min(ack_quorum or len(joined), len(joined)), joined
 
     async def _send(
         self, notes: Sequence[Note], live: dict[Incarnation, LiveStorageNode], holders: set[Incarnation],

@@ -228,16 +228,17 @@ class Registry:
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
         """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""
-        found: dict[Incarnation, StorageCookie] = {}
-        for name in map(Incarnation, await self._session.children(paths.STORAGE_COOKIES)):
+
+        async def read(name: Incarnation) -> StorageCookie | None:
             try:
                 stored = await self.read_cookie(name)
             except CorruptEntry:
-                found[name] = StorageCookie(name, "", 0, retired=True)
-            else:
-                if stored is not None:
-                    found[stored.value.incarnation] = stored.value
-        return found
+                return StorageCookie(name, "", 0, retired=True)
+            return None if stored is None else stored.value
+
+        names = map(Incarnation, await self._session.children(paths.STORAGE_COOKIES))
+        found = await asyncio.gather(*map(read, names))
+        return {cookie.incarnation: cookie for cookie in found if cookie is not None}
 
 
 def _stored_end(node: Znode | None) -> Versioned[StorageEnd] | None:
