@@ -10,8 +10,8 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.placement.level import Level
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.notes.note_holders import NoteHolders
-from oncelog.metadata_store.notes.noting_session import NotingSession
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.notes.noting_session import CollectNotes, NotingSession
+from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.rpc.channel import Channel
 from oncelog.storage_client.note_calls import read_notes
@@ -92,5 +92,5 @@ class Stored:
     def __init__(self) -> None:
         self.notes: list[Note] = []
 
-    async def store(self, notes: Sequence[Note], _cluster: ClusterRecord) -> None:
-        self.notes += notes
+    async def store(self, collect: CollectNotes) -> None:
+        self.notes += (await collect())[0]

@@ -17,7 +17,7 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
-from oncelog.metadata_store.records.cluster_store import ClusterRecord
+from oncelog.metadata_store.notes.noting_session import CollectNotes
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
@@ -44,14 +44,17 @@ class NoteHolders:
         self._timeout_s = timeout_s
         self._tasks = BackgroundTasks()
 
-    async def store(self, notes: Sequence[Note], cluster: ClusterRecord) -> None:
+    async def store(self, collect: CollectNotes) -> None:
         """Return when enough nodes have synced the notes. Raises StoreUnavailable."""
+        # All at once, because each is a round trip to ZooKeeper or two.
+        (notes, cluster), live, cookies = await asyncio.gather(collect(), self._live(), self._registry.cookies())
+        if cluster is None or not notes:
+            return
         holders: set[Incarnation] = set()
         missing = "no storage node is registered"
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
         while True:
-            live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
             counted = {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
             needed = min(cluster.ack_quorum or len(counted), len(counted))
             failures = await self._send(notes, live, holders, counted, needed, deadline_s)
@@ -65,6 +68,7 @@ class NoteHolders:
                     needed=needed,
                 )
             await asyncio.sleep(RETRY_PAUSE_S)
+            live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
 
     async def _live(self) -> dict[Incarnation, LiveStorageNode]:
         found = await self._registry.storage_nodes.live()

@@ -40,8 +40,10 @@ from oncelog.metadata_store.session.store_session import (
     Znode,
 )
 
-#: Returns when enough storage nodes have synced the notes. Raises StoreUnavailable.
-StoreNotes = Callable[[Sequence[Note], ClusterRecord], Awaitable[None]]
+#: Reads what is to be noted. Raises StoreUnavailable.
+CollectNotes = Callable[[], Awaitable[tuple[Sequence[Note], ClusterRecord | None]]]
+#: Calls it, and returns when enough storage nodes have synced the notes. Raises StoreUnavailable.
+StoreNotes = Callable[[CollectNotes], Awaitable[None]]
 
 
 def note_of(path: str, node: Znode, cluster: ClusterRecord) -> Note:
@@ -156,25 +158,28 @@ class NotingSession:
         """Return when what these records are now is noted. former: those that existed before."""
         if not changed:
             return
-        cluster, *nodes = await asyncio.gather(self._cluster.read(), *map(self._session.read, changed))
-        assert cluster is None or isinstance(cluster, ClusterRecord)
-        if cluster is None or cluster.level.stored < LEVELS_VERSION:
-            return
         notes: list[Note] = []
-        for path, node in zip(changed, nodes, strict=True):
-            if isinstance(node, Znode):
-                notes.append(note_of(path, node, cluster))
-                self._owed.pop(path, None)
-            elif path in former:
-                notes.append(deletion_of(note_of(path, former[path], cluster).order, path))
-                self._owed[path] = notes[-1]
-            elif path in self._owed:
-                notes.append(self._owed[path])
-        if notes:
-            await self._store(notes, cluster)
-            for note in notes:
-                if self._owed.get(note.path) == note:
-                    del self._owed[note.path]
+
+        async def collect() -> tuple[Sequence[Note], ClusterRecord | None]:
+            cluster, *nodes = await asyncio.gather(self._cluster.read(), *map(self._session.read, changed))
+            assert cluster is None or isinstance(cluster, ClusterRecord)
+            if cluster is None or cluster.level.stored < LEVELS_VERSION:
+                return notes, cluster
+            for path, node in zip(changed, nodes, strict=True):
+                if isinstance(node, Znode):
+                    notes.append(note_of(path, node, cluster))
+                    self._owed.pop(path, None)
+                elif path in former:
+                    notes.append(deletion_of(note_of(path, former[path], cluster).order, path))
+                    self._owed[path] = notes[-1]
+                elif path in self._owed:
+                    notes.append(self._owed[path])
+            return notes, cluster
+
+        await self._store(collect)
+        for note in notes:
+            if self._owed.get(note.path) == note:
+                del self._owed[note.path]
 
 
 def _to_note(steps: Sequence[Step], status: WriteStatus) -> list[str]:
