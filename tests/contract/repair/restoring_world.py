@@ -104,23 +104,31 @@ class RestoringWorld:
             async with Channel(node.address) as channel:
                 await put_notes(channel, node.incarnation, [note])
 
-    async def note_cluster(self) -> None:
-        """The notes that every cluster has: its record, the cookies, the default namespace with one grant."""
+    async def note_cluster(self, some: Sequence[Node] | None = None) -> None:
+        """The notes that every cluster has: its record, the cookies of these nodes, the default namespace with one
+        grant."""
         record = replace(ClusterRecord(CLUSTER), ack_quorum=2)
-        await self.note(paths.CLUSTER, encode_cluster(record))
-        for node in self.nodes:
-            host, _, port = node.address.rpartition(":")
-            cookie = StorageCookie(node.incarnation, host, int(port))
-            await self.note(f"{paths.STORAGE_COOKIES}/{node.incarnation}", encode_cookie(cookie))
+        await self.note(paths.CLUSTER, encode_cluster(record), to=some)
+        for node in self.nodes if some is None else some:
+            await self.note_cookie(node, to=some)
         policies = Policies(permissions={"ann": ("produce",)})
-        await self.note(f"{paths.NAMESPACES}/public", b"")
-        await self.note(f"{paths.NAMESPACES}/public/default", encode_policies(policies))
+        await self.note(f"{paths.NAMESPACES}/public", b"", to=some)
+        await self.note(f"{paths.NAMESPACES}/public/default", encode_policies(policies), to=some)
+
+    async def note_cookie(self, node: Node, *, to: Sequence[Node] | None = None) -> None:
+        path = f"{paths.STORAGE_COOKIES}/{node.incarnation}"
+        await self.note(path, encode_cookie(cookie_of(node)), to=to)
 
     def record(self, path: str) -> dict[str, object]:
         """The record at a path below the root of the cluster."""
         found = json.loads(self.tree.nodes[f"/oncelog{path}"].data)
         assert isinstance(found, dict)
         return found
+
+
+def cookie_of(node: Node) -> StorageCookie:
+    host, _, port = node.address.rpartition(":")
+    return StorageCookie(node.incarnation, host, int(port))
 
 
 @asynccontextmanager

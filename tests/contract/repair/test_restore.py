@@ -1,7 +1,8 @@
 """A metadata service restores an emptied ZooKeeper from storage nodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from oncelog.core.errors import Conflict, PermissionDenied
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.names import NamespaceName
 from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
@@ -20,10 +22,11 @@ from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, Znode
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.repair.restoring_world import NAME, OWNER, TOPIC, RestoringWorld, restoring_world
+from tests.contract.repair.restoring_world import NAME, OWNER, TOPIC, RestoringWorld, cookie_of, restoring_world
 from tests.contract.stores.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
@@ -216,3 +219,45 @@ async def test_no_node_at_all_says_what_to_give() -> None:
     progress = await RestoringWorld([]).restore()
     assert progress.state is RestoreState.REFUSED
     assert "--nodes HOST:PORT" in progress.message
+
+
+class Claiming(MemorySession):
+    """Does something before the cluster's record is written first: the survey is over."""
+
+    def __init__(self, world: RestoringWorld, before: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(world.tree, root="/oncelog")
+        self._before: Callable[[], Awaitable[None]] | None = before
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
+    ) -> WriteStatus:
+        if path == paths.CLUSTER and self._before is not None:
+            before, self._before = self._before, None
+            await before()
+        return await super().create(path, data, ephemeral=ephemeral, timeout_ms=timeout_ms)
+
+
+@pytest.mark.hazard("unnoted-member")
+async def test_node_that_joined_after_the_survey_is_raised_too(tmp_path: Path) -> None:
+    """Two nodes were asked. Behind its record of the era one of them has a note of the third."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster(world.nodes[:2])
+        await world.write(4, 3, to=world.nodes[:2])
+        session = Claiming(world, partial(world.note_cookie, world.nodes[2], to=world.nodes[:1]))
+        progress = await world.restore(world.restoring(session), given=world.nodes[:2])
+        assert progress.state is RestoreState.DONE
+        assert [node.runner.era.number for node in world.nodes] == [2, 2, 2]
+
+
+async def test_node_that_only_an_old_tree_names_counts(tmp_path: Path) -> None:
+    """ZooKeeper came back some hours old, and one node alone has notes."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster(world.nodes[:1])
+        session = world.session()
+        await ClusterStore(session).establish(CLUSTER)
+        for node in world.nodes:
+            await Registry(session).write_cookie(cookie_of(node), version=ABSENT_VERSION)
+        async with world.stopped(world.nodes[1:]):
+            progress = await world.restore(given=())
+        assert progress.state is RestoreState.REFUSED
+        assert "1 of 3 storage nodes can be used" in progress.message

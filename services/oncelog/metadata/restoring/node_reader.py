@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import CorruptEntry, InvariantViolated, OncelogError
+from oncelog.core.errors import CorruptEntry, InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -27,6 +27,7 @@ from oncelog.metadata.restoring.noted_records import knowledge_of, noted_cookies
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey
+from oncelog.metadata_store.records.registry import StorageCookie
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import INVENTORY, RAISE_ERA
 from oncelog.rpc.codecs.storage_codec import DESCRIBE, READ, ReadRequest
@@ -90,6 +91,13 @@ class NodeReader:
             todo = {address: None for address in addresses if address not in asked}
         return found, notes
 
+    async def find(self, cookies: Iterable[StorageCookie]) -> None:
+        """Learn the addresses of nodes that these cookies name, as far as they answer there."""
+        unknown = [
+            join_address(one.host, one.port) for one in cookies if one.host and one.incarnation not in self.addresses
+        ]
+        await self._each(dict.fromkeys(unknown), self._find)
+
     async def _find(self, address: str) -> dict[Incarnation, NodeSeen]:
         """The node with data at this address; none if its directory is empty. Raises OncelogError."""
         seen = await directory_at(address)
@@ -112,7 +120,7 @@ class NodeReader:
     async def raise_eras(
         self, nodes: Iterable[Incarnation], era: Era, cluster_id: str
     ) -> dict[Incarnation, Era | None]:
-        """What each has stored now; None: no answer."""
+        """What each has stored now; None: no answer, or no known address."""
 
         async def raised(node: Incarnation) -> Era:
             request = pb.RaiseEraRequest(target=node, cluster_id=cluster_id, era=era.number, restore_id=era.restore_id)
@@ -217,6 +225,9 @@ class NodeReader:
         return dict(each for each in answers if each is not None)
 
     def _channel_of(self, node: Incarnation, era: Era = FIRST_ERA) -> Channel:
+        """Raises ServiceUnavailable."""
+        if node not in self.addresses:
+            raise ServiceUnavailable(f"no cookie says where storage node {node} is: name its address by --nodes")
         return self._channel(self.addresses[node], era)
 
     def _channel(self, address: str, era: Era = FIRST_ERA) -> Channel:

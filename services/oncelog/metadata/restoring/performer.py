@@ -8,7 +8,7 @@ from typing import assert_never
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.errors import NotFound, ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
 from oncelog.core.rebuild.join import join
@@ -22,6 +22,7 @@ from oncelog.core.rebuild.restore_plan import (
     EraCommitted,
     ErasRaised,
     JoinRecords,
+    Knowledge,
     NodeSeen,
     RaiseEras,
     RecordsJoined,
@@ -36,13 +37,19 @@ from oncelog.core.rebuild.restore_plan import (
     Surveyed,
     WriteRecords,
 )
-from oncelog.core.rebuild.result import Asked, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.coordination.owners import probe
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, knowledge_of, notes_of_copy
+from oncelog.metadata.restoring.noted_records import (
+    NewestRecords,
+    copied_records,
+    knowledge_of,
+    noted_cookies,
+    notes_of_copy,
+)
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.copies.copy_file import RecordCopy
@@ -101,6 +108,8 @@ class Performer:
         self._surveyed: list[Note] = []
         self._contents: dict[Incarnation, NodeContents] = {}
         self.newest = NewestRecords()
+        self._copied = CopiedRecords()
+        self._unreadable: dict[str, str] = {}
         #: the oldest first
         self._copies: list[RecordCopy] = []
         self._ack_quorum = 0
@@ -142,7 +151,7 @@ class Performer:
             case ClaimEra():
                 return await self._claim(effect)
             case RaiseEras():
-                return ErasRaised(await self._reader.raise_eras(effect.nodes, effect.era, self._restore.cluster_id))
+                return await self._raise(effect)
             case Collect():
                 return await self._collect(effect)
             case JoinRecords():
@@ -163,41 +172,67 @@ class Performer:
         tree = None
         addresses = [*self._given, *self._sources.nodes()]
         owners: tuple[str, ...] = ()
+        known = Knowledge()
         if found is not None:
             self._record = found.value
             restoring = found.value.state is ClusterState.RESTORING
             tree = ClusterSeen(
                 found.value.cluster_id, found.value.era, restoring, found.version, found.value.ack_quorum
             )
+            in_tree, known = await self._nodes_in_tree()
+            addresses += in_tree
             if not restoring:
                 self._former = self._former or found.value.era.number
-                registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
-                addresses += await registered_nodes(registry)
-                owners = await _answering_owners(registry)
+                owners = await _answering_owners(Registry(self._session.below(paths.era_root(found.value.era.number))))
         self._seen, self._surveyed = await self._reader.survey(addresses)
-        knowledge = knowledge_of(self._surveyed)
-        if tree is not None and tree.ack_quorum:
-            knowledge = knowledge.with_further(knowledge._replace(nodes={}, ack_quorum=tree.ack_quorum))
+        if tree is not None:
+            known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
+        knowledge = knowledge_of(self._surveyed).with_further(known)
         self._report_nodes(tuple(knowledge.nodes))
         return Surveyed(tree, self._seen, knowledge, owners)
+
+    async def _nodes_in_tree(self) -> tuple[list[str], Knowledge]:
+        """Where the records of all eras say that storage nodes are, and which count. Raises StoreUnavailable."""
+        eras = [1, *(number for name in await self._session.children("") if (number := _era_of(name)))]
+        addresses: list[str] = []
+        knowledge = Knowledge()
+        for number in sorted(eras, reverse=True):
+            registry = Registry(self._session.below(paths.era_root(number)))
+            try:
+                addresses += await registered_nodes(registry)
+                cookies = await registry.cookies()
+            except NotFound:
+                continue  # its records were never all written, or are removed
+            knowledge = knowledge.with_further(Knowledge({node: each.may_return for node, each in cookies.items()}))
+        return addresses, knowledge
 
     async def _claim(self, effect: ClaimEra) -> Claimed:
         await self._session.ensure_path("")
         newest = NewestRecords()
         newest.add(self._surveyed)
         record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id)
-        record = replace(record, cluster_id=effect.cluster_id, era=effect.era, state=ClusterState.RESTORING)
+        record = replace(
+            _with_noted(record, newest.cluster()),
+            cluster_id=effect.cluster_id,
+            era=effect.era,
+            state=ClusterState.RESTORING,
+        )
         self.on_claim(effect.era)
         written = await self._cluster.write(record, version=effect.version)
         self._record = record
         return Claimed(written.status, written.version)
 
-    # --- COLLECT, JOIN ---
+    # --- RAISE, COLLECT, JOIN ---
+
+    async def _raise(self, effect: RaiseEras) -> ErasRaised:
+        cookies = noted_cookies([*self._surveyed, *(note for each in self._contents.values() for note in each.notes)])
+        await self._reader.find(cookies[node] for node in effect.nodes if node in cookies)
+        return ErasRaised(await self._reader.raise_eras(effect.nodes, effect.era, self._restore.cluster_id))
 
     async def _collect(self, effect: Collect) -> Collected:
         self._contents = await self._reader.collect(effect.nodes)
-        knowledge = knowledge_from(self._contents)
         await self._read_copies()
+        knowledge = knowledge_from(self._contents).with_further(self._knowledge_of_copies())
         self._ack_quorum = knowledge.ack_quorum
         self._report_nodes(effect.nodes)
         seen = {
@@ -217,21 +252,30 @@ class Performer:
         self.progress.copies = [f"era {copy.header.era.number}, {copy.header.created_ms} ms" for copy in found]
         self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
 
-    async def _join(self, effect: JoinRecords) -> RecordsJoined:
-        self.newest = NewestRecords()
+    def _knowledge_of_copies(self) -> Knowledge:
+        """Which nodes copies name: a cluster of before notes has no other source."""
         records: dict[str, bytes] = {}
+        knowledge = Knowledge()
+        for copy in self._copies:
+            knowledge = knowledge.with_further(knowledge_of(notes_of_copy(copy)))
+            records |= {record.path: record.value for record in copy.records.values()}
+        self._unreadable = {}
+        self._copied = copied_records(records, self._unreadable)
+        quorums = [ledger.ack_quorum for ledger in self._copied.ledgers.values()]
+        return knowledge.with_further(Knowledge(ack_quorum=min(quorums, default=0)))
+
+    async def _join(self, effect: JoinRecords) -> RecordsJoined:
+        self.newest = NewestRecords(unreadable=dict(self._unreadable))
         for copy in self._copies:
             self.newest.add(notes_of_copy(copy))
-            records |= {record.path: record.value for record in copy.records.values()}
         for each in self._contents.values():
             self.newest.add(each.notes)
         inventories = [self._contents[node].inventory for node in sorted(self._contents)]
         asked = Asked(effect.missing, self._ack_quorum, self._by if self._restore.request.absent else "")
-        copied = copied_records(records, self.newest.unreadable)
         era = self._restore.era
         # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
         rebuilt = await asyncio.to_thread(
-            join, inventories, self.newest.noted(), copied, asked, era, PageSettings(), now_ms()
+            join, inventories, self.newest.noted(), self._copied, asked, era, PageSettings(), now_ms()
         )
         self.rebuilt = await self._with_lengths(rebuilt)
         progress = self.progress
@@ -342,6 +386,15 @@ class Performer:
         ]
         nodes += [ReportedNode("", str(key), "silent", why) for key, why in sorted(reader.silent.items())]
         self.progress.nodes = nodes
+
+
+def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRecord:
+    """What is in the tree may be older than its note: the level only rises, and closed rights are closed."""
+    if noted is None:
+        return record
+    closed = Rights.CLOSED in (record.rights, noted.rights)
+    level = max(record.level, noted.level, key=lambda level: level.stored)
+    return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN)
 
 
 def _era_of(name: str) -> int:
