@@ -72,6 +72,7 @@ def joined(
     noted: NotedRecords | None = None,
     copied: CopiedRecords | None = None,
     by: str = "",
+    ack_quorum: int = 2,
     pages: PageSettings | None = None,
 ) -> Rebuilt:
     """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99."""
@@ -86,7 +87,7 @@ def joined(
                 LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
             )
         )  # fmt: skip
-    asked = Asked(tuple(absent), ack_quorum=2, given_up_by=by)
+    asked = Asked(tuple(absent), ack_quorum, given_up_by=by)
     return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
 
 
@@ -165,6 +166,17 @@ def test_node_in_limbo_counts_as_missing() -> None:
     assert topic_of(joined(holding, absent=[C])).given_up is None
     beyond = joined(holding, absent=[C], limbo=[B])
     assert (topic_of(beyond).given_up, beyond.beyond_bound) == (GivenUpBehind(LedgerId(1), LedgerId(0)), True)
+
+
+def test_lowest_ack_quorum_that_anything_tells_counts() -> None:
+    """The cluster's record may be lost, or older than a ledger."""
+    once = replace(held(2, 1, former=at(1, 4)), head=LedgerHead(NAME, ABC, 1, 1, A, LedgerId(0), at(1, 4)))
+    one = everywhere(held(1, 4))
+    assert not joined(one, absent=[D], ack_quorum=0).beyond_bound
+    assert joined(one, absent=[D, E], ack_quorum=0).beyond_bound
+    assert joined(everywhere(held(1, 4), once), absent=[D]).beyond_bound
+    assert joined({}, absent=[D], ack_quorum=0).beyond_bound
+    assert not joined({}, ack_quorum=0).beyond_bound
 
 
 @pytest.mark.hazard("limbo-counts-as-asked")

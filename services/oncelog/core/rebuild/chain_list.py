@@ -123,7 +123,7 @@ class _ChainWalk:
 
     def _maybe_unseen(self, ledger_id: LedgerId) -> bool:
         record = self._evidence.copied.ledgers.get(ledger_id)
-        needed = self._evidence.asked.ack_quorum if record is None else record.ack_quorum
+        needed = self._evidence.ack_quorum if record is None else record.ack_quorum
         return self._evidence.unseen(ledger_id) >= needed
 
     # --- the order ----------------------------------------------------------------------------------------------------

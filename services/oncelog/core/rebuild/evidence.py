@@ -74,9 +74,12 @@ class Evidence:
         self._holes = [(each.limbo_below, each.node) for each in self.inventories.values() if each.limbo_below > 0]
         for inventory in self.inventories.values():
             self._take(inventory)
+        quorums = [asked.ack_quorum, *(record.ack_quorum for record in self.copied.ledgers.values()), *self._quorums()]
+        #: the lowest that anything tells; 1 if nothing does
+        self.ack_quorum = min((quorum for quorum in quorums if quorum > 0), default=1)
         holes = sorted([_ALL for _ in asked.absent] + [below for below, _ in self._holes], reverse=True)
         #: below this, an acknowledged entry may be in a ledger that no asked node shows; 0: nowhere
-        self.unseen_below = LedgerId(0) if len(holes) < asked.ack_quorum else holes[asked.ack_quorum - 1]
+        self.unseen_below = LedgerId(0) if len(holes) < self.ack_quorum else holes[self.ack_quorum - 1]
 
     def _take(self, inventory: Inventory) -> None:
         for chain, floor in inventory.floors.items():
@@ -88,6 +91,12 @@ class Evidence:
             if held.chain is not None:
                 chains = self._ledgers.setdefault(held.chain.topic_id, {})
                 chains.setdefault(held.chain.purpose, {})[ledger_id] = None
+
+    def _quorums(self) -> Iterable[int]:
+        for inventory in self.inventories.values():
+            for held in inventory.ledgers.values():
+                if held.head is not None:
+                    yield held.head.ack_quorum
 
     @property
     def topic_ids(self) -> list[TopicId]:

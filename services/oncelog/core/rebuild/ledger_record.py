@@ -50,7 +50,7 @@ def _base(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> LedgerM
         return LedgerMetadata(ledger.ledger_id, topic_id, ledger.head.members, ledger.head.ack_quorum)
     # The copy's walk has read the list and not the ledger's record.
     holders = [copy.node for copy in evidence.copies(ledger.ledger_id)]
-    return LedgerMetadata(ledger.ledger_id, topic_id, tuple(holders), evidence.asked.ack_quorum)
+    return LedgerMetadata(ledger.ledger_id, topic_id, tuple(holders), evidence.ack_quorum)
 
 
 # --- closed -----------------------------------------------------------------------------------------------------------

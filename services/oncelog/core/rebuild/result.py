@@ -54,9 +54,9 @@ class CopiedRecords:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """absent: nodes that ever joined, are not removed, and gave no inventory. ack_quorum: the lowest of any ledger that
-    was ever written: fewer missing nodes than that have no acknowledged entry for themselves. given_up_by: the operator
-    who has named the absent nodes because they never return; empty: nobody. Then a last ledger of which too few members
-    are left is ended without the others, and what only these had is lost."""
+    was ever written, 0 if not known: fewer missing nodes have no acknowledged entry for themselves. given_up_by: the
+    operator who has named the absent nodes because they never return; empty: nobody. Then a last ledger of which too
+    few members are left is ended without the others, and what only these had is lost."""
 
     absent: tuple[Incarnation, ...]
     ack_quorum: int
