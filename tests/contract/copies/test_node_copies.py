@@ -125,6 +125,16 @@ async def test_the_newest_copies_stay_and_those_that_are_pinned(tmp_path: Path) 
     assert len(copies.list()) == COPIES_MAX + 1
 
 
+async def test_an_operator_gives_a_node_a_copy_from_outside_as_a_file(tmp_path: Path) -> None:
+    """So a restore reads it like the others (docs/lost-zookeeper.md)."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "2026-11-27t06-00-00z-era1-0f3c9a2b.pinned").write_bytes(b"abc")
+    copies = MetadataCopies(tmp_path)
+    (held,) = copies.list()
+    assert held == ("2026-11-27t06-00-00z-era1-0f3c9a2b", 3, True)
+    assert copies.read(held.name, 1, 10) == (b"bc", 3)
+
+
 async def test_a_full_disk_loses_the_copies_that_are_not_pinned(tmp_path: Path) -> None:
     copies = MetadataCopies(tmp_path)
     assert copies.drop_unpinned() == 0
