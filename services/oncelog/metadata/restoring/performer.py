@@ -59,6 +59,7 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.reachability import Reachability
+from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.observing.audit_log import AuditLog
 
@@ -104,6 +105,7 @@ class Performer:
         self._record: ClusterRecord | None = None
         #: the era that served before; 0: unknown. The version of the committed record
         self._former, self._committed = 0, ABSENT_VERSION
+        self._backoff = Backoff()
         self._seen: dict[Incarnation, NodeSeen] = {}
         self._surveyed: list[Note] = []
         self._contents: dict[Incarnation, NodeContents] = {}
@@ -168,6 +170,8 @@ class Performer:
     # --- PLAN, CLAIM ---
 
     async def _survey(self) -> Surveyed:
+        if self._surveyed:
+            await self._backoff.pause()  # another restore has outbid this one, or claims at the same time
         found = await self._cluster.find()
         tree = None
         addresses = [*self._given, *self._sources.nodes()]
@@ -232,7 +236,7 @@ class Performer:
     async def _collect(self, effect: Collect) -> Collected:
         self._contents = await self._reader.collect(effect.nodes)
         await self._read_copies()
-        knowledge = knowledge_from(self._contents).with_further(self._knowledge_of_copies())
+        knowledge = knowledge_from(self._contents).with_further(await asyncio.to_thread(self._knowledge_of_copies))
         self._ack_quorum = knowledge.ack_quorum
         self._report_nodes(effect.nodes)
         seen = {
