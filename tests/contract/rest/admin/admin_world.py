@@ -8,14 +8,17 @@ from typing import Any, cast
 import httpx
 
 from oncelog.client.client import AsyncClient
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.service import running_tasks
+from oncelog.metadata_store.records.registry import LiveStorageNode, StorageCookie
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.security import OPEN, Security
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
 from tests.contract.rest.lent_apps import lent_app
+from tests.contract.storage_client.ledger_world import Node
 
 FLIGHTS = "/admin/v2/persistent/public/default/flights"
 
@@ -32,6 +35,14 @@ class Admin:
         owner = await self.world.owner(self.replica)
         await self.replica.sees(owner)
         return owner
+
+    async def join(self, node: Node) -> None:
+        """Register a storage node that serves."""
+        registry = self.replica.coordination.registry
+        host, _, port = node.address.rpartition(":")
+        live = LiveStorageNode(node.incarnation, host, int(port), 10**12)
+        await registry.register_storage_node(live).establish()
+        await registry.write_cookie(StorageCookie(node.incarnation, host, int(port)), version=ABSENT_VERSION)
 
     async def get(self, path: str, **options: Any) -> Any:
         """The body of a successful answer."""

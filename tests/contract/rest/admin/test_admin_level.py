@@ -14,7 +14,7 @@ from oncelog.core.placement.level import UNSTORED, Level
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.registry import Decommission, LiveOwner, LiveStorageNode, StorageCookie
+from oncelog.metadata_store.records.registry import Decommission, LiveOwner, StorageCookie
 from tests.contract.rest.admin.admin_world import Admin, serving
 from tests.contract.storage_client.ledger_world import Node, nodes
 
@@ -35,12 +35,7 @@ async def admin(node: Node) -> AsyncIterator[Admin]:
     """A cluster that was created before levels, with a storage node that takes the copy of its records."""
     async with serving() as admin:
         await set_level(admin, UNSTORED)
-        host, _, port = node.address.rpartition(":")
-        registry = admin.replica.coordination.registry
-        live = LiveStorageNode(node.incarnation, host, int(port), 10**12)
-        await registry.register_storage_node(live).establish()
-        cookie = StorageCookie(node.incarnation, host, int(port))
-        await registry.write_cookie(cookie, version=ABSENT_VERSION)
+        await admin.join(node)
         yield admin
 
 
