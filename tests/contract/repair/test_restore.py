@@ -175,6 +175,9 @@ async def test_rights_are_closed_when_too_few_nodes_were_asked_until_they_are_co
             progress = await world.restore(given=world.nodes[:1], absent=absent, accepted=("all",))
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
         assert (progress.gives_up, progress.rights_closed) == (True, True)
+        assert {each.node: each.state for each in progress.nodes if each.node} == {
+            world.members[0]: "used", world.members[1]: "absent", world.members[2]: "absent",
+        }  # fmt: skip
         assert world.record("/cluster")["rights"] == "closed"
         assert [world.record(f"/era-2/storage_cookies/{node}")["retired"] for node in absent] == [True, True]
         session = MemorySession(world.tree, root="/oncelog/era-2")

@@ -355,6 +355,16 @@ def test_last_ledger_without_enough_members_waits_or_is_given_up() -> None:
     assert topic_of(given_up).given_up == GivenUpBehind(LedgerId(1), LedgerId(0), "ops")
 
 
+def test_last_ledger_whose_recovery_could_not_write_back_is_given_up_by_name_only() -> None:
+    """Two members and an ack quorum of two: one member knows all that was acknowledged, but the recovery waits for the
+    other one, which never returns. A node that may come back is waited for."""
+    one = held(1, 4, members=(A, B))
+    waits = joined({A: one}, absent=[B])
+    assert (record(waits, 1).state, waits.reviews) == (OPEN, ())
+    ended = record(joined({A: one}, absent=[B], by="ops"), 1)
+    assert (ended.given_up, ended.given_up_by) == ((B,), "ops")
+
+
 def test_snapshots_end_where_nodes_have_them_without_a_hole() -> None:
     """Each of their ledgers begins with a base, so no head names the end of the one before it."""
     newer = held(5, 1, purpose=DEDUP)

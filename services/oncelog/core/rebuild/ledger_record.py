@@ -121,8 +121,10 @@ def _open(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> LedgerR
     limbo = [copy.node for copy in evidence.copies(ledger.ledger_id) if copy.held.state is CopyState.LIMBO]
     absent = [member for member in record.members if member not in evidence.inventories]
     able = sum(1 for member in record.members if member not in absent and member not in limbo)
-    if able >= coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum):
-        return LedgerRecord(record)
-    if evidence.asked.given_up_by and absent:
+    decides = able >= coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum)
+    # A recovery writes the tail back to as many as the ack quorum. It would wait for members that never return.
+    if evidence.asked.given_up_by and absent and not (decides and able >= record.ack_quorum):
         return LedgerRecord(record.give_up(absent, by=evidence.asked.given_up_by))
+    if decides:
+        return LedgerRecord(record)
     return LedgerRecord(record, too_few=able)

@@ -192,7 +192,7 @@ class Performer:
         if tree is not None:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
         knowledge = knowledge_of(self._surveyed).with_further(known)
-        self._report_nodes(tuple(knowledge.nodes))
+        self._report_nodes(knowledge)
         return Surveyed(tree, self._seen, knowledge, owners)
 
     async def _nodes_in_tree(self) -> tuple[list[str], Knowledge]:
@@ -238,7 +238,7 @@ class Performer:
         await self._read_copies()
         knowledge = knowledge_from(self._contents).with_further(await asyncio.to_thread(self._knowledge_of_copies))
         self._ack_quorum = knowledge.ack_quorum
-        self._report_nodes(effect.nodes)
+        self._report_nodes(knowledge)
         seen = {
             node: NodeSeen(each.inventory.cluster_id, each.inventory.era, each.inventory.limbo_below > 0)
             for node, each in self._contents.items()
@@ -377,7 +377,7 @@ class Performer:
 
     # --- report ---
 
-    def _report_nodes(self, named: Sequence[Incarnation]) -> None:
+    def _report_nodes(self, knowledge: Knowledge) -> None:
         reader, absent = self._reader, self._restore.request.absent
         nodes = [
             ReportedNode(node, reader.addresses[node], "limbo" if seen.limbo else "used")
@@ -385,8 +385,8 @@ class Performer:
         ]
         nodes += [
             ReportedNode(node, reader.addresses.get(node, ""), "absent" if node in absent else "silent")
-            for node in named
-            if node not in self._seen
+            for node, counts in knowledge.nodes.items()
+            if counts and node not in self._seen
         ]
         nodes += [ReportedNode("", str(key), "silent", why) for key, why in sorted(reader.silent.items())]
         self.progress.nodes = nodes
