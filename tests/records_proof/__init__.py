@@ -1,0 +1,1 @@
+"""`python -m tests.records_proof`: ZooKeeper is lost in many ways below a cluster under load, and restored."""

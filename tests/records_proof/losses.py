@@ -1,0 +1,66 @@
+"""Losses of ZooKeeper below a cluster of real processes, and its restore by the command of an operator."""
+
+import asyncio
+import json
+import shutil
+import signal
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cluster.cluster_fixture import Cluster, alive
+from tests.cluster.until import until
+
+DEADLINE_S = 120.0
+RESTORE = "/admin/v2/cluster/restore"
+
+
+def state_of(cluster: Cluster) -> Path:
+    """ZooKeeper's data."""
+    return cluster.data / "zookeeper" / "state"
+
+
+async def kill(cluster: Cluster, name: str) -> None:
+    """Inside `held()`: it stays away until the end of the block."""
+    pid = cluster.signal(name, signal.SIGKILL)
+    await until(lambda: not alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
+
+
+async def lose_zookeeper(cluster: Cluster, *, older: Path | None = None, away: Container[str] = ()) -> None:
+    """Kill ZooKeeper and delete its data. Return when every process has noticed, ended and started again.
+
+    older: former data, which takes the place of the newest. away: processes that do not run.
+    """
+    restarts = {name: process["restarts"] for name, process in cluster.processes.items()}
+    with cluster.held():
+        await kill(cluster, "zookeeper")
+        shutil.rmtree(state_of(cluster))
+        if older is not None:
+            shutil.copytree(older, state_of(cluster))
+
+    def noticed() -> bool:
+        now = {name: process["restarts"] for name, process in cluster.processes.items() if name not in away}
+        return all(count > restarts[name] for name, count in now.items())
+
+    await until(noticed, DEADLINE_S, waiting_for="each process to end and start again")
+    await until(lambda: _serves_a_restore(cluster), DEADLINE_S, waiting_for="the routes of a restore")
+
+
+async def _serves_a_restore(cluster: Cluster) -> bool:
+    """Whether the metadata service, which may wait for the cluster's record, answers."""
+    try:
+        async with httpx.AsyncClient(trust_env=False) as rest:
+            answer = await rest.get(f"{cluster.admin_url}{RESTORE}")
+    except httpx.TransportError:
+        return False
+    return answer.status_code == 200
+
+
+async def backup(cluster: Cluster, *words: str) -> tuple[int, dict[str, Any]]:
+    """The exit code of `oncelog admin backup`, and its answer."""
+    done = await asyncio.to_thread(cluster.run, "admin", "backup", *words, "-o", "json")
+    shown = done.stdout.decode()
+    assert shown, done.stderr.decode()
+    return done.returncode, json.loads(shown)
