@@ -68,6 +68,7 @@ def joined(
     *,
     absent: Sequence[Incarnation] = (),
     limbo: Sequence[Incarnation] = (),
+    also_missing: Sequence[Incarnation] = (),
     floors: Mapping[Incarnation, int] | None = None,
     noted: NotedRecords | None = None,
     copied: CopiedRecords | None = None,
@@ -75,7 +76,8 @@ def joined(
     ack_quorum: int = 2,
     pages: PageSettings | None = None,
 ) -> Rebuilt:
-    """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99."""
+    """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
+    counted so although they gave an inventory."""
     inventories = []
     for node in sorted({*ABC, *holding} - set(absent)):
         ledgers = holding.get(node, ())
@@ -87,7 +89,7 @@ def joined(
                 LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
             )
         )  # fmt: skip
-    asked = Asked(tuple(absent), ack_quorum, given_up_by=by)
+    asked = Asked((*absent, *also_missing), ack_quorum, given_up_by=by)
     return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
 
 
@@ -163,6 +165,9 @@ def test_node_in_limbo_counts_as_missing() -> None:
     holding = {A: held(1, 4), B: held(1, 4, state=CopyState.LIMBO), C: held(1, 4)}
     assert topic_of(joined(holding)).given_up is None
     assert topic_of(joined(holding, limbo=[B])).given_up is None
+    assert topic_of(joined(holding, limbo=[B], also_missing=[B])).given_up is None, (
+        "a restore counts it as missing, too"
+    )
     assert topic_of(joined(holding, absent=[C])).given_up is None
     beyond = joined(holding, absent=[C], limbo=[B])
     assert (topic_of(beyond).given_up, beyond.beyond_bound) == (GivenUpBehind(LedgerId(1), LedgerId(0)), True)

@@ -77,7 +77,9 @@ class Evidence:
         quorums = [asked.ack_quorum, *(record.ack_quorum for record in self.copied.ledgers.values()), *self._quorums()]
         #: the lowest that anything tells; 1 if nothing does
         self.ack_quorum = min((quorum for quorum in quorums if quorum > 0), default=1)
-        holes = sorted([_ALL for _ in asked.absent] + [below for below, _ in self._holes], reverse=True)
+        # A node in limbo counts as missing, and has given an inventory: it counts once.
+        silent = [_ALL for node in asked.absent if node not in self.inventories]
+        holes = sorted(silent + [below for below, _ in self._holes], reverse=True)
         #: below this, an acknowledged entry may be in a ledger that no asked node shows; 0: nowhere
         self.unseen_below = LedgerId(0) if len(holes) < self.ack_quorum else holes[self.ack_quorum - 1]
 
