@@ -1,6 +1,7 @@
 # The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
 SEEDS ?= 20000
+LOSSES ?= 50
 # The first seed of a sweep of the simulation: new ones each day. Those from each further million on are other runs.
 FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
 SWEEP = $(BIN)/python -m tests.simulation --seeds
@@ -30,7 +31,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -162,6 +163,9 @@ retention-proof: $(STAMP) ## a topic under constant load with retention by size:
 
 ledgers-proof: $(STAMP) ## a topic with LEDGERS ledgers, a million unless given: takeover, reads, trim, as a table
 	$(BIN)/python -m tests.ledgers_proof --ledgers $(LEDGERS)
+
+records-proof: $(STAMP) ## lose ZooKeeper LOSSES times, 50 unless given, below a cluster under load, and restore it (PROOF=more options)
+	$(BIN)/python -m tests.records_proof --seeds $(LOSSES) $(PROOF)
 
 console-proof: tools $(STAMP) ## the console with 5,000 topics and 100,000 producers, 50 viewers and killed processes; pictures in OUT, or build/console (PROOF=more options)
 	$(BIN)/python -m tests.console_proof proof $(or $(OUT),build/console) $(PROOF)
