@@ -31,7 +31,9 @@ from tests.cluster.until import until
 from tests.records_proof.losses import DEADLINE_S, backup, kill, lose_zookeeper, state_of
 
 TOPIC = "lost-and-found"
-NODES = ("storage-1", "storage-2", "storage-3")
+#: The one that is missing. A node that was ever in limbo counts as missing in each later restore, and with three nodes
+#: and an ack quorum of two only one may be.
+MISSING = "storage-1"
 #: Ledgers change all the time.
 SETTINGS = {"session_timeout_ms": 2000, "ledger_entries_max": 50, "ledger_age_max_ms": 2000}
 
@@ -89,14 +91,14 @@ class Proof:
         shutil.rmtree(former)
         await self._restore("--take-over")
 
-    async def _absent(self, chosen: random.Random) -> None:
-        node = chosen.choice(NODES)
+    async def _absent(self, _: random.Random) -> None:
+        node = MISSING
         with self._cluster.stopped(node):
             await lose_zookeeper(self._cluster, away={node})
             await self._restore()
 
     async def _went_back(self, chosen: random.Random) -> None:
-        node, former = chosen.choice(NODES), self._place / "node"
+        node, former = MISSING, self._place / "node"
         directory = self._cluster.data / node
         with self._cluster.held():
             await kill(self._cluster, node)
