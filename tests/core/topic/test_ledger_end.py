@@ -27,6 +27,7 @@ from tests.core.builders import A, B, C, plain, received
 from tests.core.ledger import recovery_world
 from tests.core.ledger.recovery_world import OPEN, Run, entry
 from tests.core.ledger.test_ledger_recovery import recovered
+from tests.core.topic.test_fold_verification import Proof
 from tests.core.topic.test_takeover import OFTEN
 from tests.core.topic.test_topic_subscriptions import Consuming
 from tests.core.topic.topic_world import Owner, World
@@ -291,9 +292,9 @@ def missing(world: World, *places: int, cursor: bool = False) -> None:
     ledgers = [link for place, link in enumerate(record.ledgers) if place not in places]
     behind = GivenUpBehind(ledgers[-1].ledger_id, record.acks[-1] if record.acks else LedgerId(0), "ann")
     floor = ledgers[0].ledger_id if cursor else LedgerId(0)
-    world.topic = (
-        replace(record, ledgers=tuple(ledgers), given_up_behind=behind, deleted_below=floor), version
-    )  # fmt: skip
+    acks_floor = record.acks[0] if cursor and record.acks else LedgerId(0)
+    listed = replace(record, ledgers=tuple(ledgers), deleted_below=floor, acks_deleted_below=acks_floor)
+    world.topic = (replace(listed, given_up_behind=behind), version)
     if cursor and world.cursor[0] is not None:
         world.cursor = (replace(world.cursor[0], ledgers=()), world.cursor[1])
 
@@ -318,3 +319,57 @@ def test_snapshot_and_log_may_lack_what_missing_nodes_had(places: tuple[int, ...
         known = 5 if -1 in places else 6  # the newest snapshot does not have the last message
         assert owner.core.serving.log.table.state.next_index == known + GIVEN_UP_INDEXES
         assert len(given_up_of(world)) == 1
+
+
+def with_new_bases(world: World, name: str) -> Consuming:
+    """Messages of a later owner, until the cursor lists no snapshot of before it any more."""
+    one = Consuming(world, name, OFTEN)
+    for number in range(100, 400, 20):
+        one.publish(number, 20)
+        one.owner.tick(5_000).run()
+        if world.record.given_up_behind is None:
+            break
+    return one
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+def test_record_forgets_what_was_given_up_once_no_takeover_needs_it() -> None:
+    """Both chains say it, and no listed snapshot is of before. From then on a ledger that is missing in the list is
+    noticed."""
+    world = World()
+    for number in range(3):
+        Consuming(world, f"o{number}", OFTEN).publish(2 * number, 2).owner.run()
+    missing(world, 1)
+    owner = Owner(world, "o7", OFTEN).take_over()
+    owner.tick(5_000).run()
+    assert (len(given_up_of(world)), len(given_up_in_acks(world))) == (1, 1)
+    assert world.record.given_up_behind is not None, "the listed snapshots are of before the jump"
+    with_new_bases(world, "o8")
+    assert world.record.given_up_behind is None
+    assert world.cursor[0] is not None
+    assert len(world.cursor[0].ledgers) >= 2
+    owner = Owner(world, "o9", OFTEN).take_over()
+    assert owner.core.serving is not None
+    assert (len(given_up_of(world)), len(given_up_in_acks(world))) == (1, 1)
+    owner.open("q")
+    newest = owner.core.serving.cursor.newest
+    assert newest is not None
+    record, version = world.topic
+    kept = tuple(link for link in record.ledgers if link.ledger_id != newest.position.ledger_id)
+    assert len(kept) == len(record.ledgers) - 1
+    world.topic = (replace(record, ledgers=kept), version + 1)
+    refused = Owner(world, "o10", OFTEN).take_over()
+    assert refused.core.serving is None
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+@pytest.mark.parametrize(("places", "cursor"), [((), True), ((1,), False), ((1,), True), ((0,), True)])
+def test_fold_of_a_restored_topic_is_verified_before_its_first_snapshot(places: tuple[int, ...], cursor: bool) -> None:
+    """What the takeover passes over, the verification passes over, too."""
+    world = World()
+    for number in range(3):
+        Consuming(world, f"o{number}", OFTEN).publish(2 * number, 2).owner.run()
+    missing(world, *places, cursor=cursor)
+    owner = Consuming(world, "o7").publish(100, 3).owner
+    proof = Proof(owner).run()
+    assert (proof.found, proof.core.ack_differences) == ([], [])

@@ -14,7 +14,8 @@ Rules
   then the takeover starts again at its recovery.
 - Both chains of the topic, the log and the ack log, are in the one record. Of the writes that wait, a page goes
   first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
-  producers wait, a higher format, a link of the ack log, a trim of the log, a trim of the ack log.
+  producers wait, a higher format, a link of the ack log, a trim of the log, a trim of the ack log, and that nothing is
+  given up any more.
 - A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
 - The link of a ledger also says that ledgers may begin with heads, once the cluster's level allows it. No head is
   written to any chain before the record says so: it keeps older programs away (`core.placement.level`).
@@ -129,6 +130,7 @@ class _PendingWrites:
     acks_with_effects: bool = False
     trim: LogTrim | None = None
     trim_acks: int = 0
+    said_given_up: bool = False
 
 
 class Ownership:
@@ -233,6 +235,11 @@ class Ownership:
         self._next.trim_acks = count
         self._write_next()
 
+    def said_given_up(self) -> None:
+        """Both chains say what a restore has given up, and no replay needs to know it from the record."""
+        self._next.said_given_up = True
+        self._write_next()
+
     def _write_next(self) -> None:
         if self._writing is not None or self.state is not OwnershipState.OWNED:
             return
@@ -256,6 +263,8 @@ class Ownership:
             self._writing = self.record.without(trim.last_gone, trim.page)
         elif following.trim_acks:
             self._writing = self.record.without_first_acks(following.trim_acks)
+        elif following.said_given_up and self.record.given_up_behind is not None:
+            self._writing = replace(self.record, given_up_behind=None)
         else:
             return
         self._emit(WriteRecord(self.key, self._writing, self.version, page))
@@ -304,9 +313,13 @@ class Ownership:
         self._write_next()
         return done
 
-    def _done(self, before: TopicRecord, written: TopicRecord) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed:
+    def _done(
+        self, before: TopicRecord, written: TopicRecord
+    ) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed | None:
         """What a write did. `_next` may have changed since it began, so the records tell it."""
         following = self._next
+        if written.given_up_behind != before.given_up_behind:
+            return None
         if written.pages[-1:] != before.pages[-1:] and written.first == before.first:
             following.page = None
             return Paged(written.pages[-1])

@@ -75,7 +75,7 @@ class LedgerLink(NamedTuple):
 class GivenUpBehind(NamedTuple):
     """A restore has missed storage nodes that may have had more than these last ledgers of both chains (0: the chain
     had none). So the owner writes GivenUp into each chain before anything else; it is owed as long as the chain ends in
-    that ledger. by: the operator."""
+    that ledger. The owner drops the field once all listed snapshots are of later. by: the operator."""
 
     log: LedgerId
     acks: LedgerId

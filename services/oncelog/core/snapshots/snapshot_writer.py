@@ -452,6 +452,9 @@ class SnapshotWriter:
         return None if base is None else base.acks
 
     def _oldest_base(self) -> BasePositions | None:
-        if len(self.bases) < 2 or not self.record.ledgers:
-            return None
-        return self.bases.get(self.record.ledgers[0].ledger_id)
+        return None if len(self.bases) < 2 else self.first_base
+
+    @property
+    def first_base(self) -> BasePositions | None:
+        """Of the oldest listed ledger: no listed snapshot is older. None: none is listed, or it is not known."""
+        return self.bases.get(self.record.ledgers[0].ledger_id) if self.record.ledgers else None

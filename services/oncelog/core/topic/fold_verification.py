@@ -208,6 +208,7 @@ class FoldVerification:
     def _snapshot_read(self) -> None:
         fold = self._log_fold = LogFold(self._ownership.record, self.snapshot.state)
         fold.unavailable = self._chain.unavailable if self._chain is not None else None
+        fold.no_snapshots = not self._serving.cursor.record.ledgers
         self.state = VerificationState.REPLAY
         self.compare_next()
 
@@ -284,6 +285,7 @@ class FoldVerification:
         record, state = self._ownership.record, self._serving.acks.state
         if self._ack_fold is None:
             self._ack_fold = AckFold(record, self._checksum)
+            self._ack_fold.no_snapshots = not self._serving.cursor.record.ledgers
             self._ack_fold.state = self.snapshot.subscriptions
         some = [state.subscriptions[each] for each in self._next_numbers()]
         self._acks_captured = _AckCapture(

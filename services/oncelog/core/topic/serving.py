@@ -420,6 +420,7 @@ class Serving:
         self.subscriptions.tick()
         self.acks.tick()
         self._trim_acks()
+        self._settle_given_up()
         self.space.tick()
         self.cursor.requests.tick()
         self.cursor.take_if_due()
@@ -448,6 +449,21 @@ class Serving:
             removed = sum(ledger_id < bound.ledger_id for ledger_id in acks[:-1])
             if removed:
                 self._ownership.trim_acks(removed)
+
+    def _settle_given_up(self) -> None:
+        """Once both chains say what a restore has given up, and every snapshot is of later, a takeover reads no part of
+        the chains in which something is missing. Then the record forgets it, so that takeovers notice a ledger that is
+        missing from a list again."""
+        record, base = self._ownership.record, self.cursor.first_base
+        behind = record.given_up_behind
+        if behind is None or base is None or self.log.given_up or self.acks.given_up:
+            return
+        # A snapshot may be of a ledger that the missing nodes had.
+        listed = base.acks.ledger_id in record.acks and any(
+            link.ledger_id == base.log.ledger_id for link in record.ledgers
+        )
+        if listed and base.log.ledger_id > behind.log and base.acks.ledger_id > behind.acks:
+            self._ownership.said_given_up()
 
     def check_invariants(self) -> None:
         self.log.check_invariants()
