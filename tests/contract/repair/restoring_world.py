@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.head import LedgerHead, encode_head
 from oncelog.core.formats.note import Note, NoteOrder
@@ -26,6 +27,7 @@ from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import AppendFrame
+from oncelog.runtime.credentials import PLAIN
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 from oncelog.storage_client.node_calls import add_once
@@ -97,11 +99,13 @@ class RestoringWorld:
                 assert set(answers.values()) == {AppendStatus.OK}, answers
                 assert len(answers) == len(adds)
 
-    async def note(self, path: str, value: bytes, *, deleted: bool = False, to: Sequence[Node] | None = None) -> None:
+    async def note(
+        self, path: str, value: bytes, *, deleted: bool = False, era: Era = FIRST_ERA, to: Sequence[Node] | None = None
+    ) -> None:
         """The record was written, or deleted, and these nodes have noted it."""
-        note = Note(path, NoteOrder(1, 5, deleted, 0), value)
+        note, credentials = Note(path, NoteOrder(era.number, 5, deleted, 0), value), replace(PLAIN, era=era)
         for node in self.nodes if to is None else to:
-            async with Channel(node.address) as channel:
+            async with Channel(node.address, credentials=credentials) as channel:
                 await put_notes(channel, node.incarnation, [note])
 
     async def note_cluster(self, some: Sequence[Node] | None = None) -> None:

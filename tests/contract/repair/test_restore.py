@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.access import Caller, Right
+from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, PermissionDenied
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.names import NamespaceName
@@ -22,12 +23,20 @@ from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
-from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.registry import Registry, encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, Znode
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.repair.restoring_world import NAME, OWNER, TOPIC, RestoringWorld, cookie_of, restoring_world
-from tests.contract.stores.memory_store import MemorySession
+from tests.contract.repair.restoring_world import (
+    NAME,
+    OWNER,
+    RESTORE_ID,
+    TOPIC,
+    RestoringWorld,
+    cookie_of,
+    restoring_world,
+)
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 
@@ -203,7 +212,20 @@ async def test_topics_give_up_what_only_the_missing_nodes_had(tmp_path: Path) ->
         async with world.stopped(world.nodes[1:]):
             progress = await world.restore(given=world.nodes[:1], absent=world.members[1:], accepted=("all",))
         assert progress.state is RestoreState.DONE
-        assert world.record(f"/era-2/topics/{TOPIC}")["given_up_behind"] == {"log": 4, "acks": 0, "by": "ann"}
+        given_up = {"log": 4, "acks": 0, "by": "ann"}
+        assert world.record(f"/era-2/topics/{TOPIC}")["given_up_behind"] == given_up
+        # ZooKeeper is lost again before any owner has said it: the nodes that are missing do not count any more
+        cluster, era = world.tree.nodes["/oncelog/cluster"].data, Era(2, RESTORE_ID)
+        world.tree = MemoryTree()
+        async with world.stopped(world.nodes[1:]):
+            await world.note("/cluster", cluster, era=era, to=world.nodes[:1])
+            for node in world.members[1:]:
+                retired = encode_cookie(replace(cookie_of(world.nodes[0]), incarnation=node, retired=True))
+                await world.note(f"/storage_cookies/{node}", retired, era=era, to=world.nodes[:1])
+            progress = await world.restore(given=world.nodes[:1], absent=world.members[1:], restore_id="2" * 32)
+        assert (progress.state, progress.gives_up) == (RestoreState.DONE, False), progress.message
+        assert world.record(f"/era-3/topics/{TOPIC}")["given_up_behind"] == given_up
+        assert world.record("/cluster")["gave_up_in"] == 2
 
 
 @pytest.mark.hazard("unnoted-member")

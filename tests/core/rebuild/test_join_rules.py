@@ -74,6 +74,7 @@ def joined(
     copied: CopiedRecords | None = None,
     by: str = "",
     ack_quorum: int = 2,
+    owed_below: int = 0,
     pages: PageSettings | None = None,
 ) -> Rebuilt:
     """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
@@ -89,7 +90,7 @@ def joined(
                 LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
             )
         )  # fmt: skip
-    asked = Asked((*absent, *also_missing), ack_quorum, given_up_by=by)
+    asked = Asked((*absent, *also_missing), ack_quorum, by, LedgerId(owed_below))
     return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
 
 
@@ -368,6 +369,31 @@ def test_last_ledger_whose_recovery_could_not_write_back_is_given_up_by_name_onl
     assert (record(waits, 1).state, waits.reviews) == (OPEN, ())
     ended = record(joined({A: one}, absent=[B], by="ops"), 1)
     assert (ended.given_up, ended.given_up_by) == ((B,), "ops")
+
+
+@pytest.mark.hazard("restore-beyond-the-bound")
+@pytest.mark.parametrize(
+    ("log", "acks", "owed"),
+    [
+        ((held(3, 4),), (), True),
+        ((held(3, 4),), (held(4, 1, purpose=ACKS),), True),
+        ((held(3, 4), held(50, 0, former=at(3, 4))), (held(51, 1, purpose=ACKS),), True),
+        ((held(3, 4), held(50, 1, former=at(3, 4))), (held(51, 0, purpose=ACKS),), True),
+        ((held(3, 4), held(50, 1, former=at(3, 4))), (), True),
+        ((held(3, 4), held(50, 1, former=at(3, 4))), (held(51, 1, purpose=ACKS),), False),
+        ((held(50, 1),), (), False),
+    ],
+    ids=["no-owner", "acks-of-before", "no-log", "no-acks", "first-acks", "both", "created-later"],
+)
+def test_topic_that_has_not_said_what_an_earlier_restore_gave_up_still_owes_it(
+    log: tuple[HeldLedger, ...], acks: tuple[HeldLedger, ...], owed: bool
+) -> None:
+    """ZooKeeper is lost again; all nodes of the era, which begins at 50, answer. In a first ledger of an era, an entry
+    behind the head says it."""
+    rebuilt = topic_of(joined(everywhere(*log, *acks), owed_below=50))
+    last = (log[-1].ledger_id, acks[-1].ledger_id if acks else 0)
+    assert rebuilt.given_up == (GivenUpBehind(last[0], LedgerId(last[1])) if owed else None)
+    assert topic_of(joined(everywhere(*log, *acks))).given_up is None
 
 
 def test_snapshots_end_where_nodes_have_them_without_a_hole() -> None:

@@ -321,13 +321,17 @@ def test_snapshot_and_log_may_lack_what_missing_nodes_had(places: tuple[int, ...
         assert len(given_up_of(world)) == 1
 
 
+def owes(world: World) -> bool:
+    return world.record.given_up_behind is not None
+
+
 def with_new_bases(world: World, name: str) -> Consuming:
     """Messages of a later owner, until the cursor lists no snapshot of before it any more."""
     one = Consuming(world, name, OFTEN)
     for number in range(100, 400, 20):
         one.publish(number, 20)
         one.owner.tick(5_000).run()
-        if world.record.given_up_behind is None:
+        if not owes(world):
             break
     return one
 
@@ -343,9 +347,9 @@ def test_record_forgets_what_was_given_up_once_no_takeover_needs_it() -> None:
     owner = Owner(world, "o7", OFTEN).take_over()
     owner.tick(5_000).run()
     assert (len(given_up_of(world)), len(given_up_in_acks(world))) == (1, 1)
-    assert world.record.given_up_behind is not None, "the listed snapshots are of before the jump"
+    assert owes(world), "the listed snapshots are of before the jump"
     with_new_bases(world, "o8")
-    assert world.record.given_up_behind is None
+    assert not owes(world)
     assert world.cursor[0] is not None
     assert len(world.cursor[0].ledgers) >= 2
     owner = Owner(world, "o9", OFTEN).take_over()

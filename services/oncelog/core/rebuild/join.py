@@ -203,7 +203,21 @@ class _TopicJoin:
         gives up something: a takeover goes on without it only then."""
         behind = GivenUpBehind(log.last, acks.last, self._evidence.asked.given_up_by)
         accepted = any(review.reason is not ReviewReason.TOO_FEW_MEMBERS for review in self._reviews)
-        return behind if accepted or self._evidence.unseen_below > min(log.last, acks.last) else None
+        unseen = self._evidence.unseen_below > min(log.last, acks.last)
+        return behind if accepted or unseen or self._owed(log, acks) else None
+
+    def _owed(self, log: ChainList, acks: ChainList) -> bool:
+        """Whether a chain does not say yet what an earlier restore gave up. Its first ledger since then says it, right
+        behind the head."""
+        below = self._evidence.asked.owed_below
+        created_since = bool(log.ledgers) and log.ledgers[0].ledger_id >= below and not log.trimmed
+        if not below or (created_since and not acks.ledgers):
+            return False
+        return not (self._has_entries_since(below, log) and self._has_entries_since(below, acks))
+
+    def _has_entries_since(self, ledger_id: LedgerId, chain: ChainList) -> bool:
+        since = (each.ledger_id for each in chain.ledgers if each.ledger_id >= ledger_id)
+        return any(copy.last > 0 for each in since for copy in self._evidence.copies(each))
 
     # --- pages --------------------------------------------------------------------------------------------------------
 

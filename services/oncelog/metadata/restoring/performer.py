@@ -10,7 +10,7 @@ from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
 from oncelog.core.formats.note import Note
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_plan import (
     Claimed,
@@ -275,7 +275,11 @@ class Performer:
         for each in self._contents.values():
             self.newest.add(each.notes)
         inventories = [self._contents[node].inventory for node in sorted(self._contents)]
-        asked = Asked(effect.missing, self._ack_quorum, self._by if self._restore.request.absent else "")
+        given_up_by = self._by if self._restore.request.absent else ""
+        owed_below = max(
+            [each.owed_below for each in (self._record, self.newest.cluster()) if each], default=LedgerId(0)
+        )
+        asked = Asked(effect.missing, self._ack_quorum, given_up_by, owed_below)
         era = self._restore.era
         # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
         rebuilt = await asyncio.to_thread(
@@ -348,10 +352,13 @@ class Performer:
 
     async def _commit(self, effect: CommitEra) -> EraCommitted:
         assert self._record is not None, "COMMIT follows CLAIM"
+        assert self.rebuilt is not None, "COMMIT follows JOIN"
         rights = self._rights(effect.rights_closed)
         self.progress.rights_closed = rights is Rights.CLOSED
         quorums = [quorum for quorum in (self._record.ack_quorum, self._ack_quorum) if quorum]
-        record = replace(self._record, state=ClusterState.SERVING, rights=rights, ack_quorum=min(quorums, default=0))
+        gave_up = effect.era.number if self.rebuilt.beyond_bound else self._record.gave_up_in
+        record = replace(self._record, state=ClusterState.SERVING, rights=rights, gave_up_in=gave_up)
+        record = replace(record, ack_quorum=min(quorums, default=0))
         written = await self._cluster.write(record, version=effect.version)
         self._committed = written.version
         return EraCommitted(written.status)
@@ -393,12 +400,14 @@ class Performer:
 
 
 def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRecord:
-    """What is in the tree may be older than its note: the level only rises, and closed rights are closed."""
+    """What is in the tree may be older than its note: the level only rises, closed rights are closed, and
+    what was given up stays given up."""
     if noted is None:
         return record
     closed = Rights.CLOSED in (record.rights, noted.rights)
     level = max(record.level, noted.level, key=lambda level: level.stored)
-    return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN)
+    gave_up = max(record.gave_up_in, noted.gave_up_in)
+    return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
 
 
 def _era_of(name: str) -> int:

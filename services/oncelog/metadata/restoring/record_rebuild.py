@@ -139,7 +139,7 @@ class RecordRebuild:
                 f"Silent, or with a directory that has lost records: {', '.join(missing[:10])}. Start them, and repeat",
                 missing=len(missing),
             )
-        return contents, Asked(missing, quorum)
+        return contents, Asked(missing, quorum, owed_below=cluster.owed_below)
 
     async def _gather(
         self,

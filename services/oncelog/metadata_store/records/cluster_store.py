@@ -18,6 +18,7 @@ from uuid import uuid4
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, InvalidArgument, NotFound, WrongCluster
 from oncelog.core.formats.record_fields import Further, no_fields, number, parse_json, rest, text
+from oncelog.core.ids import LedgerId
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.core.placement.level import UNSTORED, Level, start_refusal
@@ -63,6 +64,7 @@ class Rights(Enum):
 class ClusterRecord:
     """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it. A new cluster has
     the level of the program that creates it. ack_quorum: the lowest that any owner ever wrote with; 0: none yet.
+    gave_up_in: the number of the newest era whose restore was beyond the bound, so that every topic gave up; 0: none.
     further: see `core.formats.record_fields`."""
 
     cluster_id: str
@@ -71,7 +73,14 @@ class ClusterRecord:
     state: ClusterState = ClusterState.SERVING
     rights: Rights = Rights.OPEN
     ack_quorum: int = 0
+    gave_up_in: int = 0
     further: Further = field(default_factory=no_fields, hash=False)
+
+    @property
+    def owed_below(self) -> LedgerId:
+        """The first ledger id of that era: a chain with an entry behind the head of a later ledger says what was given
+        up. 0: nothing was."""
+        return LedgerId(Era(self.gave_up_in, "").first_id if self.gave_up_in else 0)
 
 
 #: What a record says that lacks these fields, as those of older versions do.
@@ -83,6 +92,7 @@ _BEFORE_LEVELS: dict[str, object] = {
     "state": ClusterState.SERVING.value,
     "rights": Rights.OPEN.value,
     "ack_quorum": 0,
+    "gave_up_in": 0,
 }
 
 
@@ -184,6 +194,7 @@ def encode_cluster(record: ClusterRecord) -> bytes:
         "state": record.state.value,
         "rights": record.rights.value,
         "ack_quorum": record.ack_quorum,
+        "gave_up_in": record.gave_up_in,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -201,6 +212,7 @@ def decode_cluster(data: bytes) -> ClusterRecord:
             ClusterState(text(noted, "state")),
             Rights(text(noted, "rights")),
             number(noted, "ack_quorum"),
+            number(noted, "gave_up_in"),
             rest(fields, ("cluster_id", "format", *_BEFORE_LEVELS)),
         )
     except (ValueError, KeyError, TypeError, InvalidArgument) as error:
