@@ -10,13 +10,16 @@ from oncelog.core.access import Right
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.note import VALUE_BYTES_MAX, NoteOrder
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies, decode_policies
 from oncelog.metadata_store.records.policy_store import PolicyStore
+from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, WriteStep
@@ -196,6 +199,22 @@ async def test_deletion_that_is_not_noted_is_not_told(tmp_path: Path) -> None:
         assert await holders_of(world, paths.topic_name(TOPIC), order._replace(deleted=True)) == 2
         tombstone = paths.tombstone(created.name.value.topic_id)
         assert await holders_of(world, tombstone, await order_of(world, tombstone)) == 1
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_repeated_finalize_notes_the_level_that_was_not_noted(tmp_path: Path) -> None:
+    """The level is raised in ZooKeeper. The repeated call would answer that it is, so it notes it first."""
+    async with noting_world(tmp_path, 2) as world, noting(world, timeout_s=0.3) as hasty, noting(world) as session:
+        await world.change_cluster(level=PROCESS_VERSION - 1)
+        await world.members[0].stop()
+        with pytest.raises(StoreUnavailable, match="is written"):
+            await ClusterLevel(ClusterStore(hasty), Registry(hasty)).finalize()
+        await world.members[0].start()
+        await world.leave(world.members[0].incarnation)
+        await world.join(world.members[0], cookie=False)
+        level = ClusterLevel(ClusterStore(session), Registry(session))
+        assert (await level.finalize()).level.stored == PROCESS_VERSION
+        assert await holders_of(world, paths.CLUSTER, await order_of(world, paths.CLUSTER)) == 2
 
 
 async def test_record_that_exceeds_a_note_is_refused_before_it_is_written(backend: Backend) -> None:

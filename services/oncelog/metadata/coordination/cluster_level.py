@@ -69,8 +69,11 @@ class ClusterLevel:
                 found = await self._found()
                 step = after_read(found.value.level, self._target)
                 if isinstance(step, LevelRaised):
-                    return await self._raised()
-                if isinstance(step, CountProcesses):
+                    # An earlier call may have raised it and not noted it (`noting_session`).
+                    written = await self._cluster.write(found.value, version=found.version)
+                    if written.status is WriteStatus.OK:
+                        return await self._raised()
+                elif isinstance(step, CountProcesses):
                     write, kept = after_count(found.value.level, self._target, await self._registry.processes())
                     if await self._written(found, write) and kept is not None:
                         raise _conflict(kept, found.value.level)
