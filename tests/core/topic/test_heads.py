@@ -13,14 +13,15 @@ from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.head import LedgerHead, decode_head
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.formats.topic_record import FORMAT, FORMAT_WITH_CODECS, FORMAT_WITH_HEADS
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import TopicKey, kind_of
+from oncelog.core.topic.serving import HEADS_SPREAD_MS, heads_delay_ms
 from oncelog.core.topic_events.effects import Served
-from oncelog.core.topic_events.events import DrainRequested, LevelSeen, ReceivedBatch, TopicAssigned
-from tests.core.builders import A, B, C, batch, checksum, fold, received
+from oncelog.core.topic_events.events import DrainRequested, LevelSeen, ReceivedBatch, SnapshotRequested, TopicAssigned
+from tests.core.builders import TOPIC, A, B, C, batch, checksum, fold, received
 from tests.core.topic.test_topic_subscriptions import Consuming
 from tests.core.topic.topic_world import WRITE_LEDGER, WRITE_TOPIC, Owner, World
 
@@ -262,6 +263,45 @@ def test_raised_level_reaches_a_topic_that_is_served() -> None:
     first, second = (entries_of(other, link.ledger_id) for link in other.record.ledgers)
     assert peek_header(first[0]).kind == EntryKind.PRODUCER_OPENED
     assert head_of(second, EntryKind.HEAD_LOG).former == peek_header(first[-1]).position
+
+
+@pytest.mark.hazard("former-ignored")
+def test_open_ledgers_roll_once_after_the_level_was_raised() -> None:
+    """Otherwise a topic with few messages would go on without a head for a day. Each topic has its own moment."""
+    world = World(level=BEFORE_LEVELS)
+    consuming = Consuming(world).publish(0, 1)
+    owner = consuming.owner
+    consuming.ack(consuming.subscribe(), 0, 0)
+    owner.handle(SnapshotRequested(9))
+    owner.run()
+
+    def lengths() -> tuple[int, int, int]:
+        assert world.cursor[0] is not None
+        return len(world.record.ledgers), len(world.record.acks), len(world.cursor[0].ledgers)
+
+    owner.handle(LevelSeen(LEVELS_VERSION))
+    owner.tick(1_000).run()
+    owner.tick(heads_delay_ms(TOPIC) - 1).run()
+    assert lengths() == (1, 1, 1)
+    owner.tick(HEADS_SPREAD_MS).run()
+    assert lengths() == (2, 2, 2)
+    consuming.publish(1, 1)
+    consuming.ack(consuming.subscribe(), 1, 1)
+    owner.run()
+    cursor = world.cursor[0]
+    assert cursor is not None
+    for last in (world.record.ledgers[-1].ledger_id, world.record.acks[-1], cursor.ledgers[-1].ledger_id):
+        assert peek_header(world.entries_of(last)[0]).kind in (
+            EntryKind.HEAD_LOG, EntryKind.HEAD_ACKS, EntryKind.HEAD_SNAPSHOTS,
+        )  # fmt: skip
+    owner.tick(HEADS_SPREAD_MS).run()
+    assert lengths() == (2, 2, 2), "once"
+
+
+def test_topics_roll_for_heads_one_after_the_other() -> None:
+    """A hundred in 300 s: no tenth of the time gets a third of them."""
+    tenths = [10 * heads_delay_ms(TopicId(f"{number:032x}")) // HEADS_SPREAD_MS for number in range(100)]
+    assert max(tenths.count(each) for each in range(10)) < 33
 
 
 def test_batch_that_waits_for_a_format_goes_on_with_the_link_that_raises_it() -> None:

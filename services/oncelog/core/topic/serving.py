@@ -18,6 +18,7 @@ Producers wait only for that last close. The next owner replays what comes after
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
+from zlib import crc32
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
@@ -31,7 +32,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, FORMAT_WITH_HEADS, LedgerLink
-from oncelog.core.ids import BEFORE_ALL, ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.ids import BEFORE_ALL, ConsumerNumber, EntryId, LedgerId, Position, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.names import parse_topic
@@ -71,6 +72,9 @@ CURSOR_PATIENCE = 20
 ACK_RULE = RollRule(ledger_bytes_max=1 << 28, ledger_entries_max=50_000, ledger_age_max_ms=3_600_000)
 #: How much older a small ledger of the log gets: by the defaults, one day.
 SMALL_PATIENCE = 144
+#: In which time the topics of a cluster roll their open ledgers once its level allows heads, each at its own moment:
+#: thousands of rolls at once would keep ZooKeeper busy.
+HEADS_SPREAD_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,11 @@ class TopicSettings:
                 return replace(self.acks, replace_after_ms=patience_ms)
             case LedgerPurpose.DEDUP:
                 return RollRule(replace_after_ms=patience_ms)
+
+
+def heads_delay_ms(topic_id: TopicId) -> int:
+    """How long a topic waits for its moment."""
+    return crc32(topic_id.encode()) % HEADS_SPREAD_MS
 
 
 class Serving:
@@ -194,6 +203,8 @@ class Serving:
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
+        #: when the record said first that ledgers have heads
+        self._heads_since_ms: int | None = None
         #: where the fold of the log was when its invariants were checked
         self._checked: Position | None = None
 
@@ -410,8 +421,8 @@ class Serving:
 
     def tick(self) -> None:
         """Stalled members, rolls, snapshots by time."""
-        if self._ownership.heads_wanted:
-            self._ownership.has_format(FORMAT_WITH_HEADS)
+        if self._ownership.heads_wanted and self._ownership.has_format(FORMAT_WITH_HEADS):
+            self._roll_headless()
         for chain in self._chains.values():
             chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
         self.cursor.roll_if_due()
@@ -424,6 +435,17 @@ class Serving:
         self.space.tick()
         self.cursor.requests.tick()
         self.cursor.take_if_due()
+
+    def _roll_headless(self) -> None:
+        """The open ledgers may be of before the level was raised. Each chain rolls once, so that its next ledger has a
+        head, which says where it belongs when ZooKeeper is lost."""
+        now_ms = self._step.now_ms
+        since_ms = now_ms if self._heads_since_ms is None else min(self._heads_since_ms, now_ms)
+        self._heads_since_ms = since_ms
+        if now_ms - since_ms >= heads_delay_ms(self._ownership.topic_id):
+            self.log.ledgers.head_due = self.acks.ledgers.head_due = True
+            if self.cursor.ledgers.headless:
+                self.cursor.rebase()
 
     @property
     def idle(self) -> bool:
