@@ -3,6 +3,9 @@
 The tests start several hundred processes. Where Python is told not to write compiled modules beside their sources, they
 are kept in .cache, or each process would compile 250 of them: a third of the CPU that its start needs.
 
+Python's garbage collection is set as in the services: most tests compute in this process, and the default would take a
+fifth of that time.
+
 A property that fails only at times hides from the commit that broke it; a machine busy with other work is no fault.
 
 All event loops of a process share one gRPC poller. A completion that arrives after the loop of its test was closed is
@@ -18,6 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 
 if sys.dont_write_bytecode:
@@ -35,6 +39,11 @@ def _not_of_a_closed_loop(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("asyncio").addFilter(_not_of_a_closed_loop)
+
+
+def pytest_collection_finish() -> None:
+    """All modules are imported."""
+    tune_memory()
 
 
 @pytest.fixture(scope="session")
