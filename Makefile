@@ -63,7 +63,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-services test-computing test-clients test-pipeline test-contract test-stores test-recipes test-simulation lint
+	@$(BIN)/python -m tests.suite test-clients test-services test-contract test-computing test-pipeline test-stores test-simulation test-recipes lint
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core

@@ -1,9 +1,10 @@
 """Producers under load, and the check of their topic: every message is stored once, in order, at its position."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import oncelog
@@ -11,8 +12,10 @@ from oncelog.core.errors import LedgerUnavailable, OncelogError
 from tests.cluster.until import until
 
 DEADLINE_S = 30.0
-#: Between two groups of a slow load: a long run of it fits into memory.
-SLOW_PERIOD_S = 0.02
+#: Between two groups while nobody waits for answers: full speed takes the cores from processes that start meanwhile.
+PERIOD_S = 0.02
+#: A load goes on at full speed for this long after an awaited answer, so that a fault meets requests on their way.
+FAST_S = 0.5
 
 #: Sends values whose first sequence id is given, and returns the message id of each.
 Send = Callable[[int, Sequence[bytes]], Awaitable[Sequence[oncelog.MessageId | None]]]
@@ -52,19 +55,6 @@ def by_thread(producer: oncelog.Producer) -> Send:
     return send
 
 
-def _slow(send: Send) -> Send:
-    """Begin at most one group in each period."""
-    next_s = 0.0
-
-    async def send_later(first: int, values: Sequence[bytes]) -> Sequence[oncelog.MessageId | None]:
-        nonlocal next_s
-        next_s = max(next_s + SLOW_PERIOD_S, time.monotonic())
-        await passed(next_s)
-        return await send(first, values)
-
-    return send_later
-
-
 async def passed(at_s: float) -> None:
     """Return at this time of the monotonic clock."""
     await until(lambda: time.monotonic() >= at_s, max(0.0, at_s - time.monotonic()) + DEADLINE_S)
@@ -72,12 +62,15 @@ async def passed(at_s: float) -> None:
 
 @dataclass(eq=False)
 class Load:
-    """One producer that always has `depth` groups of `count` messages unanswered."""
+    """One producer. It has up to `depth` groups of `count` messages unanswered. While answers are awaited, and for
+    FAST_S afterwards, it has always so many; at other times it begins a group in PERIOD_S. slow: it always
+    does, and a long run fits into memory."""
 
     name: str
     send: Send
     count: int = 10
     depth: int = 3
+    slow: bool = False
     sent: list[bytes] = field(default_factory=list)
     #: of each acknowledged message, in the order of `sent`
     message_ids: list[oncelog.MessageId | None] = field(default_factory=list)
@@ -85,6 +78,12 @@ class Load:
     gap_max_s: float = 0.0
     _stopping: bool = False
     _last_answer_s: float = 0.0
+    _begun_s: float = 0.0
+    _fast_until_s: float = 0.0
+
+    def hurry(self, until_s: float) -> None:
+        """At full speed until then, unless it is slow."""
+        self._fast_until_s = 0.0 if self.slow else until_s
 
     async def run(self) -> None:
         """Send until `stop`, then wait for every answer."""
@@ -93,6 +92,9 @@ class Load:
         try:
             while not self._stopping or groups:
                 if not self._stopping and len(groups) < self.depth:
+                    if time.monotonic() >= self._fast_until_s:
+                        await passed(self._begun_s + PERIOD_S)
+                    self._begun_s = time.monotonic()
                     first = len(self.sent)
                     values = [b"%s %d" % (self.name.encode(), first + at) for at in range(self.count)]
                     self.sent += values
@@ -119,13 +121,13 @@ class Loads:
 
     @classmethod
     async def of_two(cls, client: oncelog.AsyncClient, topic: str, *, slow: bool = False) -> "Loads":
-        """A producer of futures, and one of lists. slow: each begins a group in SLOW_PERIOD_S, after the last one."""
+        """A producer of futures, and one of lists. slow: see `Load`; one group after the other."""
         sends = {
             "futures": by_future(await client.create_producer(topic, producer_name="futures")),
             "lists": by_list(await client.create_producer(topic, producer_name="lists")),
         }
         if slow:
-            return cls(*(Load(name, _slow(send), depth=1) for name, send in sends.items()))
+            return cls(*(Load(name, send, depth=1, slow=True) for name, send in sends.items()))
         return cls(*(Load(name, send) for name, send in sends.items()))
 
     @asynccontextmanager
@@ -147,11 +149,21 @@ class Loads:
     async def answered_more(self, count: int = 60) -> None:
         """Return when each load has received this many further responses."""
         wanted = {load: len(load.message_ids) + count for load in self.loads}
-        await until(
-            lambda: all(len(load.message_ids) >= least for load, least in wanted.items()),
-            DEADLINE_S,
-            waiting_for=f"{count} more answers for {[load.name for load in self.loads]}",
-        )
+        with self.hurrying():
+            await until(
+                lambda: all(len(load.message_ids) >= least for load, least in wanted.items()),
+                DEADLINE_S,
+                waiting_for=f"{count} more answers for {[load.name for load in self.loads]}",
+            )
+
+    @contextmanager
+    def hurrying(self) -> Iterator[None]:
+        """At full speed inside the block, and for FAST_S afterwards."""
+        for load in self.loads:
+            load.hurry(math.inf)
+        yield
+        for load in self.loads:
+            load.hurry(time.monotonic() + FAST_S)
 
     @property
     def gap_max_s(self) -> float:

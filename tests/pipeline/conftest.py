@@ -16,6 +16,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
+    # Nothing here runs for so long that the second compiler pays.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Starting a worker takes seconds on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "2",

@@ -47,6 +47,7 @@ async def test_power_cuts_lose_no_message(cluster: FaultyCluster, client: oncelo
             await cluster.cut_power(name, seed=seed)
             await loads.answered_more(100)
             await cluster.healed()
+            await loads.answered_more()
     await check_with_each_node_stopped(cluster, client, topic, loads)
 
 
@@ -73,7 +74,7 @@ async def test_failing_disk_loses_no_message(cluster: FaultyCluster, client: onc
     loads = await Loads.of_two(client, topic)
     async with loads.running():
         for rule in rules:
-            await used(cluster, "storage-2", rule)
+            await used(cluster, loads, "storage-2", rule)
             await cluster.cut_power("storage-2")
             await cluster.healed()
             await loads.answered_more()
@@ -88,13 +89,14 @@ async def test_kills_at_the_steps_of_the_journal_lose_no_message(
     loads = await Loads.of_two(client, topic)
     async with loads.running():
         for number, (step, when) in enumerate(STEPS_OF_THE_JOURNAL):
-            await used(cluster, f"storage-{number % 3 + 1}", DiskRule(f"{when}-{step}", step, kill=when))
+            await used(cluster, loads, f"storage-{number % 3 + 1}", DiskRule(f"{when}-{step}", step, kill=when))
             await cluster.healed()
             await loads.answered_more()
     await check_with_each_node_stopped(cluster, client, topic, loads)
 
 
-async def used(cluster: FaultyCluster, node: str, rule: DiskRule) -> None:
+async def used(cluster: FaultyCluster, loads: Loads, node: str, rule: DiskRule) -> None:
     """Return when the rule has taken effect."""
     cluster.order(node, rule)
-    await until(lambda: cluster.has_used(node, rule.name), DEADLINE_S, waiting_for=f"{rule.name} on {node}")
+    with loads.hurrying():
+        await until(lambda: cluster.has_used(node, rule.name), DEADLINE_S, waiting_for=f"{rule.name} on {node}")
