@@ -166,6 +166,11 @@ class Loads:
             load.hurry(time.monotonic() + FAST_S)
 
     @property
+    def answered(self) -> int:
+        """How many messages have a response."""
+        return sum(len(load.message_ids) for load in self.loads)
+
+    @property
     def gap_max_s(self) -> float:
         return max(load.gap_max_s for load in self.loads)
 

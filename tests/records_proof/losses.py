@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from tests.cluster.cluster_fixture import Cluster, alive
+from tests.cluster.commands import run_command
 from tests.cluster.until import until
 
 DEADLINE_S = 120.0
@@ -31,7 +32,8 @@ async def kill(cluster: Cluster, name: str) -> None:
 async def lose_zookeeper(cluster: Cluster, *, older: Path | None = None, away: Container[str] = ()) -> None:
     """Kill ZooKeeper and delete its data. Return when every process has noticed, ended and started again.
 
-    older: former data, which takes the place of the newest. away: processes that do not run.
+    older: former data, which takes the place of the newest. away: processes that do not run, or that may go on, because
+    they may have seen nothing newer.
     """
     restarts = {name: process["restarts"] for name, process in cluster.processes.items()}
     with cluster.held():
@@ -45,22 +47,24 @@ async def lose_zookeeper(cluster: Cluster, *, older: Path | None = None, away: C
         return all(count > restarts[name] for name, count in now.items())
 
     await until(noticed, DEADLINE_S, waiting_for="each process to end and start again")
-    await until(lambda: _serves_a_restore(cluster), DEADLINE_S, waiting_for="the routes of a restore")
+    await until(lambda: serves_a_restore(cluster.admin_url), DEADLINE_S, waiting_for="the routes of a restore")
 
 
-async def _serves_a_restore(cluster: Cluster) -> bool:
+async def serves_a_restore(admin_url: str) -> bool:
     """Whether the metadata service, which may wait for the cluster's record, answers."""
     try:
         async with httpx.AsyncClient(trust_env=False) as rest:
-            answer = await rest.get(f"{cluster.admin_url}{RESTORE}")
+            answer = await rest.get(f"{admin_url}{RESTORE}")
     except httpx.TransportError:
         return False
     return answer.status_code == 200
 
 
-async def backup(cluster: Cluster, *words: str) -> tuple[int, dict[str, Any]]:
-    """The exit code of `oncelog admin backup`, and its answer."""
-    done = await asyncio.to_thread(cluster.run, "admin", "backup", *words, "-o", "json")
+async def backup(cluster: Cluster, *words: str, admin_url: str = "") -> tuple[int, dict[str, Any]]:
+    """The exit code of `oncelog admin backup`, and its answer. admin_url: of another metadata service."""
+    done = await asyncio.to_thread(
+        run_command, cluster.url, admin_url or cluster.admin_url, "admin", "backup", *words, "-o", "json"
+    )
     shown = done.stdout.decode()
     assert shown, done.stderr.decode()
     return done.returncode, json.loads(shown)

@@ -52,12 +52,14 @@ class Consumption:
         tasks = [asyncio.ensure_future(consumption.run(consumer)) for consumer in consumers]
         try:
             yield consumption
-        finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for consumer in consumers:
-                await consumer.close()
+        except BaseException:
+            # The first error wins: what is not answered then is no news.
+            await _end(tasks)
+            await asyncio.gather(*(consumer.close() for consumer in consumers), return_exceptions=True)
+            raise
+        ended = await _end(tasks)
+        for consumer in consumers:
+            await consumer.close()
         failed = [each for each in ended if isinstance(each, Exception)]
         assert not failed, failed
 
@@ -67,3 +69,9 @@ class Consumption:
     def check(self, stored: set[Place]) -> None:
         assert not self.acked_again, f"{self.name}: acknowledged and seen again: {self.acked_again[:10]}"
         assert set(self.received) == self.acked == stored
+
+
+async def _end(tasks: list["asyncio.Task[None]"]) -> list[BaseException | None]:
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
