@@ -18,6 +18,10 @@ DEADLINE_S = 120.0
 RESTORE = "/admin/v2/cluster/restore"
 
 
+class NoReport(AssertionError):
+    """The command has only said why: the metadata service is away, or was, before anything was claimed."""
+
+
 def state_of(cluster: Cluster) -> Path:
     """ZooKeeper's data."""
     return cluster.data / "zookeeper" / "state"
@@ -61,10 +65,11 @@ async def serves_a_restore(admin_url: str) -> bool:
 
 
 async def backup(cluster: Cluster, *words: str, admin_url: str = "") -> tuple[int, dict[str, Any]]:
-    """The exit code of `oncelog admin backup`, and its answer. admin_url: of another metadata service."""
+    """The exit code of `oncelog admin backup`, and its answer. admin_url: of another service. Raises NoReport."""
     done = await asyncio.to_thread(
         run_command, cluster.url, admin_url or cluster.admin_url, "admin", "backup", *words, "-o", "json"
     )
     shown = done.stdout.decode()
-    assert shown, done.stderr.decode()
+    if not shown:
+        raise NoReport(done.stderr.decode())
     return done.returncode, json.loads(shown)

@@ -27,7 +27,7 @@ from tests.cluster.cluster_fixture import Cluster, alive, rest_path
 from tests.cluster.loads import Loads, passed, read_all
 from tests.cluster.processes.service_process import free_port, processes
 from tests.cluster.until import until
-from tests.records_proof.losses import DEADLINE_S, backup, kill, lose_zookeeper, serves_a_restore, state_of
+from tests.records_proof.losses import DEADLINE_S, NoReport, backup, kill, lose_zookeeper, serves_a_restore, state_of
 
 TOPIC = "lost-and-found"
 #: The one that is missing. A node that was ever in limbo counts as missing in each later restore, and with three nodes
@@ -89,7 +89,16 @@ class Ways:
 
     async def interrupted(self, chosen: random.Random) -> None:
         await lose_zookeeper(self._cluster)
-        restoring = asyncio.create_task(self._restore())
+
+        async def restored() -> bool:
+            """An operator repeats the command if it says that the service does not answer."""
+            try:
+                await self._restore()
+            except NoReport:
+                return False
+            return True
+
+        restoring = asyncio.create_task(until(restored, DEADLINE_S, waiting_for="the end of the restore"))
         for _ in range(chosen.randint(1, 3)):
             await asyncio.wait((restoring,), timeout=chosen.uniform(0.5, 4.0))
             if not restoring.done():
