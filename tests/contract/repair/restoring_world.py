@@ -16,7 +16,7 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.writer import LedgerWriter
+from oncelog.core.ledger.writer import Add, LedgerWriter
 from oncelog.core.rebuild.restore_plan import RestoreRequest
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
@@ -84,13 +84,25 @@ class RestoringWorld:
         assert progress.state is not RestoreState.RUNNING
         return progress
 
-    async def write(self, ledger_id: int, messages: int, *, former: Position | None = None, to: Sequence[Node]) -> None:
-        """A ledger of the topic's log: its head and one entry for each message, acknowledged by these nodes."""
+    async def write(
+        self,
+        ledger_id: int,
+        messages: int,
+        *,
+        former: Position | None = None,
+        has_head: bool = True,
+        to: Sequence[Node],
+    ) -> LedgerMetadata:
+        """A ledger of the topic's log: its head and one entry for each message, acknowledged by these nodes. Returns
+        its record."""
         metadata = LedgerMetadata(LedgerId(ledger_id), TOPIC, self.members, 2)
         writer = LedgerWriter(metadata, owner_epoch=OwnerEpoch(1), checksum=crc32c)
-        head = LedgerHead(NAME, self.members, 2, 1, OWNER, LedgerId(0), former)
-        add = writer.append(EntryKind.HEAD_LOG, encode_head(head), base_index=0, skip_first=0, count=0, now_ms=0)
-        adds = (add, *adds_of(writer, messages))
+        adds: tuple[Add, ...] = ()
+        if has_head:
+            head = LedgerHead(NAME, self.members, 2, 1, OWNER, LedgerId(0), former)
+            body = encode_head(head)
+            adds = (writer.append(EntryKind.HEAD_LOG, body, base_index=0, skip_first=0, count=0, now_ms=0),)
+        adds += adds_of(writer, messages)
         for node in to:
             node.records[metadata.ledger_id] = metadata
             async with Channel(node.address) as channel:
@@ -98,6 +110,7 @@ class RestoringWorld:
                 answers = await add_once(channel, [frame], timeout_ms=10_000)
                 assert set(answers.values()) == {AppendStatus.OK}, answers
                 assert len(answers) == len(adds)
+        return metadata
 
     async def note(
         self, path: str, value: bytes, *, deleted: bool = False, era: Era = FIRST_ERA, to: Sequence[Node] | None = None
