@@ -1,9 +1,9 @@
 """Copies of ZooKeeper's records at a storage node: put, list and read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
+from oncelog.core.errors import InvalidArgument, InvariantViolated, NotFound, OncelogError, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import COPY_PART_BYTES_MAX, LIST_COPIES, PUT_COPY, READ_COPY
@@ -34,6 +34,36 @@ async def put_copy(channel: Channel, node: Incarnation, name: str, copy: bytes, 
         if answer.status == storage_pb2.STORAGE_STATUS_READ_ONLY:
             raise ServiceUnavailable(f"the disk of storage node {node} is nearly full: it takes no copies")
         require_ok(node, answer.status)
+
+
+async def put_copies(
+    channel_of: Callable[[Incarnation], Channel],
+    nodes: Sequence[Incarnation],
+    wanted: int,
+    name: str,
+    copy: bytes,
+    *,
+    pinned: bool,
+) -> list[Incarnation]:
+    """Store it on as many nodes as wanted, the first ones that take it: these. Raises ServiceUnavailable."""
+    stored: list[Incarnation] = []
+    errors: list[str] = []
+    for node in nodes:
+        if len(stored) >= wanted:
+            break
+        try:
+            await put_copy(channel_of(node), node, name, copy, pinned=pinned)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            errors.append(error.message)
+        else:
+            stored.append(node)
+    if len(stored) < max(wanted, 1):
+        reasons = "; ".join(errors) or "no storage node is registered"
+        message = f"copy {name} was stored on {len(stored)} of {max(wanted, 1)} storage nodes: {reasons}"
+        raise ServiceUnavailable(message, retry_after_ms=10_000)
+    return stored
 
 
 async def list_copies(channel: Channel, node: Incarnation) -> Sequence[StoredCopy]:

@@ -37,7 +37,8 @@ class Recorder(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.headers.append(self.headers)
-        self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        sent: object = json.loads(body) if body and "json" in self.headers.get("Content-Type", "") else body or None
+        self.server.asked.append((self.command, self.path, sent))
         status, answer = self.server.answers.get(self.path, (204, None))
         if self.server.later.get(self.path):
             self.server.answers[self.path] = self.server.later[self.path].pop(0)

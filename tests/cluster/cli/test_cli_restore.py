@@ -1,18 +1,23 @@
 """`oncelog admin backup restore`, `drill` and `rights`: what they ask, what they show, and their exit codes."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.ids import TopicId
 from oncelog.core.rebuild.restore_plan import RestoreStep
 from oncelog.core.rebuild.result import Review, ReviewReason
 from oncelog.metadata.rest.recovering.restore import view_of
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState
+from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, CopyWriter
+from oncelog.metadata_store.copies.copy_folder import name_by_content
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 
 RESTORE, DRILL, RIGHTS = (f"/admin/v2/cluster/{name}" for name in ("restore", "drill", "rights"))
@@ -54,6 +59,33 @@ def test_restore_is_followed_to_its_end(rest: RecordingServer) -> None:
     assert "era 2: write, 0 of 9 records" in told
     assert "12,345 topics, 100,377 ledgers" in shown
     assert f"1 used; {NODE} silent (connection refused)" in shown
+
+
+def test_copy_that_is_outside_of_the_cluster_is_given_to_it_before_the_restore(
+    rest: RecordingServer, tmp_path: Path
+) -> None:
+    """Whole, and under the name of its content. What is no copy is refused before anything is asked."""
+    file = tmp_path / "records"
+    file.write_bytes(MAGIC)
+    code, _, told = backup(rest, "restore", str(file), "-y")
+    assert (code, rest.asked) == (1, [])
+    assert "half a copy" in told
+    with file.open("wb") as out:
+        writer = CopyWriter(CopyHeader("c" * 32, FIRST_ERA, 7, 1_764_200_000_000), None, out.write)
+        writer.add([CopiedRecord("/tombstones/a", os.urandom(200_000))])
+        writer.finish()
+    name = name_by_content(CopyHeader("c" * 32, FIRST_ERA, 7, 1_764_200_000_000), file.read_bytes())
+    put = f"/admin/v2/backups/{name}?nodes=n1%3A6652&nodes=n2%3A6652"
+    rest.answers[put] = (409, {"code": "conflict", "detail": "the copy is of another cluster"})
+    code, _, told = backup(rest, "restore", str(file), "--nodes", "n1:6652,n2:6652", "-y")
+    assert (code, [asked[0] for asked in rest.asked]) == (1, ["PUT"])
+    assert "of another cluster" in told
+    rest.answers[put] = (200, {"name": name, "nodes": ["b" * 32, NODE]})
+    rest.answers[RESTORE] = seen(DONE, 202)
+    code, _, told = backup(rest, "restore", str(file), "--nodes", "n1:6652,n2:6652", "-y")
+    assert code == 0
+    assert rest.asked[1:] == [("PUT", put, file.read_bytes()), ("POST", RESTORE, rest.asked[-1][2])]
+    assert f"stored the copy as {name} on 2 storage nodes" in told
 
 
 def test_restore_changes_nothing_without_a_confirmation(rest: RecordingServer) -> None:

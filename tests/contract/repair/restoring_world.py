@@ -21,6 +21,7 @@ from oncelog.core.rebuild.restore_plan import RestoreRequest
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Restoring, Work
+from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, encode_cluster
 from oncelog.metadata_store.records.policies import Policies, encode_policies
 from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
@@ -47,6 +48,7 @@ class RestoringWorld:
     nodes: list[Node]
     members: tuple[Incarnation, ...] = ()
     tree: MemoryTree = field(default_factory=MemoryTree)
+    copy_keys: tuple[CopyKey, ...] = ()
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def session(self) -> MemorySession:
@@ -62,14 +64,17 @@ class RestoringWorld:
             for node in some:
                 await node.start()
 
-    def restoring(self, session: MemorySession | None = None) -> Restoring:
-        sources = RestoreSources(session or self.session(), AuditLog(EventRing("metadata")))
+    def sources(self, session: MemorySession | None = None) -> RestoreSources:
+        """Of a metadata service."""
+        audit = AuditLog(EventRing("metadata"))
+        return RestoreSources(session or self.session(), audit, copy_keys=lambda: self.copy_keys)
 
+    def restoring(self, session: MemorySession | None = None) -> Restoring:
         def start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
             self._tasks.append(asyncio.create_task(work))
             return self._tasks[-1]
 
-        return Restoring(sources, start)
+        return Restoring(self.sources(session), start)
 
     async def restore(
         self, restoring: Restoring | None = None, *, given: Sequence[Node] | None = None, **request: object

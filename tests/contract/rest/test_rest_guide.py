@@ -63,6 +63,7 @@ def calls_there_are() -> set[tuple[str, str]]:
 #: Requests whose success needs more storage nodes than the guide's cluster has, a loss, damage, or a program with a
 #: database. The page shows how they are refused.
 REFUSED = {
+    ("PUT", "/admin/v2/backups/{name}"),
     ("POST", "/admin/v2/cluster/records/rebuild"),
     ("POST", "/admin/v2/storage/nodes/{incarnation}/decommission"),
     ("POST", "/admin/v2/storage/ledgers/{ledger_id}/end"),

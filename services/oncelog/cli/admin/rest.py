@@ -1,6 +1,6 @@
 """A client of the REST interface: responses are plain values, errors are those of `core.errors`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Of a file that is downloaded.
 PART_BYTES = 4 * 1024 * 1024
+#: Of a file that is uploaded.
+UPLOADED_BYTES = 64 * 1024
 #: A JSON value.
 Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
@@ -63,6 +65,11 @@ class AdminApi:
                 raise ServiceUnavailable(f"the download of {name} ended at {size} of {whole} bytes: retry")
         return b"".join(parts)
 
+    def upload(self, path: str, file: bytes, **query: list[str]) -> Answer:
+        """Send a file, part by part: what bounds a call bounds each part."""
+        parts = (file[start : start + UPLOADED_BYTES] for start in range(0, len(file), UPLOADED_BYTES))
+        return _answer(self._send("PUT", path, query=query, file=(parts, len(file))), self._url, path)
+
     def put(self, path: str, body: Answer = None) -> None:
         self._call("PUT", path, body)
 
@@ -75,29 +82,32 @@ class AdminApi:
         return self._call("DELETE", path)
 
     def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
-        response = self._send(method, path, body, query)
-        if response.status_code == 204 or not response.content:
-            return None
-        try:
-            answer: Answer = response.json()
-        except ValueError as error:
-            raise Fatal(f"{self._url} is not an Oncelog REST interface: the response of {path} is not JSON") from error
-        return answer
+        return _answer(self._send(method, path, body, query), self._url, path)
 
     def _send(
-        self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Answer = None,
+        query: Mapping[str, str | list[str]] | None = None,
+        *,
+        file: tuple[Iterator[bytes], int] | None = None,
     ) -> "httpx.Response":
-        """A response that is no error."""
+        """A response that is no error. file: instead of a body: its parts and its size."""
         import httpx
 
         authorization, expected = self._credentials.authorization, self._credentials.expected_name
+        headers = {"Authorization": authorization} if authorization else {}
+        if file is not None:
+            headers |= {"Content-Length": str(file[1]), "Content-Type": "application/octet-stream"}
         try:
             response = self._client.request(
                 method,
                 self._base + path,
                 json=body,
+                content=None if file is None else file[0],
                 params=query or None,
-                headers={"Authorization": authorization} if authorization else None,
+                headers=headers or None,
                 extensions={"sni_hostname": expected} if expected else None,
             )
         except httpx.TimeoutException as error:
@@ -118,6 +128,17 @@ class AdminApi:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _answer(response: "httpx.Response", url: str, path: str) -> Answer:
+    """The value in its body; None without one. Raises Fatal."""
+    if response.status_code == 204 or not response.content:
+        return None
+    try:
+        answer: Answer = response.json()
+    except ValueError as error:
+        raise Fatal(f"{url} is not an Oncelog REST interface: the response of {path} is not JSON") from error
+    return answer
 
 
 def objects(value: object) -> list[dict[str, object]]:

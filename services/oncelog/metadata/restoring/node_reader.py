@@ -113,7 +113,7 @@ class NodeReader:
 
     async def _look(self, node: Incarnation) -> NodeSeen:
         request = pb.InventoryRequest(target=node, after_ledger=-1, ledgers_max=1)
-        page = await self._channel_of(node).call(INVENTORY, request, timeout_ms=DISK_TIMEOUT_MS)
+        page = await self.channel_of(node).call(INVENTORY, request, timeout_ms=DISK_TIMEOUT_MS)
         require_ok(node, page.status)
         return NodeSeen(page.cluster_id, Era.checked(page.era, page.restore_id), page.limbo_below > 0)
 
@@ -124,7 +124,7 @@ class NodeReader:
 
         async def raised(node: Incarnation) -> Era:
             request = pb.RaiseEraRequest(target=node, cluster_id=cluster_id, era=era.number, restore_id=era.restore_id)
-            answer = await self._channel_of(node).call(RAISE_ERA, request, timeout_ms=DISK_TIMEOUT_MS)
+            answer = await self.channel_of(node).call(RAISE_ERA, request, timeout_ms=DISK_TIMEOUT_MS)
             require_ok(node, answer.status)
             return Era.checked(answer.era, answer.restore_id)
 
@@ -136,21 +136,21 @@ class NodeReader:
         """Of the nodes that give all of it."""
 
         async def contents(node: Incarnation) -> NodeContents:
-            inventory = await read_inventory(self._channel_of(node), node)
+            inventory = await read_inventory(self.channel_of(node), node)
             return NodeContents(inventory, tuple(await self._notes(node, inventory.era)))
 
         return await self._each(list(nodes), contents)
 
     async def _notes(self, node: Incarnation, era: Era) -> list[Note]:
         """Raises OncelogError."""
-        return [note async for note in read_notes(self._channel_of(node, era), node, timeout_ms=DISK_TIMEOUT_MS)]
+        return [note async for note in read_notes(self.channel_of(node, era), node, timeout_ms=DISK_TIMEOUT_MS)]
 
     async def copies(
         self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey]
     ) -> tuple[list[RecordCopy], dict[str, str]]:
         """(The newest copy that these nodes keep and the pinned ones, the oldest first; {name: why one is not used}).
         nodes: with the era that each is in."""
-        listed = await self._each(nodes, lambda node: list_copies(self._channel_of(node, nodes[node]), node))
+        listed = await self._each(nodes, lambda node: list_copies(self.channel_of(node, nodes[node]), node))
         holders: dict[str, list[Incarnation]] = {}
         for node, copies in listed.items():
             for stored in copies:
@@ -162,7 +162,7 @@ class NodeReader:
         for name in wanted:
             for node in holders[name]:
                 try:
-                    data = await read_copy_bytes(self._channel_of(node, nodes[node]), node, name)
+                    data = await read_copy_bytes(self.channel_of(node, nodes[node]), node, name)
                     copy = await asyncio.to_thread(read_copy, BytesIO(data), keys)
                 except InvariantViolated:
                     raise
@@ -201,7 +201,7 @@ class NodeReader:
 
     async def _length(self, node: Incarnation, ledger_id: LedgerId, end: EntryId, era: Era) -> int:
         request = ReadRequest(node, ledger_id, end, 1, headers_only=True)
-        async for frame in self._channel_of(node, era).read(READ, request, timeout_ms=DISK_TIMEOUT_MS):
+        async for frame in self.channel_of(node, era).read(READ, request, timeout_ms=DISK_TIMEOUT_MS):
             for entry_id, entry in zip(frame.entry_ids, frame.entries, strict=True):
                 if entry_id == end:
                     return peek_header(entry).length
@@ -224,7 +224,7 @@ class NodeReader:
         answers = await asyncio.gather(*map(one, keys))
         return dict(each for each in answers if each is not None)
 
-    def _channel_of(self, node: Incarnation, era: Era = FIRST_ERA) -> Channel:
+    def channel_of(self, node: Incarnation, era: Era = FIRST_ERA) -> Channel:
         """Raises ServiceUnavailable."""
         if node not in self.addresses:
             raise ServiceUnavailable(f"no cookie says where storage node {node} is: name its address by --nodes")

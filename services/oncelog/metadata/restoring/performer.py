@@ -8,7 +8,7 @@ from typing import assert_never
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import NotFound, ServiceUnavailable
+from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.join import join
@@ -51,6 +51,7 @@ from oncelog.metadata.restoring.noted_records import (
     notes_of_copy,
 )
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms
+from oncelog.metadata.restoring.tree_nodes import era_of, nodes_in_trees
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.copies.copy_keys import CopyKey
@@ -183,7 +184,7 @@ class Performer:
             tree = ClusterSeen(
                 found.value.cluster_id, found.value.era, restoring, found.version, found.value.ack_quorum
             )
-            in_tree, known = await self._nodes_in_tree()
+            in_tree, known = await nodes_in_trees(self._session)
             addresses += in_tree
             if not restoring:
                 self._former = self._former or found.value.era.number
@@ -194,21 +195,6 @@ class Performer:
         knowledge = knowledge_of(self._surveyed).with_further(known)
         self._report_nodes(knowledge)
         return Surveyed(tree, self._seen, knowledge, owners)
-
-    async def _nodes_in_tree(self) -> tuple[list[str], Knowledge]:
-        """Where the records of all eras say that storage nodes are, and which count. Raises StoreUnavailable."""
-        eras = [1, *(number for name in await self._session.children("") if (number := _era_of(name)))]
-        addresses: list[str] = []
-        knowledge = Knowledge()
-        for number in sorted(eras, reverse=True):
-            registry = Registry(self._session.below(paths.era_root(number)))
-            try:
-                addresses += await registered_nodes(registry)
-                cookies = await registry.cookies()
-            except NotFound:
-                continue  # its records were never all written, or are removed
-            knowledge = knowledge.with_further(Knowledge({node: each.may_return for node, each in cookies.items()}))
-        return addresses, knowledge
 
     async def _claim(self, effect: ClaimEra) -> Claimed:
         await self._session.ensure_path("")
@@ -369,7 +355,7 @@ class Performer:
         if self._committed == ABSENT_VERSION:
             return
         remover = TreeWriter(self._session, self._committed, on_progress=lambda _: None)
-        eras = [_era_of(name) for name in await self._session.children("")]
+        eras = [era_of(name) for name in await self._session.children("")]
         for number in sorted(each for each in eras if 1 < each < self._former):
             await remover.remove(paths.era_root(number), root=paths.era_root(number))
         if self._former > 1:
@@ -408,18 +394,6 @@ def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRe
     level = max(record.level, noted.level, key=lambda level: level.stored)
     gave_up = max(record.gave_up_in, noted.gave_up_in)
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
-
-
-def _era_of(name: str) -> int:
-    """0: no root of an era."""
-    number = name.removeprefix("era-")
-    return int(number) if number != name and number.isdecimal() else 0
-
-
-async def registered_nodes(registry: Registry) -> list[str]:
-    live, cookies = await asyncio.gather(registry.storage_nodes.live(), registry.cookies())
-    found = [join_address(one.host, one.port) for one in live.values()]
-    return found + [join_address(one.host, one.port) for one in cookies.values() if one.may_return and one.host]
 
 
 async def _answering_owners(registry: Registry) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from oncelog.metadata_store.copies.record_walk import RecordWalk
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.codecs.restore_codec import COPY_PART_BYTES_MAX
-from oncelog.storage_client.copy_calls import StoredCopy, list_copies, put_copy, read_copy_part
+from oncelog.storage_client.copy_calls import StoredCopy, list_copies, put_copies, read_copy_part
 from oncelog.storage_client.node_calls import NodeCalls
 
 logger = logging.getLogger(__name__)
@@ -164,12 +164,12 @@ class RecordCopies:
         created_ms = self._now_ms()
         copy, manifest = await self._write(record, key, created_ms)
         name = name_of(created_ms, record.era, secrets.token_hex(4))
-        wanted = min((record.ack_quorum or _ACK_QUORUM) + 1, len(seen.live))
+        wanted = min(holders_of(record.ack_quorum), len(seen.live))
         if self.settings.target is not None:
             await asyncio.to_thread(_write_target, self.settings.target, name, copy)
         targets = ranked(name, seen.nodes.targets)
         others = [node for node in ranked(name, seen.live) if node not in targets]
-        nodes = await self._put([*targets, *others], wanted, name, copy, pinned=pinned)
+        nodes = await put_copies(self._calls.channel, [*targets, *others], wanted, name, copy, pinned=pinned)
         logger.info(
             "copied ZooKeeper's records",
             extra={"fields": {"name": name, "bytes": len(copy), "records": sum(manifest.records.values())}},
@@ -198,29 +198,6 @@ class RecordCopies:
         except InvalidArgument as error:
             raise ServiceUnavailable(error.message) from error
         return keys[0] if keys else None
-
-    async def _put(
-        self, nodes: Sequence[Incarnation], wanted: int, name: str, copy: bytes, *, pinned: bool
-    ) -> list[Incarnation]:
-        """Store it on as many nodes as wanted, the first ones that take it. Raises ServiceUnavailable."""
-        stored: list[Incarnation] = []
-        errors: list[str] = []
-        for node in nodes:
-            if len(stored) >= wanted:
-                break
-            try:
-                await put_copy(self._calls.channel(node), node, name, copy, pinned=pinned)
-            except InvariantViolated:
-                raise
-            except OncelogError as error:
-                errors.append(error.message)
-            else:
-                stored.append(node)
-        if len(stored) < max(wanted, 1):
-            reasons = "; ".join(errors) or "no storage node is registered"
-            message = f"copy {name} was stored on {len(stored)} of {max(wanted, 1)} storage nodes: {reasons}"
-            raise ServiceUnavailable(message, retry_after_ms=10_000)
-        return stored
 
     # --- those that there are -----------------------------------------------------------------------------------------
 
@@ -308,6 +285,11 @@ class RecordCopies:
         """Of the newest copy that the elected replica has seen; None: it has seen none, or another is elected."""
         newest_ms = self.counts.newest_ms
         return None if newest_ms is None or not self.counts.elected else max(0.0, (self._now_ms() - newest_ms) / 1000)
+
+
+def holders_of(ack_quorum: int) -> int:
+    """How many storage nodes a copy is on. ack_quorum: 0: not known."""
+    return (ack_quorum or _ACK_QUORUM) + 1
 
 
 def _write_target(folder: Path, name: str, copy: bytes) -> None:

@@ -26,9 +26,10 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
 from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, notes_of_copy
 from oncelog.metadata.restoring.one_record import Draft, Gathered, counter_fault, draft, topic_ledgers, topic_of_ledger
-from oncelog.metadata.restoring.performer import RestoreSources, registered_nodes
+from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import now_ms
 from oncelog.metadata.restoring.record_kinds import Kind, RecordPlace, place_of
+from oncelog.metadata.restoring.tree_nodes import registered_nodes
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.page_store import PageStore

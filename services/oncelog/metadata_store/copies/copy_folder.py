@@ -2,9 +2,12 @@
 
 import re
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 from oncelog.core.era import Era
+from oncelog.core.errors import InvalidArgument
+from oncelog.metadata_store.copies.copy_file import CopyHeader
 from oncelog.runtime.whole_file import replace_file
 
 SUFFIX = ".oncelog-copy"
@@ -15,6 +18,18 @@ _TIME = "%Y-%m-%dt%H-%M-%S"
 def name_of(created_ms: int, era: Era, unique: str) -> str:
     """unique: 8 hexadecimal digits. Names ascend with time."""
     return f"{datetime.fromtimestamp(created_ms / 1000, UTC):{_TIME}}z-era{era.number}-{unique}"
+
+
+def name_by_content(header: CopyHeader, file: bytes) -> str:
+    """The name of a file that is outside of the cluster: always the same, and of no other file. Raises
+    InvalidArgument."""
+    try:
+        name = name_of(header.created_ms, header.era, sha256(file).hexdigest()[:8])
+    except (ValueError, OverflowError, OSError):
+        name = ""
+    if created_of(name) <= 0:
+        raise InvalidArgument(f"the copy is refused: its header has the time {header.created_ms} ms", field="copy")
+    return name
 
 
 def created_of(name: str) -> int:

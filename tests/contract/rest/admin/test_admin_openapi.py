@@ -36,7 +36,7 @@ GET /admin/v2/proofs
 GET /admin/v2/cluster/level
 POST /admin/v2/cluster/finalize
 GET POST /admin/v2/backups
-GET /admin/v2/backups/{name}
+GET PUT /admin/v2/backups/{name}
 GET POST /admin/v2/cluster/restore
 POST /admin/v2/cluster/records/rebuild
 GET POST /admin/v2/cluster/drill
@@ -178,6 +178,7 @@ async def test_every_request_is_described() -> None:
                 "/proof",
                 "/finalize",
                 "/backups",
+                "/backups/{name}",
                 "/confirm",
                 "/rebuild",
             )

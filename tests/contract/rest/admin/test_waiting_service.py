@@ -1,5 +1,6 @@
 """A metadata service without a cluster serves the routes of a restore, for superusers, and says of all others why."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,15 +8,21 @@ from pathlib import Path
 import httpx
 import pytest
 
+from oncelog.core.era import FIRST_ERA
+from oncelog.log_storage.directory.metadata_copies import FOLDER
 from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
 from oncelog.metadata.service import running_tasks
+from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyWriter
+from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.settings import MetadataSettings
 from tests.cluster.until import until
+from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.test_admin_access import ROLES
+from tests.contract.storage_client.ledger_world import nodes
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
@@ -51,6 +58,33 @@ async def test_restore_is_served_to_superusers_alone(tmp_path: Path) -> None:
             return bool(shown["state"] == "refused" and "--nodes HOST:PORT" in shown["message"])
 
         await until(refused, 20)
+
+
+async def test_copy_from_outside_is_taken_from_superusers_alone(tmp_path: Path) -> None:
+    """It is larger than any other body, and is read only when the caller's rights are known."""
+    header = CopyHeader(CLUSTER, FIRST_ERA, 7, 1_764_200_000_000)
+    parts: list[bytes] = []
+    writer = CopyWriter(header, None, parts.append)
+    writer.add(CopiedRecord(f"/tombstones/{number}", os.urandom(700_000)) for number in range(3))
+    writer.finish()
+    file = b"".join(parts)
+    path = f"/admin/v2/backups/{name_by_content(header, file)}"
+    async with nodes(tmp_path / "nodes", 1) as (node,), waiting(tmp_path) as (rest, http):
+        rest.reached(MemorySession(MemoryTree(), root="/oncelog"))
+        assert (await http.put(path, content=file)).status_code == 401
+        for role in ROLES:
+            assert (await http.put(path, content=file, headers=bearer(role))).status_code == 403
+        unreached = await http.put(path, content=file, headers=bearer(ROOT))
+        assert unreached.status_code == 503
+        assert "--nodes HOST:PORT" in unreached.json()["detail"]
+        for given, body, field in (("n1", file, "nodes"), (node.address, file[:-1], "copy")):
+            answer = await http.put(path, params={"nodes": given}, content=body, headers=bearer(ROOT))
+            assert (answer.status_code, answer.json()["field"]) == (422, field)
+        for _ in range(2):
+            stored = await http.put(path, params={"nodes": node.address}, content=file, headers=bearer(ROOT))
+            assert (stored.status_code, stored.json()["nodes"]) == (200, [node.incarnation])
+        (kept,) = (tmp_path / "nodes").glob(f"*/{FOLDER}/*")
+        assert kept.read_bytes() == file
 
 
 async def test_every_other_request_says_why_the_service_waits(tmp_path: Path) -> None:

@@ -4,16 +4,17 @@ import io
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer, objects
 from oncelog.cli.admin.rest_paths import ROOT
+from oncelog.cli.admin.waiting import progress
 from oncelog.core.errors import Fatal, InvalidArgument
-from oncelog.metadata_store.copies.copy_file import CopyReader, RecordCopy, read_copy
-from oncelog.metadata_store.copies.copy_folder import keep_in
+from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX, CopyReader, RecordCopy, read_copy
+from oncelog.metadata_store.copies.copy_folder import keep_in, name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey, read_keys
 from oncelog.runtime.whole_file import replace_file
 
@@ -112,6 +113,33 @@ def add_copies(backup: typer.Typer) -> None:
         with file.open("rb") as source:
             copy = read_copy(source, keys, accept_unauthenticated=True)
         return _compared(copy, _of_cluster(api, keys))
+
+
+class OutsideCopy(NamedTuple):
+    """A checked file, and the name that it gets on storage nodes."""
+
+    name: str
+    file: bytes
+
+
+def read_outside(path: Path, key_file: Path | None) -> OutsideCopy:
+    """The file may be a pipe. Raises InvalidArgument that says why it is refused."""
+    try:
+        with path.open("rb") as source:
+            file = source.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror or error}", field="FILE") from error
+    reader = CopyReader(io.BytesIO(file), read_keys(key_file), accept_unauthenticated=True)
+    for _ in reader.records():
+        pass
+    return OutsideCopy(name_by_content(reader.header, file), file)
+
+
+def upload(api: AdminApi, copy: OutsideCopy, nodes: list[str]) -> None:
+    """Returns when storage nodes have it. nodes: addresses, if they are not found without."""
+    answer = api.upload(f"{_BACKUPS}/{copy.name}", copy.file, nodes=nodes)
+    stored = answer.get("nodes") if isinstance(answer, dict) else None
+    progress(f"stored the copy as {copy.name} on {len(stored) if isinstance(stored, list) else 0} storage nodes")
 
 
 def _of_cluster(api: AdminApi, keys: tuple[CopyKey, ...]) -> RecordCopy:

@@ -4,10 +4,12 @@ The work is done by a metadata service. These commands begin it, show its progre
 """
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from oncelog.cli.admin.backup.copies import KeyFileOption, read_outside, upload
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
@@ -39,6 +41,17 @@ def add_restore(backup: typer.Typer) -> None:
     @admin_command(backup, "restore")
     def restore(
         api: AdminApi,
+        file: Annotated[
+            Path | None,
+            typer.Argument(
+                metavar="[FILE]",
+                exists=True,
+                dir_okay=False,
+                help="Also use this copy, which is outside of the cluster. It is checked, and storage nodes keep it, "
+                "also with --dry-run.",
+            ),
+        ] = None,
+        key_file: KeyFileOption = None,
         nodes: NodesOption = None,
         absent: Annotated[
             list[str] | None,
@@ -72,14 +85,19 @@ def add_restore(backup: typer.Typer) -> None:
 
         Begin with `drill` or `--dry-run`. The command follows the work to its end. Repeat it to go on with a restore
         that was interrupted or refused: it keeps its restore id, and does nothing twice.
+
+        A copy in FILE says where ledgers of before level 8 belong, if no storage node keeps a copy.
         """
+        copy = None if file is None else read_outside(file, key_file)
         if not dry_run:
             loss = "begin a new era: all topic owners and metadata services of this cluster start again"
             confirm(yes, lambda: loss, typed="restore")
         body: dict[str, object] = {
-            "nodes": _split(nodes), "absent": _split(absent), "accept": list(accept or ()),
+            "nodes": [*_split(nodes)], "absent": [*_split(absent)], "accept": list(accept or ()),
             "take_over": take_over, "dry_run": dry_run,
         }  # fmt: skip
+        if copy is not None:
+            upload(api, copy, _split(nodes))
         return _followed(api, _RESTORE, body)
 
     @admin_command(backup, "drill")
@@ -89,7 +107,7 @@ def add_restore(backup: typer.Typer) -> None:
         Reads the same as a restore, and compares the records that it would write with those in ZooKeeper. Exit code 1
         if a topic would need a review, something would differ, or too few storage nodes answer.
         """
-        report = _followed(api, _DRILL, {"nodes": _split(nodes)})
+        report = _followed(api, _DRILL, {"nodes": [*_split(nodes)]})
         answer = report.answer
         assert isinstance(answer, dict)
         if answer.get("reviews") or answer.get("differences") or answer.get("without_holder"):
@@ -119,7 +137,7 @@ def add_restore(backup: typer.Typer) -> None:
         return api.post(f"{_RIGHTS}/confirm")
 
 
-def _split(given: list[str] | None) -> list[object]:
+def _split(given: list[str] | None) -> list[str]:
     return [each.strip() for one in given or () for each in one.split(",") if each.strip()]
 
 

@@ -7,6 +7,9 @@ announces them: so a client that announces a large body and sends nothing does n
 JSON values are counted before the body is parsed, because parsing creates an object for each value: 8 MiB of `{},`
 would take more than a gigabyte. The scan keeps nothing: strings, opening brackets and commas count one each, and the
 scan ends at the limit.
+
+A file that is uploaded is read by its route, part by part and with a limit of its own, once the caller's rights are
+known: `FILES`.
 """
 
 import asyncio
@@ -27,6 +30,8 @@ ALL_BYTES_MAX = 64 << 20
 
 #: Deeper than any valid body of this interface.
 DEPTH_MAX = 32
+#: (Method, path prefix) of the requests that have a file.
+FILES = ("PUT", "/admin/v2/backups/")
 #: Default limit of strings, opening brackets and commas in one body.
 VALUES_MAX = 65_536
 #: Anchored and with possessive quantifiers, so that no input is scanned twice.
@@ -107,7 +112,7 @@ class BodyLimit:
         self._values_max = values_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (scope["method"] == FILES[0] and scope["path"].startswith(FILES[1])):
             await self._app(scope, receive, send)
             return
         body = _Body(self._total, self._bytes_max_of(scope["path"]))

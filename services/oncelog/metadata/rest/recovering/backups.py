@@ -43,8 +43,8 @@ class NewCopyView(CopyView):
     key_id: str = Field(description="The key that encrypts it; empty: it is not encrypted")
 
 
-async def _name(name: Annotated[str, Path(description="The copy's name, from the list")]) -> str:
-    """Raises InvalidArgument."""
+async def name_of_copy(name: Annotated[str, Path(description="The copy's name, from the list")]) -> str:
+    """A dependency. Raises InvalidArgument."""
     if not created_of(name):
         raise InvalidArgument(f"{name[:200]!r} is no name of a copy: list the copies", field="name")
     return name
@@ -59,14 +59,14 @@ def routes(coordination: Coordination) -> APIRouter:
         """Reads all records, at most 2,000 a second, and stores the copy on as many storage nodes as may be lost, plus
         one. `service_unavailable` names where it could not be stored."""
         made = await coordination.copies.create()
-        view = _view(made.kept).model_dump()
+        view = view_of_copy(made.kept).model_dump()
         return NewCopyView(**view, records=dict(made.manifest.records), key_id=made.key_id)
 
     @router.get("", summary="List the copies of all records", operation_id="list_backups")
     async def list_backups() -> CopyList:
         """What the live storage nodes have now."""
         listing = await coordination.copies.list()
-        return CopyList(backups=[_view(one) for one in listing.copies], unanswered=list(listing.unanswered))
+        return CopyList(backups=[view_of_copy(one) for one in listing.copies], unanswered=list(listing.unanswered))
 
     @router.get(
         "/{name}",
@@ -75,7 +75,7 @@ def routes(coordination: Coordination) -> APIRouter:
         response_class=_File,
     )
     async def get_backup(
-        name: Annotated[str, Depends(_name)],
+        name: Annotated[str, Depends(name_of_copy)],
         offset: Annotated[int, Query(description="First byte", ge=0, lt=2**31)] = 0,
         bytes_max: Annotated[int | None, Query(description="At most so many bytes; by default all", ge=1)] = None,
     ) -> _File:
@@ -105,5 +105,6 @@ async def _parts(
             part = await copies.read(name, offset, end - offset, node=part.node)
 
 
-def _view(one: KeptCopy) -> CopyView:
+def view_of_copy(one: KeptCopy) -> CopyView:
+    """As it is answered."""
     return CopyView(name=one.name, created_ms=one.created_ms, bytes=one.size, pinned=one.pinned, nodes=list(one.nodes))

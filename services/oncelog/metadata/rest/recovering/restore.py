@@ -206,11 +206,11 @@ def restore_routes(restoring: Callable[[], Restoring]) -> APIRouter:
 
 
 async def _begin(restoring: Restoring, work: Work, request: RestoreRequest, nodes: list[str], role: str) -> RestoreView:
-    given = [_checked_address(node) for node in nodes]
+    given = [checked_address(node) for node in nodes]
     return view_of(await restoring.begin(work, request, given=given, by=role or NO_ROLE))
 
 
-def _checked_address(node: str) -> str:
+def checked_address(node: str) -> str:
     """Raises InvalidArgument."""
     host, _, port = node.rpartition(":")
     if host_fault(host) is not None or not port.isdecimal() or not 0 < int(port) < 65_536:

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.recovering import backups, records, restore
+from oncelog.metadata.rest.recovering.uploads import upload_routes
 
 
 class Part(Protocol):
@@ -21,4 +22,5 @@ def routes(coordination: Coordination) -> APIRouter:
     router = APIRouter()
     for part in PARTS:
         router.include_router(part.routes(coordination))
+    router.include_router(upload_routes(lambda: coordination.restoring))
     return router

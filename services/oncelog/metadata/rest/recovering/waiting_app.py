@@ -1,6 +1,7 @@
 """The REST application of a metadata service that waits for a cluster: it serves the routes of a restore only.
 
-waiting: /admin/v2/cluster/restore and drill; all others 503, with the reason      --joined--> the whole application
+waiting: /admin/v2/cluster/restore and drill, PUT /admin/v2/backups/{name}; all others 503, with the reason
+    --joined--> the whole application
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from oncelog.metadata.rest.port.body_limits import BodyLimit
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.recovering.restore import restore_routes
+from oncelog.metadata.rest.recovering.uploads import upload_routes
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.restoring import Restoring
 from oncelog.metadata_store.copies.copy_keys import read_keys
@@ -45,7 +47,8 @@ def waiting_app(
             raise ServiceUnavailable(f"this metadata service has not reached ZooKeeper: {reason() or 'starting'}")
         return found
 
-    app.include_router(restore_routes(known), dependencies=[Depends(default_rule), Depends(refuse_unread)])
+    for router in (restore_routes(known), upload_routes(known)):
+        app.include_router(router, dependencies=[Depends(default_rule), Depends(refuse_unread)])
 
     @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
     async def refuse(path: str) -> None:
