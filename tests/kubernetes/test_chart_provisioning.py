@@ -152,6 +152,19 @@ def test_copies_of_records_are_written_to_a_volume_by_a_role_that_does_nothing_e
     assert json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"] == "oncelog-backup"
 
 
+def test_the_first_copy_binds_its_volume_at_once() -> None:
+    """Most storage classes bind a volume when a pod uses it first, and `helm --wait` waits for that: without the Job an
+    install would fail after its timeout. A Job cannot be changed, so that another pod needs another name."""
+    (cron,) = of_kind("pipeline", "CronJob")
+    (first,) = (each for each in of_kind("pipeline", "Job") if each["metadata"]["name"].startswith("oncelog-backup-"))
+    assert "annotations" not in first["metadata"], "Helm waits for a hook before it waits for the volume"
+    assert first["spec"]["template"] == cron["spec"]["jobTemplate"]["spec"]["template"]
+    done = template("--set", "backup.enabled=true,backup.keep=7", "-s", "templates/backup.yaml")
+    other = [each["metadata"]["name"] for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Job"]
+    assert len(other) == 1
+    assert other != [first["metadata"]["name"]]
+
+
 def test_there_is_no_job_for_copies_by_default() -> None:
     """Storage nodes keep them without it, and a token that nobody needs is a risk."""
     assert not of_kind("default", "CronJob")
