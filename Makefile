@@ -173,7 +173,7 @@ console-proof: tools $(STAMP) ## the console with 5,000 topics and 100,000 produ
 smoke: $(STAMP) ## install, kill pods, upgrade under load and uninstall in the current kube context (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
 
-smoke-storage: $(STAMP) ## remove storage nodes and replace volumes under load there (IMAGES=values file)
+smoke-storage: $(STAMP) ## remove storage nodes, replace volumes and lose ZooKeeper under load there (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_storage
 
 smoke-spark: $(STAMP) ## run Spark jobs there while executors and drivers are killed (IMAGES=values file)

@@ -110,6 +110,6 @@ def test_zookeeper_whose_volumes_are_deleted_is_restored_as_the_page_says(releas
     rights = json.loads(release.oncelog("admin", "namespaces", "permissions", "public/default", "-o", "json"))
     assert rights == {"importer": ["produce"]}
     ttl = json.loads(release.oncelog("admin", "namespaces", "get-message-ttl", "public/default", "-o", "json"))
-    assert ttl == 604_800
+    assert ttl == {"set": 604_800, "unit": "seconds"}
     assert topics(release) == ["public/default/flights", "public/default/half"]
     assert "state    done" in run(drill)
