@@ -36,8 +36,10 @@ def rest() -> Iterator[RecordingServer]:
         yield server
 
 
-def seen(progress: RestoreProgress, status: int = 200) -> tuple[int, object]:
-    return status, view_of(progress).model_dump(mode="json")
+def tells(rest: RecordingServer, path: str, *told: RestoreProgress, before: RestoreProgress | None = None) -> None:
+    """Answers, one after the other: what was before, to the request, and to each look. The last one stays."""
+    shown = [view_of(progress).model_dump(mode="json") for progress in (before or RestoreProgress(), *told)]
+    rest.answers[path], *rest.later[path] = [(200, one) for one in shown]
 
 
 def backup(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
@@ -48,12 +50,11 @@ def backup(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
 
 def test_restore_is_followed_to_its_end(rest: RecordingServer) -> None:
     """One request begins it; a missing node and what was found are shown."""
-    rest.answers[RESTORE] = seen(RUNNING, 202)
-    rest.later[RESTORE] = [seen(DONE)]
+    tells(rest, RESTORE, RUNNING, DONE)
     code, shown, told = backup(rest, "restore", "--nodes", "n1:6652,n2:6652", "--absent", NODE, "--accept", "all", "-y")
     assert code == 0
-    assert [asked[:2] for asked in rest.asked] == [("POST", RESTORE), ("GET", RESTORE)]
-    assert rest.asked[0][2] == {
+    assert [asked[:2] for asked in rest.asked] == [("GET", RESTORE), ("POST", RESTORE), ("GET", RESTORE)]
+    assert rest.asked[1][2] == {
         "nodes": ["n1:6652", "n2:6652"], "absent": [NODE], "accept": ["all"], "take_over": False, "dry_run": False,
     }  # fmt: skip
     assert "era 2: write, 0 of 9 records" in told
@@ -94,14 +95,14 @@ def test_restore_changes_nothing_without_a_confirmation(rest: RecordingServer) -
     assert code != 0
     assert "--yes" in told
     assert rest.asked == []
-    rest.answers[RESTORE] = seen(replace(DONE, dry_run=True, era=0), 202)
+    tells(rest, RESTORE, replace(DONE, dry_run=True, era=0))
     assert backup(rest, "restore", "--dry-run")[0] == 0
 
 
 def test_refused_restore_says_what_to_do(rest: RecordingServer) -> None:
     """With what must be accepted. The exit code tells it to a script."""
     refused = replace(DONE, state=RestoreState.REFUSED, message="repeat with --accept all", reviews=[REVIEWED])
-    rest.answers[RESTORE] = seen(refused, 202)
+    tells(rest, RESTORE, refused)
     code, shown, _ = backup(rest, "restore", "-y")
     assert code == 1
     assert "repeat with --accept all" in shown
@@ -110,31 +111,44 @@ def test_refused_restore_says_what_to_do(rest: RecordingServer) -> None:
 
 def test_restore_goes_on_when_its_metadata_service_starts_again(rest: RecordingServer) -> None:
     """The claim ends the service that made it. The next one does not know the work, but the claimed era."""
-    rest.answers[RESTORE] = seen(RUNNING, 202)
     interrupted = RestoreProgress(RestoreState.INTERRUPTED, RestoreStep.CLAIM, era=2, restore_id="1" * 32)
-    rest.later[RESTORE] = [seen(interrupted), seen(DONE, 202)]
+    tells(rest, RESTORE, RUNNING, interrupted, DONE)
     assert backup(rest, "restore", "-y")[0] == 0
-    assert [asked[0] for asked in rest.asked] == ["POST", "GET", "POST"]
+    assert [asked[0] for asked in rest.asked] == ["GET", "POST", "GET", "POST"]
 
 
-@pytest.mark.parametrize(("restore_id", "code"), [("1" * 32, 0), ("", 69)])
+STARTED = RestoreProgress(RestoreState.RUNNING)
+LOST, FORMER, NEW = RestoreProgress(), RestoreProgress(era=1, restore_id="0" * 32), replace(RUNNING, state=DONE.state)
+
+
+@pytest.mark.parametrize(
+    ("before", "followed", "after", "done"),
+    [
+        pytest.param(LOST, RUNNING, NEW, True, id="followed"),
+        pytest.param(LOST, STARTED, NEW, True, id="too fast to be followed"),
+        pytest.param(FORMER, STARTED, NEW, True, id="an older ZooKeeper"),
+        pytest.param(FORMER, STARTED, FORMER, False, id="nothing claimed in an older ZooKeeper"),
+        pytest.param(LOST, STARTED, LOST, False, id="nothing claimed"),
+        pytest.param(replace(LOST, state=RestoreState.FAILED), STARTED, FORMER, False, id="no era was told before"),
+    ],
+)
 def test_restore_that_nobody_remembers_is_done_if_its_era_is_committed(
-    rest: RecordingServer, restore_id: str, code: int
+    rest: RecordingServer, before: RestoreProgress, followed: RestoreProgress, after: RestoreProgress, done: bool
 ) -> None:
     """Otherwise it was never claimed. It is not begun again: that would be another era."""
-    rest.answers[RESTORE] = seen(RUNNING, 202)
-    rest.later[RESTORE] = [seen(RestoreProgress(era=2 if restore_id else 1, restore_id=restore_id))]
-    found, _, told = backup(rest, "restore", "-y")
-    assert (found == 0) is (code == 0), told
-    assert [asked[0] for asked in rest.asked] == ["POST", "GET"]
+    tells(rest, RESTORE, followed, replace(after, state=RestoreState.IDLE), before=before)
+    found, shown, told = backup(rest, "restore", "-y")
+    assert (found == 0) is done, told
+    assert ("done, era 2" in shown) is done
+    assert [asked[0] for asked in rest.asked] == ["GET", "POST", "GET"]
 
 
 def test_drill_fails_when_a_restore_would_change_something(rest: RecordingServer) -> None:
     """For a CronJob. The answer of REST is there for programs."""
-    rest.answers[DRILL] = seen(replace(DONE, dry_run=True), 202)
+    tells(rest, DRILL, replace(DONE, dry_run=True))
     assert backup(rest, "drill")[0] == 0
     differs = replace(DONE, dry_run=True, differences=["topic public/default/orders: ledger 7 would be missing"])
-    rest.answers[DRILL] = seen(differs, 202)
+    tells(rest, DRILL, differs)
     code, shown, _ = backup(rest, "drill", "-o", "json")
     assert code == 1
     assert json.loads(shown)["differences"] == differs.differences
