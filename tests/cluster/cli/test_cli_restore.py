@@ -38,8 +38,10 @@ def rest() -> Iterator[RecordingServer]:
 
 def tells(rest: RecordingServer, path: str, *told: RestoreProgress, before: RestoreProgress | None = None) -> None:
     """Answers, one after the other: what was before, to the request, and to each look. The last one stays."""
-    shown = [view_of(progress).model_dump(mode="json") for progress in (before or RestoreProgress(), *told)]
-    rest.answers[path], *rest.later[path] = [(200, one) for one in shown]
+    shown: list[tuple[int, object]] = [
+        (200, view_of(progress).model_dump(mode="json")) for progress in (before or RestoreProgress(), *told)
+    ]
+    rest.answers[path], *rest.later[path] = shown
 
 
 def backup(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
