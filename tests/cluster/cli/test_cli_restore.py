@@ -84,10 +84,11 @@ def test_copy_that_is_outside_of_the_cluster_is_given_to_it_before_the_restore(
     assert (code, [asked[0] for asked in rest.asked]) == (1, ["PUT"])
     assert "of another cluster" in told
     rest.answers[put] = (200, {"name": name, "nodes": ["b" * 32, NODE]})
-    rest.answers[RESTORE] = seen(DONE, 202)
+    tells(rest, RESTORE, DONE)
     code, _, told = backup(rest, "restore", str(file), "--nodes", "n1:6652,n2:6652", "-y")
     assert code == 0
-    assert rest.asked[1:] == [("PUT", put, file.read_bytes()), ("POST", RESTORE, rest.asked[-1][2])]
+    given, begun = ("PUT", put, file.read_bytes()), ("POST", RESTORE, rest.asked[-1][2])
+    assert rest.asked[1:] == [given, ("GET", RESTORE, None), begun]
     assert f"stored the copy as {name} on 2 storage nodes" in told
 
 
