@@ -17,8 +17,8 @@ from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 
 _READS_MAX = 64
-#: Of which notes have each record as it is.
-_NOTED = (paths.POLICIES, paths.TOMBSTONES)
+#: Folders and records of which notes have each record as it is.
+_NOTED = (paths.POLICIES, paths.TOMBSTONES, paths.STORAGE_COOKIES, paths.KEY_DATASET)
 
 
 async def live_records(session: StoreSession) -> dict[str, bytes]:
@@ -40,9 +40,8 @@ def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> l
     read."""
     names = noted_names(names_in(live))
     found = [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, copied_records(live), names)]
-    for folder in _NOTED:
-        there = {path: value for path, value in live.items() if path.startswith(f"{folder}/")}
-        written = {path: value for path, value in tree.records.items() if path.startswith(f"{folder}/")}
+    for place in _NOTED:
+        there, written = _at(place, live), _at(place, tree.records)
         for path in sorted({*written, *there}):
             if path not in written:
                 found.append(f"{path}: no storage node has noted it, so it would be missing")
@@ -52,3 +51,12 @@ def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> l
             elif written[path] != there[path]:
                 found.append(f"{path}: it would be another one")
     return found
+
+
+def _at(place: str, records: Mapping[str, bytes]) -> dict[str, bytes]:
+    """This record, and those below; of a folder itself nothing."""
+    return {
+        path: value
+        for path, value in records.items()
+        if path.startswith(f"{place}/") or (path == place and path not in paths.FOLDERS)
+    }
