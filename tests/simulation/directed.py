@@ -7,12 +7,13 @@ from typing import Any
 
 from oncelog.core.formats.entry import SequenceMode
 from tests.simulation.clients.producer_client import Input
-from tests.simulation.cluster import Rules, Shape
+from tests.simulation.cluster import Rules
 from tests.simulation.faults.faults import Faults
 from tests.simulation.network import NetworkFaults
 from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.run import Run, outcome_of
 from tests.simulation.servers.store import StoreFaults
+from tests.simulation.shapes import Shape
 
 OFTEN = (40, 400)
 

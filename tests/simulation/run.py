@@ -14,11 +14,12 @@ from oncelog.verify.violation import Violation
 from tests.oracles.appends import check_appends
 from tests.oracles.leases import check_leases
 from tests.oracles.reads import check_reads
-from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
+from tests.simulation.cluster import Cluster, Rules
 from tests.simulation.faults.faults import Faults
 from tests.simulation.faults.storage_faults import not_whole
 from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.shapes import Shape, draw_shape
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000

@@ -4,8 +4,8 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.run import Outcome, run
+from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 
 #: In these occurs what few runs reach: a frozen repair, a marked directory of the past, an answer of a lower epoch.
 RARE = (105, 197, 247, 292, 319, 504, 514, 574, 674)
@@ -19,8 +19,8 @@ CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
 EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
 #: of the runs in which ids are leased and producers expire
 LEASE_RUNS = range(LEASE_SEEDS, LEASE_SEEDS + 20)
-#: of the runs whose ledgers begin with heads
-RESTORE_RUNS = range(RESTORE_SEEDS, RESTORE_SEEDS + 15)
+#: of the runs whose ledgers begin with heads, and in which the records are restored
+RESTORE_RUNS = range(RESTORE_SEEDS, RESTORE_SEEDS + 24)
 CHUNK = 35
 
 

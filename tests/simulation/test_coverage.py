@@ -68,6 +68,10 @@ LEASES = (
     "lease renewed refused: producer_fenced", "producer failed: producer_expired",
 )  # fmt: skip
 HEADS = ("ledger with a head", "level raised")
+RESTORES = (
+    "store lost", "store beside the former one", "restore committed", "restore refused", "performer fenced",
+    "era raised", "process moved to the new era", "owner of a former era ended", "question of a former era",
+)  # fmt: skip
 MARKS = (
     "takeover",
     "SnapshotTaken",
@@ -105,7 +109,7 @@ def test_sweep_of_leases_reaches_each_condition(what: str) -> None:
     assert counts((LEASE_RUNS,)).get(what, 0) >= 3
 
 
-@pytest.mark.parametrize("what", HEADS)
+@pytest.mark.parametrize("what", HEADS + RESTORES)
 def test_sweep_of_heads_reaches_each_condition(what: str) -> None:
-    """The same in the runs whose ledgers begin with heads."""
+    """The same in the runs whose ledgers begin with heads, and whose records are restored."""
     assert counts((RESTORE_RUNS,)).get(what, 0) >= 3

@@ -75,7 +75,8 @@ def test_no_seed_with_leases_violates_an_invariant(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", RESTORE_RUNS)
 def test_no_seed_with_heads_violates_an_invariant(seed: int) -> None:
-    """Of each closed ledger, the ledger behind it says where the fold of the chain stands: its end, for a rebuild."""
+    """Of each closed ledger, the ledger behind it says where the fold of the chain stands: its end, for a rebuild. The
+    store is lost or replaced, and what is restored from storage nodes is what was stored."""
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
     assert outcome.counts["ledger with a head"] >= 3

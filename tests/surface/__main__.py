@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import oncelog
-from tests.simulation.cluster import ACK_SEEDS, CONSUMER_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.run import Outcome, run
+from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.surface import described
 from tests.surface.described import Files
 from tests.surface.encoded import encoded

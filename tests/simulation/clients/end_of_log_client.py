@@ -241,18 +241,24 @@ class Asked:
         self, server: StorageServer, member: Incarnation, ledger: LedgerMetadata, told: Callable[[FenceState], None]
     ) -> None:
         if server.incarnation == member:
+            if server.refuses(self.owner):
+                self.owner.world.count("question of a former era")
+                self.client._send(server.name, self.owner, "is of a former era", lambda: told(FenceState.FENCED))
+                return
             state = server.core.ledgers.fence_state(ledger.ledger_id)
             self.client._send(server.name, self.owner, f"is {state.name}", lambda: told(state))
 
     def _read_record(self, shell: TopicShell, *, confirmed: bool = True) -> None:
         """confirmed: a record that names this owner at its epoch proves it; else it is looked at for a newer one."""
-        store, world = self.client.parts.store, self.owner.world
+        store, world = self.owner.store, self.owner.world
         delay = self.client._delay(self.owner.name, "store")
         if delay is None:
             return
         delay += max(0, store.stalled_until - world.now)
 
         def read() -> None:
+            if store.lost:
+                return
             data, _ = store.get(f"topics/{self.client.topic_id}")
             record = None if data is None else decode_topic(data)
             current = record is not None and (record.owner, record.owner_epoch) == (self.owner.incarnation, shell.epoch)

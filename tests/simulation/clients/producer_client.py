@@ -287,7 +287,7 @@ class ProducerClient(Process):
         if isinstance(error, ProducerExpired) and self.parts.leases is not None:
             self._expired()
             return
-        store = self.parts.metadata[0].parts.store
+        store = self.parts.metadata[0].parts.store.newest
         if isinstance(error, TopicNotFound) and store.get(f"topics/{self.topic_id}")[0] is None:
             return
         if not isinstance(error, ProducerFenced):

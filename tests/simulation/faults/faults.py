@@ -22,6 +22,7 @@ from tests.simulation.faults import (
     past_faults,
     races,
     restored_record,
+    restores,
     storage_faults,
 )
 from tests.simulation.network import NetworkFaults
@@ -72,6 +73,10 @@ class Faults:
             drawn = [kind for kind in drawn if kind.inject is not _switch]
             if self.world.seed % 3:
                 drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
+        if cluster.shape.heads_from != 0 or cluster.shape.repair:
+            drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
+        elif RESTORE_KINDS[0] in drawn:
+            drawn = [kind for kind in drawn if kind.name not in NOT_WITH_RESTORES]
         if cluster.shape.consumers is None:
             drawn = [kind for kind in drawn if kind not in CONSUMER_KINDS]
         elif cluster.shape.consumers.expires:
@@ -423,9 +428,12 @@ LEASE_KINDS = (
 )
 #: the other faults of most runs with consumers or leases, where storage nodes and ZooKeeper have none
 CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", "session expiry")
+#: faults of runs whose ledgers begin with heads from the beginning
+RESTORE_KINDS = (Kind("lost store", 0.95, restores.lose_store),)
 KINDS = (
     *CONSUMER_KINDS,
     *LEASE_KINDS,
+    *RESTORE_KINDS,
     Kind("owner crash", 0.5, _crash_owner),
     Kind("crash inside a step", 0.35, _crash_inside),
     Kind("storage node crash", 0.4, _crash_node),
@@ -472,5 +480,7 @@ KINDS = (
     Kind("hole while recovering", 0.2, races.hole_while_recovering),
     *(Kind(name, 0.15, inject) for name, inject in past_faults.PAST_FAULTS.items()),
 )
+#: faults that no restore of the records meets: a directory that is lost leaves one node too few
+NOT_WITH_RESTORES = ("wipe", "wipe while recovering", "rot")
 #: faults of runs with repair
 REPAIR_KINDS = KINDS[[kind.name for kind in KINDS].index("disk replacement") :]

@@ -14,11 +14,11 @@ from oncelog.core.ledger.recovery import RecoveryPhase
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import TrimRequested
-from tests.simulation.cluster import CURSOR_TICKS
 from tests.simulation.faults.storage_faults import collect_all, make_hole, may_lose_open, open_ledgers
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.shapes import CURSOR_TICKS
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

@@ -23,7 +23,7 @@ def _page_after_its_link(shell: TopicShell, effect: Any) -> None:
         _write(shell, effect)
         return
     _write(shell, replace(effect, page=None))
-    path, data, store = page_path(shell.topic_id, page.name), encode_page(page), shell.owner.parts.store
+    path, data, store = page_path(shell.topic_id, page.name), encode_page(page), shell.owner.store
 
     def write() -> None:
         store.put(path, data, -1)

@@ -51,7 +51,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     ("head names the fold of the takeover", "", 5_000_000, ((Serving, "head", _as_of_the_takeover),)),
     ("head in the first ledger of an owner only", "", 5_000_000, ((ManagedLedger, "_begin", _once),)),
     (
-        "head counts what a failed write has appended", "refused-then-stored", 5_000_000,
+        "head counts what a failed write has appended", "refused-then-stored", 5_000_001,
         ((Serving, "head", _appended_counts), (ManagedLedger, "linked", _remember_the_end)),
     ),
 )  # fmt: skip

@@ -73,10 +73,23 @@ class MemberRequests:
         def attempt(wait: int) -> None:
             if done or self.shell.core.takeover is not begun:
                 return
-            network.send(owner.name, server, label, lambda: ask(server, reply))
+            network.send(owner.name, server, label, lambda: None if self._refused(server) else ask(server, reply))
             owner.post(wait, f"repeats {label}", lambda: attempt(min(wait * 2, RETRY_TICKS[1])))
 
         attempt(RETRY_TICKS[0])
+
+    def _refused(self, server: StorageServer) -> bool:
+        """Whether a call is refused where it arrives, because this owner is of another era. The owner is told."""
+        owner, life = self.owner, self.owner.life
+        if not server.refuses(owner):
+            return False
+
+        def told() -> None:
+            if owner.life == life:
+                owner.refused(server.name)
+
+        self.owner.parts.network.send(server.name, owner, "is of another era", told)
+        return True
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +152,7 @@ class MemberRequests:
             return True
 
         def ask(server: StorageServer, reply: Callable[[Reply], None]) -> None:
-            server.append(effect.member, entries, reply, recovery=True)
+            server.append(effect.member, entries, reply, recovery=True, era=self.owner.store.era)
 
         self._call(effect.member, f"recovery add {effect.ledger_id}", ask, answered)
 
@@ -198,8 +211,11 @@ class MemberRequests:
                 server.name, owner, f"added {ledger_id} {answer.status.name}", lambda: self.shell.handle(event)
             )
 
+        era = owner.store.era
+
         def arrive() -> None:
-            server.append(member, entries, reply, recovery=False)
+            self._refused(server)
+            server.append(member, entries, reply, recovery=False, era=era)
 
         sent = network.send(owner.name, server, f"add {ledger_id}:{entries[0][0].entry_id}", arrive)
         if not server.alive or (not sent and owner.world.chance(0.5)):

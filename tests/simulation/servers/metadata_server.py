@@ -74,6 +74,9 @@ class MetadataServer(Process):
     def __init__(self, parts: MetadataParts, name: str, stale: StaleRoutes) -> None:
         super().__init__(parts.world, name)
         self.parts = parts
+        #: of the era in which this life is; home: of a former one, whose address the process has; None: the newest
+        self.store = parts.store
+        self.home: Store | None = None
         self.stale = stale
         self.suspicion = OwnerSuspicion()
         self.placement: dict[TopicId, TopicPlacement] = {}
@@ -84,6 +87,7 @@ class MetadataServer(Process):
 
     def start(self) -> None:
         super().start()
+        self.store = self.home or self.parts.store.newest
         self.suspicion = OwnerSuspicion()
         self.placement = {t: TopicPlacement(t, backoff_ms=BACKOFF_TICKS) for t in self.parts.topics}
         self.asking = {t: [] for t in self.parts.topics}
@@ -102,7 +106,7 @@ class MetadataServer(Process):
                 self._place(PlacementRequested(topic_id))
 
     def _live(self) -> tuple[Incarnation, ...]:
-        return tuple(Incarnation(name) for name in self.parts.store.children("owners"))
+        return tuple(Incarnation(name) for name in self.store.children("owners"))
 
     # --- the owners' streams ------------------------------------------------------------------------------------------
 
@@ -179,9 +183,9 @@ class MetadataServer(Process):
         for effect in core.handle(event):
             match effect:
                 case ReadRecord():
-                    read_record(self.parts.store, self, effect, self._read)
+                    read_record(self.store, self, effect, self._read)
                 case WriteRecord():
-                    write_record(self.parts.store, self, effect, self._written)
+                    write_record(self.store, self, effect, self._written)
                 case NotifyOwner(topic_id, owner, epoch):
                     self._tell_owner(topic_id, owner, epoch)
                 case TopicPlaced(topic_id, owner, epoch):

@@ -15,6 +15,7 @@ from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.servers.storage_server import StorageServer
+    from tests.simulation.servers.store import Store
 
 NOTE_TICKS = 100
 RETRY_TICKS = 150
@@ -25,12 +26,22 @@ class NodeStart:
 
     def __init__(self, server: "StorageServer") -> None:
         self.server = server
-        self.store = server.parts.store
         self._path = f"storage_ends/{server.incarnation}"
         self._noted = self._read()
         self._begun: StorageEnd | None = None
 
+    @property
+    def store(self) -> "Store":
+        return self.server.store
+
+    def join_era(self) -> None:
+        """The store of a new era knows no end of this directory."""
+        if self._begun is not None and self._read() is None:
+            self._write(self._begun)
+
     def _read(self) -> StorageEnd | None:
+        if self.store.lost:
+            return None
         data, _ = self.store.get(self._path)
         if data is None:
             return None

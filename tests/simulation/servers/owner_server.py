@@ -70,6 +70,8 @@ class OwnerParts:
     nodes: dict[Incarnation, StorageServer]
     #: told of every step of a topic
     watch: Callable[["OwnerServer", TopicShell], None]
+    #: a process ends, and is started again
+    ended: Callable[["OwnerServer"], None]
     topic_class: type[Topic] = Topic
     claim_class: type[IdClaim] = IdClaim
     pid_block: int = 3
@@ -116,7 +118,7 @@ class IdSource:
         self._handle(IdRequested(self._requests))
 
     def _handle(self, event: IdClaimEvent) -> None:
-        store = self.owner.parts.store
+        store = self.owner.store
         for effect in self.core.handle(event):
             match effect:
                 case ReadRecord():
@@ -146,6 +148,11 @@ class OwnerServer(Process):
     def __init__(self, parts: OwnerParts, name: str) -> None:
         super().__init__(parts.world, name)
         self.parts = parts
+        #: of the era in which this life is; home: of a former one, whose address the process has; None: the newest
+        self.store = parts.store
+        self.home: Store | None = None
+        #: places of nodes that refuse the era of this life
+        self.refused_by: dict[str, None] = {}
         #: {topic id: shell}
         self.topics: dict[TopicId, TopicShell] = {}
         self.links: list[ClientLink] = []
@@ -171,6 +178,8 @@ class OwnerServer(Process):
 
     def start(self) -> None:
         super().start()
+        self.store = self.home or self.parts.store.newest
+        self.refused_by = {}
         self.topics, self.links, self._given_up = {}, [], {}
         heads_from = self.parts.heads_from
         self._sees_heads = heads_from is not None and self.world.now >= heads_from
@@ -181,8 +190,8 @@ class OwnerServer(Process):
         self.register()
 
     def register(self) -> None:
-        if f"owners/{self.incarnation}" not in self.parts.store.records:
-            self.parts.store.put(f"owners/{self.incarnation}", self.name.encode(), -1)
+        if f"owners/{self.incarnation}" not in self.store.records:
+            self.store.put(f"owners/{self.incarnation}", self.name.encode(), -1)
 
     def crash(self) -> None:
         streams = [link.stream for link in self.links] + self.streams
@@ -190,6 +199,14 @@ class OwnerServer(Process):
         self.links, self.streams = [], []
         for stream in streams:
             stream.sever()
+
+    def refused(self, place: str) -> None:
+        """A node refuses this owner, because it is of another era: the process ends when more than half do."""
+        self.refused_by[place] = None
+        if 2 * len(self.refused_by) > len(self.parts.nodes):
+            self.refused_by = {}
+            self.world.count("owner of a former era ended")
+            self.post(1, "ends with its era", lambda: self.parts.ended(self))
 
     # --- what others send ---------------------------------------------------------------------------------------------
 
@@ -218,7 +235,7 @@ class OwnerServer(Process):
 
     def storage_nodes(self) -> StorageNodesUpdated:
         """Where the storage nodes stand by the store's ephemerals and cookies, as of now."""
-        store = self.parts.store
+        store = self.store
         live = tuple(Incarnation(name) for name in store.children("storage"))
         known = [Incarnation(name) for name in store.children("storage_cookies")]
         latest = {name.split(".")[0]: name for name in known}

@@ -152,7 +152,7 @@ class Repairer:
     ) -> None:
         self.server = server
         self.world = server.world
-        self.store = server.parts.store
+        self.store = server.store
         self.nodes = nodes
         self.queue = RepairQueue(settings)
         self.repairs: dict[LedgerId, LedgerRepair] = {}
@@ -422,7 +422,7 @@ class Repairer:
                     reply(answer.status)
 
             entries = [(peek_header(each), each) for each in data]
-            server.append(effect.target, entries, answered, repair=True)
+            server.append(effect.target, entries, answered, repair=True, era=self.store.era)
 
         outcomes = {
             AppendStatus.OK: CopyOutcome.DONE,

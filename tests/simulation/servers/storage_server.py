@@ -6,9 +6,10 @@ calls for the former one are refused there.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
@@ -23,7 +24,8 @@ from oncelog.core.node.answers import (
     LimboCleared,
     ReadReceived,
 )
-from oncelog.core.node.node import AppendReceived, StorageEvent, StorageNode, Synced, WriteJournal
+from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, EraState, EraVerdict, StoredEra
+from oncelog.core.node.node import AppendReceived, RecordsOpened, StorageEvent, StorageNode, Synced, WriteJournal
 from oncelog.core.node.node_ledger import JournalRecord, LedgerOrigin, RecordKind, was_deleted
 from oncelog.core.node.review import (
     AnswerReview,
@@ -62,7 +64,13 @@ class ReadReply(NamedTuple):
     found: dict[EntryId, bytes]
 
 
-Reply = AnswerAppend | AnswerFence | ReadReply | AnswerReview
+Reply = AnswerAppend | AnswerFence | ReadReply | AnswerReview | AnswerEra
+
+
+class Caller(Protocol):
+    """A process that calls storage nodes."""
+
+    store: Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class NodeParts:
     may_erase: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
+    #: whether the cluster has the level of which nodes note the floors by which they erase
+    notes_floors: bool = False
     #: called when a node has registered that could not start before
     changed: Callable[[], None] = lambda: None
 
@@ -92,6 +102,8 @@ class StorageServer(Process):
     def __init__(self, parts: NodeParts, name: str) -> None:
         super().__init__(parts.world, name)
         self.parts = parts
+        #: of the newest era that this node has seen to be committed
+        self.store = parts.store
         self.incarnations = 0
         #: {incarnation: directory} of every directory that ever was here, the present one last
         self.disks: dict[Incarnation, Disk] = {}
@@ -125,6 +137,7 @@ class StorageServer(Process):
 
     def start(self) -> None:
         super().start()
+        self.store = self.parts.store.newest
         self.present = NodeStart(self)
         if self.present.is_refused():
             self.world.count("copy of a directory refused")
@@ -141,6 +154,9 @@ class StorageServer(Process):
             self.index.restore(record)
             self._restore(record)
         self.present.begin()
+        if self.alive and self.store.era != FIRST_ERA:
+            self.handle(RecordsOpened(self.store.era))
+            self.join_era()
         if self.alive:
             self.register()
         if self.alive and self.parts.review_ticks:
@@ -174,14 +190,49 @@ class StorageServer(Process):
                 self.core.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
             case RecordKind.LIMBO:
                 self.core.restore_limbo(record.ledger_id)
+            case RecordKind.ERA:
+                stored = StoredEra(Era(record.ledger_id, bytes(record.data).decode()), EraState(record.entry_id))
+                self.core.restore_era(stored)
+                self.core.restore_limbo(stored.limbo_below)
+            case RecordKind.FLOOR:
+                chain = LedgerOrigin.decode(record.data)
+                assert chain is not None
+                self.core.restore_floor(chain, record.ledger_id)
             case RecordKind.LIMBO_CLEARED:
                 self.core.restore_limbo_cleared(record.ledger_id)
             case _:
                 self.core.restore_entry(peek_header(record.data), ordinary=record.kind is RecordKind.ADD)
 
+    # --- eras ---------------------------------------------------------------------------------------------------------
+
+    def raise_era(self, era: Era, reply: Callable[[Reply], None], *, committed: bool = False) -> None:
+        self.call(lambda call: EraReceived(call, self.incarnation, era, committed), reply)
+
+    def join_era(self) -> None:
+        """The cluster's record names a new era: take it, and then its records (`log_storage`'s registration)."""
+        newest = self.parts.store.newest
+
+        def raised(_: Reply) -> None:
+            self.store = newest
+            self.present.join_era()
+            self.handle(RecordsOpened(newest.era))
+            if self.core.ledgers.era.state is EraState.JOINED_LATE:
+                self.world.count("era joined late")
+            if self.alive:
+                self.register()
+                self.parts.changed()
+
+        self.raise_era(newest.era, raised, committed=True)
+
+    def refuses(self, caller: "Caller") -> bool:
+        """Whether calls of this process are refused, because it is of another era."""
+        return self.core.ledgers.era.judge(caller.store.era) is not EraVerdict.SAME
+
     def register(self) -> None:
         """The ephemeral only names the node to connect to; the cookie stays."""
-        store = self.parts.store
+        store = self.store
+        if self.core.era != store.era:
+            return
         if self.present.refuses_older_store():
             self.world.count("older store refused")
             self.end_and_retry()
@@ -208,9 +259,9 @@ class StorageServer(Process):
 
     def append(
         self, target: Incarnation, entries: Sequence[tuple[EntryHeader, Buffer]], reply: Callable[[Reply], None],
-        *, recovery: bool = False, repair: bool = False,
+        *, recovery: bool = False, repair: bool = False, era: Era = FIRST_ERA,
     ) -> None:  # fmt: skip
-        self.call(lambda call: AppendReceived(call, target, entries, recovery, repair), reply)
+        self.call(lambda call: AppendReceived(call, target, entries, recovery, repair, era), reply)
 
     def fence(self, target: Incarnation, ledger_id: LedgerId, reply: Callable[[Reply], None]) -> None:
         self.call(lambda call: FenceReceived(call, target, ledger_id), reply)
@@ -266,7 +317,9 @@ class StorageServer(Process):
                     self._verify(effect)
                 case TouchRecord():
                     self._touch(effect)
-                case AnswerAppend() | AnswerFence() | AnswerReview():
+                case EraRaised():
+                    self.world.count("era raised")
+                case AnswerAppend() | AnswerFence() | AnswerReview() | AnswerEra():
                     self._reply(effect.call, effect)
                 case AnswerRead():
                     found = {e: self.index.read(effect.ledger_id, e) for e in effect.present}
@@ -316,25 +369,30 @@ class StorageServer(Process):
             if data is None and origin is not None:
                 chain = "cursors" if origin.purpose is LedgerPurpose.DEDUP else "topics"
                 path = f"{chain}/{origin.topic_id}"
-                self.parts.store.read(self, path, lambda d, v: looked(self._as_restored(ledger_id, path, d, v)[0]))
+                self.store.read(self, path, lambda d, v: looked(self._as_restored(ledger_id, path, d, v)[0]))
                 return
             metadata = None if data is None else decode_ledger(data)
             self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version, may_erase=may_erase))
 
         def looked(data: bytes | None) -> None:
-            deleted = was_deleted(ledger_id, deleted_below=floor_of(data, origin), topic_deleted=False)
-            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase))
+            floor = floor_of(data, origin)
+            deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=False)
+            noted = floor if deleted and self.parts.notes_floors else LedgerId(0)
+            checked = LedgerChecked(
+                ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase, floor=noted
+            )  # fmt: skip
+            self.handle(checked)
 
-        self.parts.store.read(self, f"ledgers/{ledger_id}", checked)
+        self.store.read(self, f"ledgers/{ledger_id}", checked)
 
     def _as_restored(
         self, ledger_id: LedgerId, path: str, data: bytes | None, version: int
     ) -> tuple[bytes | None, int]:
         """What a review reads while an old backup is in the place of the store. Adds see the store as it is: what an
         old record would let them do belongs to the restore of ZooKeeper."""
-        if self.parts.store.backup_of is None or self.core.ledgers.peek(ledger_id).queued:
+        if self.store.backup_of is None or self.core.ledgers.peek(ledger_id).queued:
             return data, version
-        old = self.parts.store.get_at(path, self.parts.store.backup_of)
+        old = self.store.get_at(path, self.store.backup_of)
         self.world.count("review of an old backup", old != data)
         return (data, version) if old == data else (old, OLD)
 
@@ -354,7 +412,7 @@ class StorageServer(Process):
             self.handle(RecordTouched(effect.ledger_id, effect.check, status))
 
         path = f"ledgers/{effect.ledger_id}"
-        self.parts.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
+        self.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
 
     def _needs_review(self, record: LedgerMetadata, *, held: bool) -> bool:
         """As `log_storage.reviewer` decides it."""
@@ -373,7 +431,7 @@ class StorageServer(Process):
     def collect(self) -> None:
         """Review the ledgers held here that seem to be gone, or not to need this copy, and the listed ones of which
         something may be lost here. The view of the store may lag; the core reads the record itself."""
-        store, limbo = self.parts.store, self.core.ledgers.limbo
+        store, limbo = self.store, self.core.ledgers.limbo
         listed = (LedgerId(int(name)) for name in store.children("ledgers"))
         for ledger_id in dict.fromkeys((*self.index.entries, *listed)):
             held = ledger_id in self.index.entries or limbo.covers(ledger_id)

@@ -3,11 +3,15 @@
 A synced read shows every write answered before it began. A read that is not synced may come from a follower that lags.
 A write is attempted once: its reply may be lost, and then it was applied, or never is, or is applied a little later.
 A stall holds everything back. A session that ends takes its ephemerals along.
+
+One `Store` has the records of one era. A restore makes another one, its successor. Processes of the former era go on
+with the former one, unless its data are lost: then nothing is answered, and what a process has read stays as it was.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.records.status import WriteStatus
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
@@ -32,9 +36,14 @@ class StoreFaults:
 class Store:
     """{path: (bytes, version)}, with its past for lagging readers."""
 
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(self, world: World, network: Network, era: Era = FIRST_ERA) -> None:
         self.world = world
         self.network = network
+        self.era = era
+        #: of the next era, once its restore is committed
+        self.successor: Store | None = None
+        #: its data are lost
+        self.lost = False
         self.faults = StoreFaults()
         self.records: dict[str, tuple[bytes, int]] = {}
         self.stalled_until = 0
@@ -45,12 +54,24 @@ class Store:
         #: {path: [(tick, bytes or None)]}, ascending
         self._past: dict[str, list[tuple[int, bytes | None]]] = {}
 
+    @property
+    def newest(self) -> "Store":
+        """Of the newest era that is committed."""
+        return self if self.successor is None else self.successor.newest
+
+    def begin(self, records: dict[str, bytes]) -> None:
+        """What a restore has written."""
+        self.records = {path: (data, 0) for path, data in records.items()}
+        self._past = {path: [(self.world.now, data)] for path, data in records.items()}
+
     # --- the state machine -------------------------------------------------------------------------------------------
 
     def put(
         self, path: str, data: bytes, version: int, created: tuple[tuple[str, bytes], ...] = ()
     ) -> tuple[WriteStatus, int]:
         """Compare-and-set; version ABSENT creates. created: (path, bytes) of records that are created with it."""
+        if self.lost:
+            return WriteStatus.UNKNOWN, ABSENT
         before = self.records.get(path)
         if (before[1] if before is not None else ABSENT) != version or any(new in self.records for new, _ in created):
             return WriteStatus.CONFLICT, ABSENT
@@ -65,7 +86,7 @@ class Store:
         self.put(path, data, version, created)
 
     def remove(self, path: str) -> None:
-        before = self.records.pop(path, None)
+        before = None if self.lost else self.records.pop(path, None)
         if before is not None:
             self._changed(path, before[0], None)
 
@@ -130,6 +151,8 @@ class Store:
         life = process.life
 
         def answer() -> None:
+            if self.lost:
+                return
             data, version = self.get(path) if synced else (self.get_lagging(path), ABSENT)
             process.post(self._delay(process), f"read {path}", lambda: done(data, version), life=life)
 
@@ -149,6 +172,8 @@ class Store:
         life, world, faults = process.life, self.world, self.faults
 
         def apply() -> None:
+            if self.lost:
+                return
             status, after = self.put(path, data, version, created)
             process.post(self._delay(process), f"wrote {path} {status.value}", lambda: done(status, after), life=life)
 

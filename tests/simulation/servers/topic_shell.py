@@ -241,7 +241,7 @@ class TopicShell:
             case StartTopicTimer(key, after_ms):
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
             case ReadRecord():
-                read_record(self.owner.parts.store, self.owner, effect, self.handle)
+                read_record(self.owner.store, self.owner, effect, self.handle)
             case WriteRecord():
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
@@ -256,7 +256,7 @@ class TopicShell:
             case DeleteLedgers(ledger_ids):
                 for ledger_id in ledger_ids:
                     self.owner.world.count("ledger deleted")
-                    self.owner.parts.store.remove(f"ledgers/{ledger_id}")
+                    self.owner.store.remove(f"ledgers/{ledger_id}")
             case _ if isinstance(effect, _CONSUMER_EFFECTS):
                 self.consumers.perform(effect)
             case _:
@@ -326,7 +326,7 @@ class TopicShell:
 
     def _delete_pages(self, below: LedgerId) -> None:
         """The pages below the floor, also those that a crash has left, after the records of their ledgers."""
-        store = self.owner.parts.store
+        store = self.owner.store
         for name in sorted(map(int, store.children(f"pages/{self.topic_id}"))):
             path = page_path(self.topic_id, LedgerId(name))
             data, _ = store.get(path)
@@ -341,7 +341,7 @@ class TopicShell:
         """A last entry that cannot be read counts as new."""
         ends: list[EndOfLedger] = []
         for ledger_id in ledger_ids:
-            data, _ = self.owner.parts.store.get(f"ledgers/{ledger_id}")
+            data, _ = self.owner.store.get(f"ledgers/{ledger_id}")
             metadata = None if data is None else decode_ledger(data)
             if metadata is not None:
                 last = sound_entries(self.owner.parts, ledger_id, metadata.end, metadata.end)
@@ -350,7 +350,7 @@ class TopicShell:
         self.handle(LedgerEndsRead(tuple(ends)))
 
     def _write(self, effect: WriteRecord[Any, Any]) -> None:
-        write_record(self.owner.parts.store, self.owner, effect, self.handle)
+        write_record(self.owner.store, self.owner, effect, self.handle)
 
     def _read_ids(self, position: Position) -> None:
         """The ids of a stored batch: its ledger's record names the members that hold the entry."""
@@ -370,4 +370,4 @@ class TopicShell:
                 self.handle(EntryIdsRead(position, None, b""))
 
         self.owner.world.count("ids read from an entry")
-        self.owner.parts.store.read(self.owner, f"ledgers/{position.ledger_id}", ledger_read)
+        self.owner.store.read(self.owner, f"ledgers/{position.ledger_id}", ledger_read)

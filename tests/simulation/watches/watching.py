@@ -112,6 +112,12 @@ class Watch:
         self.copies = CopyWatch(store, nodes)
         store.observers.append(self.changed)
 
+    def follow(self, store: Store) -> None:
+        """A new era begins. What processes of the former one do with their records is of no account from now on."""
+        self.store.observers.remove(self.changed)
+        self.store = self.copies.store = store
+        store.observers.append(self.changed)
+
     # --- records ------------------------------------------------------------------------------------------------------
 
     def changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
@@ -209,6 +215,8 @@ class Watch:
             watch.confirmed[ledger_id] = entry_id
             if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
                 raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
+        if owner.store is not self.store:
+            return
         phase, serving = shell.core.phase, shell.core.serving
         given_up = owner.gave_up_at(shell.topic_id)
         if given_up and phase in (Phase.RECOVERING, Phase.OPENING, Phase.SERVING) and shell.epoch <= given_up:

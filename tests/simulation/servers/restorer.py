@@ -1,0 +1,336 @@
+"""A process that restores the records of a lost store: the shell of `core.rebuild` over the simulated network.
+
+It performs one effect after the other, and may crash between two of them: the next life goes on with the restore id.
+Another one may restore at the same time. The new store has the cluster's record, and the records of one era are put
+below it as a whole, if the record still has the version of the claim.
+
+What storage nodes note (`core.node.notes`) is taken for complete here: the names of topics, and the nodes that ever
+joined.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
+
+from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_topic
+from oncelog.core.ids import Incarnation
+from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.node.era import AnswerEra
+from oncelog.core.rebuild.join import join
+from oncelog.core.rebuild.restore_plan import (
+    Claimed,
+    ClaimEra,
+    ClusterSeen,
+    Collect,
+    Collected,
+    CommitEra,
+    EraCommitted,
+    ErasRaised,
+    JoinRecords,
+    Knowledge,
+    NodeSeen,
+    RaiseEras,
+    RecordsJoined,
+    RecordsWritten,
+    Restore,
+    RestoreEffect,
+    RestoreEnded,
+    RestoreEvent,
+    RestoreRequest,
+    Survey,
+    Surveyed,
+    WriteRecords,
+)
+from oncelog.core.rebuild.result import Asked, CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.sources import Inventory
+from oncelog.core.records.status import WriteStatus
+from oncelog.core.retention.paging import PageSettings
+from oncelog.metadata.restoring.new_tree import new_tree
+from oncelog.metadata.restoring.noted_records import NewestRecords
+from oncelog.metadata_store.records.cluster_store import Rights
+from oncelog.metadata_store.session import paths
+from oncelog.verify.violation import Violation
+from tests.simulation.network import Network
+from tests.simulation.servers.inventories import CLUSTER_ID, inventory_of
+from tests.simulation.servers.ledger_lists import page_path
+from tests.simulation.servers.storage_server import Reply, StorageServer
+from tests.simulation.servers.store import Store
+from tests.simulation.world import Process, World
+
+T = TypeVar("T")
+
+CLUSTER = "cluster"
+ACK_QUORUM = 2
+#: until nodes that do not answer count as silent; between two attempts that are refused
+ANSWER_TICKS, REPEAT_TICKS = 250, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has written below the root of its era."""
+
+    records: dict[str, bytes]
+    rebuilt: Rebuilt
+    inventories: tuple[Inventory, ...]
+
+
+@dataclass(slots=True)
+class RestoreParts:
+    """Of all that restore one cluster. lost: the records that are lost; only notes and copies of them are used."""
+
+    world: World
+    network: Network
+    nodes: dict[Incarnation, StorageServer]
+    lost: Store
+    pages: PageSettings
+    #: told of each commit
+    committed: Callable[[Era, Restored], None]
+    #: made of the lost records before; None: none
+    copied: CopiedRecords | None = None
+    #: the store that is new
+    store: Store = field(init=False)
+    #: {era: what is below its root}
+    roots: dict[Era, Restored] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.world, self.network)
+        self.store.faults = self.lost.faults
+        self.store.observers.append(self._changed)
+
+    def _changed(self, _path: str, _before: bytes | None, after: bytes | None) -> None:
+        assert after is not None
+        era, restoring = decode_cluster(after)
+        if not restoring:
+            self.world.count("restore committed")
+            self.committed(era, self.roots[era])
+
+    @property
+    def done(self) -> bool:
+        data, _ = self.store.get(CLUSTER)
+        return data is not None and not decode_cluster(data)[1]
+
+
+def encode_cluster(era: Era, *, restoring: bool) -> bytes:
+    return f"{era} {'restoring' if restoring else 'serving'}".encode()
+
+
+def decode_cluster(data: bytes) -> tuple[Era, bool]:
+    era, state = data.decode().split()
+    return Era.parse(era), state == "restoring"
+
+
+class Restorer(Process):
+    """One performer. `restore_id`: that of its request; a restore that it resumes keeps its own."""
+
+    def __init__(self, parts: RestoreParts, name: str, restore_id: str) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.restore_id = restore_id
+        self.plan = Restore(RestoreRequest(restore_id, take_over=True))
+        self._inventories: dict[Incarnation, Inventory] = {}
+        self._rebuilt: Rebuilt | None = None
+
+    def start(self) -> None:
+        super().start()
+        self._attempt()
+
+    def _attempt(self) -> None:
+        if self.parts.done:
+            return
+        self.plan = Restore(RestoreRequest(self.restore_id, take_over=True))
+        self._perform(self.plan.begin())
+
+    def _handle(self, event: RestoreEvent) -> None:
+        self._perform(self.plan.handle(event))
+
+    def _perform(self, effects: list[RestoreEffect]) -> None:
+        for effect in effects:
+            self.world.count(f"restore {type(effect).__name__}")
+            if self.burn():
+                return
+            match effect:
+                case Survey():
+                    self._survey()
+                case ClaimEra():
+                    self._claim(effect)
+                case RaiseEras(nodes, era):
+                    self._raise(nodes, era)
+                case Collect(nodes):
+                    self._collect(nodes)
+                case JoinRecords():
+                    self._join(effect)
+                case WriteRecords():
+                    self._write(effect)
+                case CommitEra():
+                    self._commit(effect)
+                case RestoreEnded(refusal):
+                    if refusal:
+                        self.world.count("restore refused")
+                        self.post(REPEAT_TICKS, "restores again", self._attempt)
+                case _:
+                    assert_never(effect)
+
+    # --- storage nodes ------------------------------------------------------------------------------------------------
+
+    def _gather(
+        self, servers: Sequence[StorageServer], label: str,
+        ask: Callable[[StorageServer, Callable[[T], None]], None], done: Callable[[dict[Incarnation, T]], None],
+    ) -> None:  # fmt: skip
+        """Ask each node until it answers, for a while."""
+        answers: dict[Incarnation, T] = {}
+        life, over, network = self.life, False, self.parts.network
+
+        def end() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                done(answers)
+
+        def take(node: Incarnation, value: T) -> None:
+            if over or self.life != life:
+                return
+            answers[node] = value
+            if len(answers) == len(servers):
+                end()
+
+        def attempt(server: StorageServer, wait: int) -> None:
+            if over or server.incarnation in answers:
+                return
+
+            def arrive() -> None:
+                node = server.incarnation
+                ask(server, lambda value: reply(node, value))
+
+            def reply(node: Incarnation, value: T) -> None:
+                network.send(server.name, self, f"{label} answered", lambda: take(node, value))
+
+            network.send(self.name, server, label, arrive)
+            self.post(wait, f"repeats {label}", lambda: attempt(server, wait * 2))
+
+        for server in servers:
+            attempt(server, 30)
+        self.post(ANSWER_TICKS, f"waits no longer for {label}", end)
+
+    def _servers(self, nodes: Sequence[Incarnation]) -> list[StorageServer]:
+        return [self.parts.nodes[Incarnation(node.split(".")[0])] for node in nodes]
+
+    def _survey(self) -> None:
+        def tree_read(data: bytes | None, version: int) -> None:
+            tree = None if data is None else ClusterSeen(CLUSTER_ID, *decode_cluster(data), version, ACK_QUORUM)
+
+            def described(nodes: dict[Incarnation, NodeSeen]) -> None:
+                self._handle(Surveyed(tree, nodes, self._noted_nodes() if nodes else Knowledge()))
+
+            self._gather(list(self.parts.nodes.values()), "survey", describe, described)
+
+        def describe(server: StorageServer, reply: Callable[[NodeSeen], None]) -> None:
+            reply(NodeSeen(CLUSTER_ID, server.core.durable_era, server.core.ledgers.limbo.below > 0))
+
+        self.parts.store.read(self, CLUSTER, tree_read)
+
+    def _noted_nodes(self) -> Knowledge:
+        names = self.parts.lost.children("storage_cookies")
+        return Knowledge({Incarnation(name): True for name in names}, ACK_QUORUM)
+
+    def _raise(self, nodes: tuple[Incarnation, ...], era: Era) -> None:
+        def ask(server: StorageServer, reply: Callable[[Era | None], None]) -> None:
+            def answered(answer: Reply) -> None:
+                assert isinstance(answer, AnswerEra)
+                reply(answer.era if answer.status is ReadStatus.OK else None)
+
+            server.raise_era(era, answered)
+
+        def raised(answers: dict[Incarnation, Era | None]) -> None:
+            self._handle(ErasRaised({node: answers.get(node) for node in nodes}))
+
+        self._gather(self._servers(nodes), "raise the era", ask, raised)
+
+    def _collect(self, nodes: tuple[Incarnation, ...]) -> None:
+        def ask(server: StorageServer, reply: Callable[[Inventory], None]) -> None:
+            reply(inventory_of(server))
+
+        def collected(inventories: dict[Incarnation, Inventory]) -> None:
+            self._inventories = inventories
+            seen = {
+                node: NodeSeen(each.cluster_id, each.era, each.limbo_below > 0) for node, each in inventories.items()
+            }
+            self._handle(Collected(seen, self._noted_nodes()))
+
+        self._gather(self._servers(nodes), "inventory", ask, collected)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, effect: ClaimEra) -> None:
+        data = encode_cluster(effect.era, restoring=True)
+        self._put(data, effect.version, lambda status, version: self._handle(Claimed(status, version)))
+
+    def _put(self, data: bytes, version: int, done: Callable[[WriteStatus, int], None]) -> None:
+        self.parts.store.write(self, CLUSTER, data, version, done)
+
+    def _join(self, effect: JoinRecords) -> None:
+        parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
+        lost = parts.lost
+        topics = [decode_topic(lost.records[f"topics/{each}"][0]) for each in lost.children("topics")]
+        noted = NotedRecords({each.name: NotedName(each.topic_id) for each in topics})
+        asked = Asked(effect.missing, ACK_QUORUM)
+        rebuilt = join(inventories, noted, parts.copied, asked, self.plan.era, parts.pages, self.world.now)
+        if rebuilt.reviews:
+            raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
+        self._rebuilt = replace(
+            rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
+        )
+        self._handle(RecordsJoined(()))
+
+    def _with_lengths(self, topic: RebuiltTopic) -> RebuiltTopic:
+        """The shell reads them from the holders."""
+        lengths = {}
+        for wanted in topic.wanted:
+            holder = self._servers(wanted.holders)[0]
+            data = holder.disk.held(wanted.ledger_id).get(wanted.end)
+            assert data is not None
+            lengths[wanted.ledger_id] = peek_header(data).length
+        return replace(
+            topic,
+            ledgers=tuple(replace(each, length=lengths.get(each.ledger_id, each.length)) for each in topic.ledgers),
+        )
+
+    def _write(self, effect: WriteRecords) -> None:
+        assert self._rebuilt is not None
+        parts, era = self.parts, effect.era
+        records = _records(self._rebuilt, era)
+        for node in parts.lost.children("storage_cookies"):
+            records[f"storage_cookies/{node}"] = parts.lost.records[f"storage_cookies/{node}"][0]
+        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
+
+        def write() -> None:
+            fenced = parts.store.get(CLUSTER)[1] != effect.version
+            self.world.count("performer fenced", fenced)
+            if not fenced:
+                parts.roots[era] = restored
+            self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)))
+
+        self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)
+
+    def _commit(self, effect: CommitEra) -> None:
+        data = encode_cluster(effect.era, restoring=False)
+        self._put(data, effect.version, lambda status, _: self._handle(EraCommitted(status)))
+
+
+def _records(rebuilt: Rebuilt, era: Era) -> dict[str, bytes]:
+    """By the paths of the simulated store."""
+    assert era != FIRST_ERA
+    tree = new_tree(rebuilt, NewestRecords(), era=era, retired=(), rights=Rights.OPEN, by="an operator").records
+    records = {
+        f"ids/{path.rpartition('/')[2]}": data for path, data in tree.items() if path.startswith(f"{paths.IDS}/")
+    }
+    for topic_id, topic in rebuilt.topics.items():
+        records[f"topics/{topic_id}"] = tree[paths.topic(topic_id)]
+        if topic.cursor is not None:
+            records[f"cursors/{topic_id}"] = tree[paths.cursor(topic_id, DEDUP_CURSOR)]
+        for page in topic.pages:
+            records[page_path(topic_id, page.name)] = tree[paths.page(topic_id, page.name)]
+        for ledger in topic.ledgers:
+            records[f"ledgers/{ledger.ledger_id}"] = tree[paths.ledger(ledger.ledger_id)]
+    return records

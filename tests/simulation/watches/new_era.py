@@ -1,0 +1,129 @@
+"""The oracle of a restore: what the records of the new era list is what was stored, no more and no less.
+
+- A closed ledger ends where it ended. The last one of a chain may be open again, and then ends there or later.
+- No ledger with a stored entry is missing. What is left out had nothing but a head, or was never acknowledged.
+- A ledger that was trimmed is listed again only if no node that was asked, and no head, knew the floor.
+- What was told to be stored is in the lists, or will be: the last ledger's end is checked when it closes.
+
+The folds begin anew from the lists, and must give what owners of the new era take over.
+"""
+
+from collections.abc import Iterable
+
+from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.head import HEAD_KINDS
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.rebuild.result import RebuiltTopic
+from oncelog.core.rebuild.sources import Chain, Inventory
+from oncelog.verify.stored_log import check_copies
+from oncelog.verify.violation import Violation
+from tests.simulation.servers.ledger_lists import links_of
+from tests.simulation.servers.restorer import Restored
+from tests.simulation.servers.store import Store
+from tests.simulation.watches.ack_log_watch import AckLogWatch
+from tests.simulation.watches.watching import Closed, TopicWatch, Watch, durable_copies
+
+
+def begin_era(watch: Watch, store: Store, restored: Restored) -> None:
+    """store: has the records of the new era. Raises Violation."""
+    watch.follow(store)
+    for topic_id, before in list(watch.topics.items()):
+        topic = restored.rebuilt.topics.get(topic_id)
+        if topic is None:
+            raise Violation("restore", f"topic {topic_id} is not in the new era")
+        watch.topics[topic_id] = _NewEra(watch, before, topic, restored.inventories).topic_watch()
+
+
+class _NewEra:
+    """One topic."""
+
+    def __init__(self, watch: Watch, before: TopicWatch, topic: RebuiltTopic, inventories: Iterable[Inventory]) -> None:
+        self.watch = watch
+        self.before = before
+        self.topic = topic
+        self.inventories = tuple(inventories)
+        self.records = {record.ledger_id: record for record in topic.ledgers}
+
+    def topic_watch(self) -> TopicWatch:
+        before, record = self.before, self.topic.record
+        links = links_of(self.watch.store, record)
+        for link in links:
+            if before.begins.get(link.ledger_id, link.base_index) != link.base_index:
+                raise Violation("restore", f"{link} was linked with message {before.begins[link.ledger_id]}")
+        log = [link.ledger_id for link in links]
+        self._check_list(LedgerPurpose.LOG, before.ledgers, before.trimmed, log)
+        self._check_list(LedgerPurpose.ACKS, before.acks.ledgers, before.acks.trimmed, list(record.acks))
+        cursor = [] if self.topic.cursor is None else [link.ledger_id for link in self.topic.cursor.ledgers]
+        for ledger_id in (*log, *record.acks, *cursor):
+            self._closed(self.records[ledger_id], is_snapshot=ledger_id in cursor)
+        new = TopicWatch(record.topic_id)
+        new.record, new.owners, new.confirmed = record, before.owners, before.confirmed
+        new.ledgers, new.trimmed = self._from_the_front(before.ledgers, before.trimmed, log)
+        new.begins = before.begins | dict(links)
+        new.acks = AckLogWatch()
+        new.acks.ledgers, new.acks.trimmed = self._from_the_front(
+            before.acks.ledgers, before.acks.trimmed, list(record.acks)
+        )
+        open_ones = [each for each in record.acks if self.records[each].state is not LedgerState.CLOSED]
+        new.acks.reopened = before.acks.reopened | dict.fromkeys(open_ones)
+        return new
+
+    def _from_the_front(
+        self, known: list[LedgerId], trimmed: dict[LedgerId, None], listed: list[LedgerId]
+    ) -> tuple[list[LedgerId], dict[LedgerId, None]]:
+        """(Every ledger of the chain, those that were trimmed.)"""
+        front = [each for each in known if each in trimmed and each not in listed and self._entries(each)]
+        return [*front, *listed], dict.fromkeys(front)
+
+    # --- lists --------------------------------------------------------------------------------------------------------
+
+    def _check_list(
+        self, purpose: LedgerPurpose, known: list[LedgerId], trimmed: dict[LedgerId, None], listed: list[LedgerId]
+    ) -> None:
+        missing = [each for each in known if each not in listed and each not in trimmed and self._entries(each)]
+        if missing:
+            raise Violation("restore", f"ledgers {missing} of the {purpose.value} are not listed: {listed}")
+        floor = self._known_floor(Chain(self.before.topic_id, purpose))
+        back = [each for each in listed if each in trimmed]
+        if back and back[0] < floor:
+            raise Violation("restore", f"ledger {back[0]} is listed again, and the floor {floor} was known")
+        self.watch.store.world.count("trimmed ledger listed again", len(back))
+
+    def _entries(self, ledger_id: LedgerId) -> int:
+        """How many entries beside its head are certainly stored."""
+        if ledger_id in self.watch.closed:
+            entries = self.watch.closed[ledger_id][1]
+            return sum(1 for data in entries if peek_header(data).kind not in HEAD_KINDS)
+        return max(0, self.before.confirmed.get(ledger_id, -1))
+
+    def _known_floor(self, chain: Chain) -> LedgerId:
+        floors = [LedgerId(0)]
+        for inventory in self.inventories:
+            floors.append(inventory.floors.get(chain, LedgerId(0)))
+            floors += [
+                held.head.floor for held in inventory.ledgers.values() if held.chain == chain and held.head is not None
+            ]
+        return max(floors)
+
+    def _closed(self, record: LedgerMetadata, *, is_snapshot: bool) -> None:
+        """The entries of a ledger that the new records call CLOSED."""
+        closed: Closed = self.watch.closed
+        former = closed.get(record.ledger_id)
+        if record.state is not LedgerState.CLOSED:
+            if former is not None:
+                self.before.confirmed[record.ledger_id] = max(
+                    former[0].end, self.before.confirmed.get(record.ledger_id, EntryId(-1))
+                )
+                del closed[record.ledger_id]
+            return
+        if former is not None and former[0].end != record.end and not is_snapshot:
+            raise Violation("restore", f"ledger {record.ledger_id} ends at {record.end}, it ended at {former[0].end}")
+        if is_snapshot:  # it may end with what was never acknowledged
+            closed[record.ledger_id] = (record, [])
+            return
+        entries = check_copies(record, durable_copies(self.watch.nodes, record.ledger_id))
+        if former is not None and entries != former[1]:
+            raise Violation("restore", f"ledger {record.ledger_id} has other entries than before")
+        closed[record.ledger_id] = (record, entries)
