@@ -29,12 +29,14 @@ class Eras:
         #: of the restore in progress
         self.parts: RestoreParts | None = None
         self.restorers: list[Restorer] = []
+        #: how many have begun, and will begin at a certain moment
+        self.restores = self.awaited = 0
 
     @property
     def is_restoring(self) -> bool:
         return self.parts is not None and not self.parts.done
 
-    def restore(self, *, lost: bool, copied: CopiedRecords | None, performers: int) -> None:
+    def restore(self, *, lost: bool, copied: CopiedRecords | None, performers: int) -> list[Restorer]:
         """lost: the former store is gone, and does not stay beside the new one."""
         cluster, rng = self.cluster, self.world.rng
         cluster.store.lost = lost
@@ -42,11 +44,16 @@ class Eras:
             self.world, cluster.network, cluster.nodes, cluster.store, cluster.shape.settings.pages, self._committed,
             copied,
         )  # fmt: skip
+        self.restores += 1
+        began: list[Restorer] = []
         for _ in range(performers):
             number = len(self.restorers) + 1
             restorer = Restorer(parts, f"restorer{number}", f"{number:032x}")
             self.restorers.append(restorer)
+            began.append(restorer)
             self.world.after(rng.randint(1, 300), f"{restorer.name} starts", lambda r=restorer: cluster.revive(r))  # type: ignore[misc]
+
+        return began
 
     def _committed(self, era: Era, restored: Restored) -> None:
         cluster, rng = self.cluster, self.world.rng

@@ -1,17 +1,131 @@
-"""Faults of the whole store: its records are lost, or an older ensemble stays beside a new one, and they are restored
-from the storage nodes while everything goes on."""
+"""Faults of the whole store: its records are lost, or a former ensemble stays beside a new one, and they are restored
+from the storage nodes while everything goes on: in any state, or just in a takeover, in a trim, in a repair, or when a
+write has failed of which one node has a copy.
 
+At most Qa-1 storage nodes are away. An older copy of the records may be at hand: a walk, which reads each record at
+another time.
+"""
+
+import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from oncelog.core.formats.ledger_page import decode_page
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.ledger.metadata import decode_ledger
+from oncelog.core.rebuild.result import CopiedRecords
+from tests.simulation.faults import races
+from tests.simulation.servers.store import Store
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults
 
+#: How long a moment is waited for; how long the walk of a copy takes.
+MOMENT_TICKS, WALK_TICKS = 500, 150
+RESTORES_MAX = 2
+
 
 def lose_store(faults: "Faults") -> None:
-    """Once in a run."""
-    eras, rng, world = faults.cluster.eras, faults.world.rng, faults.world
-    if eras.restorers:
+    """At most twice in a run."""
+    eras, world = faults.cluster.eras, faults.world
+    if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX:
         return
+    name = world.rng.choice(list(_MOMENTS))
+    eras.awaited += 1
+    until = world.now + MOMENT_TICKS
+    is_now = _MOMENTS[name](faults)
+
+    def look() -> None:
+        if not faults.on:
+            return
+        met = is_now()
+        if not met and world.now < until:
+            world.after(3, f"waits for a {name}", look)
+            return
+        eras.awaited -= 1
+        if not eras.is_restoring:
+            world.count(f"store lost in a {name}" if met else "store lost at any time")
+            _restore(faults)
+
+    look()
+
+
+def _restore(faults: "Faults") -> None:
+    eras, rng, world, network = faults.cluster.eras, faults.world.rng, faults.world, faults.cluster.network
     lost = rng.random() < 0.4
     world.count("store lost" if lost else "store beside the former one")
-    eras.restore(lost=lost, copied=None, performers=rng.choice((1, 2, 2)))
+    copied = _copy(faults.cluster.store, rng, rng.randint(0, world.now)) if rng.random() < 0.3 else None
+    world.count("restore with a copy", copied is not None)
+    restorers = eras.restore(lost=lost, copied=copied, performers=rng.choice((1, 2, 2)))
+    for restorer in restorers:
+        if rng.random() < 0.6:
+            effects = rng.randint(0, 4)
+            world.after(310, f"{restorer.name} will crash", lambda r=restorer, e=effects: faults.crash_inside(r, e))  # type: ignore[misc]
+    if rng.random() < 0.4:
+        world.count("storage node cut off from restorers")
+        node = rng.choice(list(faults.cluster.nodes.values()))
+        for restorer in restorers:
+            network.cuts[restorer.name, node.name] = world.now + rng.randint(300, 2500)
+
+
+def _copy(store: Store, rng: random.Random, began: int) -> CopiedRecords:
+    def walk(parent: str) -> dict[str, bytes]:
+        found = {
+            name: store.get_at(f"{parent}/{name}", began + rng.randint(0, WALK_TICKS)) for name in store.ever(parent)
+        }
+        return {name: data for name, data in found.items() if data is not None}
+
+    topics = {TopicId(name): decode_topic(data) for name, data in walk("topics").items()}
+    return CopiedRecords(
+        topics,
+        {TopicId(name): decode_cursor(data) for name, data in walk("cursors").items()},
+        {LedgerId(int(name)): decode_ledger(data) for name, data in walk("ledgers").items()},
+        {topic_id: [decode_page(data) for data in walk(f"pages/{topic_id}").values()] for topic_id in topics},
+    )
+
+
+# --- moments ----------------------------------------------------------------------------------------------------------
+
+
+def _any_time(_: "Faults") -> Callable[[], bool]:
+    return lambda: False
+
+
+def _takeover(faults: "Faults") -> Callable[[], bool]:
+    """Another owner takes the topics of one whose last entries are on their way."""
+    races.split_fence(faults)
+
+    def taken() -> bool:
+        owners = [owner for owner in faults.cluster.owners.values() if owner.alive]
+        return any(shell.core.takeover is not None for owner in owners for shell in owner.topics.values())
+
+    return taken
+
+
+def _trim(faults: "Faults") -> Callable[[], bool]:
+    before = faults.world.counts.get("ledger deleted", 0)
+    races.trim_all(faults)
+    return lambda: faults.world.counts.get("ledger deleted", 0) > before
+
+
+def _repair(faults: "Faults") -> Callable[[], bool]:
+    return lambda: any(replica.repairer is not None and replica.repairer.repairs for replica in faults.cluster.metadata)
+
+
+def _failed_write(faults: "Faults") -> Callable[[], bool]:
+    """One node has what is appended now, and the ledger is ended without it."""
+    world, nodes = faults.world, list(faults.cluster.nodes.values())
+    before = world.counts.get("AckQuorumLost", 0)
+    for node in world.rng.sample(nodes, len(nodes) - 1):
+        for owner in faults.cluster.owners:
+            faults.cluster.network.cuts[owner, node.name] = world.now + MOMENT_TICKS
+            faults.cluster.network.cuts[node.name, owner] = world.now + MOMENT_TICKS
+
+    return lambda: world.counts.get("AckQuorumLost", 0) > before
+
+
+_MOMENTS: dict[str, Callable[["Faults"], Callable[[], bool]]] = {
+    "moment without an event": _any_time, "takeover": _takeover, "trim": _trim, "repair": _repair,
+    "failed write": _failed_write,
+}  # fmt: skip

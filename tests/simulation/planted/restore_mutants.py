@@ -1,16 +1,30 @@
-"""Planted bugs of what a restore reads: each takes one rule from the heads of ledgers."""
+"""Planted bugs of what a restore reads, and of how it restores: each takes one rule away."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from oncelog.core.chain.managed_ledger import ManagedLedger
+from oncelog.core.era import Era
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.ids import EntryId, Position
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
+from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
+from oncelog.core.rebuild.restore_plan import Collected, ErasRaised, NodeSeen
+from oncelog.core.rebuild.result import Rebuilt
+from oncelog.core.rebuild.sources import Inventory
+from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
+from tests.simulation.servers import restorer as restoring
+from tests.simulation.servers.inventories import inventory_of
+from tests.simulation.servers.restorer import Restorer
+from tests.simulation.servers.storage_server import Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
+_survey, _records = Restorer._survey, restoring._records
+_walk, _result = _ChainWalk._walk, _ChainWalk.result
 
 #: {a topic that is served: where its log's fold stood at first}
 _first: WeakKeyDictionary[Serving, Position] = WeakKeyDictionary()
@@ -46,12 +60,124 @@ def _remember_the_end(ledgers: ManagedLedger) -> None:
     _linked(ledgers)
 
 
+# --- the restore ------------------------------------------------------------------------------------------------------
+
+Inventories = dict[Incarnation, Inventory]
+#: {a restorer: the inventories that it has read before it raised the era}
+_early: WeakKeyDictionary[Restorer, Inventories] = WeakKeyDictionary()
+
+
+def _raise_one(restorer: Restorer, nodes: tuple[Incarnation, ...], era: Era) -> None:
+    """One node stores the era, and that is enough."""
+
+    def ask(server: StorageServer, reply: Callable[[Reply], None]) -> None:
+        server.raise_era(era, reply)
+
+    def raised(_: dict[Incarnation, Reply]) -> None:
+        restorer._handle(ErasRaised(dict.fromkeys(nodes, era)))
+
+    restorer._gather(restorer._servers(nodes[:1]), "raise the era", ask, raised)
+
+
+def _ask(restorer: Restorer, nodes: tuple[Incarnation, ...], done: Callable[[Inventories], None]) -> None:
+    """Inventories, whatever era the nodes are in."""
+
+    def ask(server: StorageServer, reply: Callable[[Inventory], None]) -> None:
+        reply(replace(inventory_of(server), era=restorer.plan.era))
+
+    restorer._gather(restorer._servers(nodes), "inventory", ask, done)
+
+
+def _collected(restorer: Restorer, inventories: Inventories) -> None:
+    restorer._inventories = inventories
+    seen = {node: NodeSeen(each.cluster_id, each.era, each.limbo_below > 0) for node, each in inventories.items()}
+    restorer._handle(Collected(seen, restorer._noted_nodes()))
+
+
+def _collect_of_any_era(restorer: Restorer, nodes: tuple[Incarnation, ...]) -> None:
+    _ask(restorer, nodes, lambda inventories: _collected(restorer, inventories))
+
+
+def _inventory_first(restorer: Restorer) -> None:
+    """It is read at the first survey, before any node has the era."""
+
+    def asked(inventories: Inventories) -> None:
+        _early.setdefault(restorer, inventories)
+        _survey(restorer)
+
+    _ask(restorer, tuple(server.incarnation for server in restorer.parts.nodes.values()), asked)
+
+
+def _collect_what_was_read(restorer: Restorer, nodes: tuple[Incarnation, ...]) -> None:
+
+    def asked(inventories: Inventories) -> None:
+        early = {node: _early[restorer].get(node, each) for node, each in inventories.items()}
+        _collected(restorer, {node: replace(each, era=restorer.plan.era) for node, each in early.items()})
+
+    _ask(restorer, nodes, asked)
+
+
+def _counters_of_the_lost_store(rebuilt: Rebuilt, era: Era) -> dict[str, bytes]:
+    """Producer ids begin again."""
+    records = _records(rebuilt, era)
+    records["ids/producer"] = encode_counter(replace(decode_counter(records["ids/producer"]), next=1))
+    return records
+
+
+def _by_ids(_: _ChainWalk, ids: list[LedgerId]) -> list[LedgerId]:
+    """Whatever nodes have is listed, by id."""
+    return ids
+
+
+def _without_ends(walk: _ChainWalk, ids: list[LedgerId]) -> list[LedgerId]:
+    """Each ledger ends where its copies end."""
+    order = _walk(walk, ids)
+    walk._ends.clear()
+    return order
+
+
+def _without_findings(walk: _ChainWalk) -> ChainList:
+    """Nobody looks at what was found."""
+    chain = _result(walk)
+    chain.findings.clear()
+    return chain
+
+
+def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
+    """Floors, and tombstones of deleted ledgers, are not looked at."""
+    return True
+
+
 #: (name, hazard, first seed, swaps)
 RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("head names the fold of the takeover", "", 5_000_000, ((Serving, "head", _as_of_the_takeover),)),
     ("head in the first ledger of an owner only", "", 5_000_000, ((ManagedLedger, "_begin", _once),)),
     (
-        "head counts what a failed write has appended", "refused-then-stored", 5_000_001,
+        "head counts what a failed write has appended", "refused-then-stored", 5_000_000,
         ((Serving, "head", _appended_counts), (ManagedLedger, "linked", _remember_the_end)),
+    ),
+    (
+        "era at one node", "era-at-one-node", 5_000_001,
+        ((Restorer, "_raise", _raise_one), (Restorer, "_collect", _collect_of_any_era)),
+    ),
+    (
+        "inventory before the era", "inventory-before-the-era", 5_000_001,
+        ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
+    ),
+    (
+        "counters of the lost store", "ids-again", 5_000_000,
+        ((restoring, "_records", _counters_of_the_lost_store),),
+    ),
+    (
+        "former ignored", "former-ignored", 5_000_000,
+        ((_ChainWalk, "_walk", _by_ids), (_ChainWalk, "result", _without_findings)),
+    ),
+    (
+        "ends by the copies", "a-tail-that-was-given-up", 5_000_000,
+        ((_ChainWalk, "_walk", _without_ends), (_ChainWalk, "result", _without_findings)),
+    ),
+    (
+        "floor ignored", "floor-ignored", 5_000_017,
+        ((_ChainWalk, "_in_chain", _is_in_chain), (_ChainWalk, "result", _without_findings)),
     ),
 )  # fmt: skip

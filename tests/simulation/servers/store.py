@@ -8,7 +8,7 @@ One `Store` has the records of one era. A restore makes another one, its success
 with the former one, unless its data are lost: then nothing is answered, and what a process has read stays as it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from oncelog.core.era import FIRST_ERA, Era
@@ -31,6 +31,11 @@ class StoreFaults:
     not_applied: float = 0.4
     applied_late: float = 0.1
     lag_max: int = 0
+
+
+def _below(parent: str, paths: Iterable[str]) -> list[str]:
+    prefix = parent + "/"
+    return [path[len(prefix) :] for path in paths if path.startswith(prefix) and "/" not in path[len(prefix) :]]
 
 
 class Store:
@@ -131,10 +136,11 @@ class Store:
 
     def children(self, parent: str) -> list[str]:
         """Names under `parent`, as of now."""
-        prefix = parent + "/"
-        return [
-            path[len(prefix) :] for path in self.records if path.startswith(prefix) and "/" not in path[len(prefix) :]
-        ]
+        return _below(parent, self.records)
+
+    def ever(self, parent: str) -> list[str]:
+        """Names that were ever under `parent`."""
+        return _below(parent, self._past)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
