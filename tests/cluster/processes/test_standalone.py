@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from oncelog.log_storage.directory import offline
@@ -69,6 +70,9 @@ def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path:
     with Cluster.running(tmp_path, **ONE_OF_EACH) as last:
         assert not any(map(alive, left))
         assert stored(last) == ["one", "two", "three"]
+        (node,) = (last.data / "storage_nodes").read_text().split()
+        told = httpx.get(f"http://{node}/directory", trust_env=False).json()
+        assert told["cluster_id"] == cluster_id, "a restore finds the nodes where they are now"
 
 
 def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:

@@ -85,8 +85,7 @@ class Supervisor:
         with self._claims:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
-            if lost or not used:
-                self._name_storage_nodes(children)
+            self._name_storage_nodes(children)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     keeper = tasks.create_task(self._zookeeper.keep(), name=self._zookeeper.name)
