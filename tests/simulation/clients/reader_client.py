@@ -70,13 +70,13 @@ class ReaderClient(Process):
             shell = owner.topics.get(self.topic_id)
             if shell is None or shell.core.phase is not Phase.SERVING or self.life != life:
                 return
-            ledgers = ids_known_to(self.parts.store, shell.core.ownership.record)
+            ledgers = ids_known_to(owner.store, shell.core.ownership.record)
             confirmed = shell.confirmed
-            network.send(owner.name, self, "may read", lambda: self._may_read(ledgers, confirmed))
+            network.send(owner.name, self, "may read", lambda: self._may_read(owner.store, ledgers, confirmed))
 
         network.send(self.name, owner, "how far", asked)
 
-    def _may_read(self, ledgers: list[LedgerId], confirmed: Position) -> None:
+    def _may_read(self, store: Store, ledgers: list[LedgerId], confirmed: Position) -> None:
         bound = self.parts.bound(confirmed)
         if self.next is None or self.next.ledger_id < ledgers[0]:
             self.next = Position(ledgers[0], EntryId(0))
@@ -94,7 +94,7 @@ class ReaderClient(Process):
             if data is not None and self.next == position:
                 self._read(decode_ledger(data), bound, ledgers)
 
-        self.parts.store.read(self, f"ledgers/{ledger_id}", ledger_read)
+        store.read(self, f"ledgers/{ledger_id}", ledger_read)
 
     def _read(self, metadata: LedgerMetadata, bound: Position, ledgers: list[LedgerId]) -> None:
         position = self.next

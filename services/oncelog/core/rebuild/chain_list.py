@@ -223,10 +223,16 @@ class _ChainWalk:
         return ChainLedger(ledger_id, self._base_index(ledger_id), end, self._heads.get(ledger_id), record)
 
     def _repaired(self, ledger_id: LedgerId, record: LedgerMetadata | None) -> bool:
-        """Whether a member was replaced, or is being replaced. Then the ledger was closed before."""
+        """Whether a member was replaced, or is being replaced. Then the ledger was closed before.
+
+        A node that shows no entry, only a fence or limbo, shows no copy.
+        """
         head = self._heads.get(ledger_id)
         members = head.members if head is not None else () if record is None else record.members
-        return any(copy.held.erased_before or copy.node not in members for copy in self._evidence.copies(ledger_id))
+        return any(
+            copy.held.erased_before or (copy.held.chain is not None and copy.node not in members)
+            for copy in self._evidence.copies(ledger_id)
+        )
 
     def _shown_or_unseen(self, ledger_id: LedgerId) -> bool:
         copies = self._evidence.copies(ledger_id)
