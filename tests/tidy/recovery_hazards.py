@@ -71,6 +71,12 @@ RECOVERY_HAZARDS = {
         "A node becomes a member when it holds notes of all records. May-replace counts a node as a holder only if its "
         "digest equals that of all others, and the elected metadata service sends each minute what a node lacks.",
     ),
+    "damaged-record-is-noted": Hazard(
+        "Somebody writes garbage into a record in ZooKeeper. It is noted as the record's newest state, and replaces "
+        "the note of what the record was. A rebuild and a restore then give the garbage, or nothing.",
+        "What its own codec cannot read is never noted, and is no difference between ZooKeeper and a storage node. "
+        "A newer format is noted. A rebuild and a restore take the newest source that can be read.",
+    ),
     "note-of-an-intent": Hazard(
         "The outcome of a write is unknown. Its note is sent all the same, but another value was written. A restore "
         "takes the value that never was.",

@@ -13,6 +13,7 @@ from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.noted_records import NotedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
+from oncelog.metadata_store.records.json_records import FORMAT, encode_record
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
@@ -136,3 +137,54 @@ async def test_node_that_does_not_answer_is_not_whole(tmp_path: Path) -> None:
         await comparison.round()
         await world.members[0].start()
         assert comparison.whole == {silent: False, other: True}
+
+
+async def overwrite(world: NotingWorld, path: str, value: bytes) -> None:
+    node = await world.session.read(path)
+    assert node is not None
+    await world.session.write(path, value, version=node.version)
+
+
+@pytest.mark.hazard("damaged-record-is-noted")
+@pytest.mark.parametrize("elected", ["before", "after"])
+async def test_damaged_record_is_not_noted_and_no_difference(tmp_path: Path, elected: str) -> None:
+    """Also of a service that was elected when the record was damaged already. A node that lacks its note is not whole,
+    until the record is written anew."""
+    async with compared(tmp_path) as (world, comparison), noting(world) as session:
+        await TopicStore(session).create(TOPIC, partitions=3)
+        damaged = [paths.namespace_policies(TOPIC.namespace_name), paths.topic_name(TOPIC)]
+        await NamespaceStore(session).create_namespace(OTHER)
+        before = await require_whole(world, comparison)
+        sound = {path: before[path] for path in damaged}
+        for path in damaged:
+            await overwrite(world, path, b"garbage")
+        other = comparison if elected == "before" else NoteComparison(world.open())
+        for _ in range(2):
+            await other.round()
+            assert other.whole == {node.incarnation: True for node in world.members}
+        for node in world.members:
+            held = await world.held(node)
+            assert {path: held[path] for path in damaged} == sound
+        lost = world.members[1].runner.journal.index
+        place = lost.notes.get(damaged[0])
+        assert place is not None
+        lost.drop_note(damaged[0], place.place)
+        await other.round()
+        assert other.whole == {node.incarnation: node is world.members[0] for node in world.members}
+        for path in damaged:
+            await overwrite(world, path, sound[path].value)
+        await other.round()
+        await require_whole(world, comparison)
+        await other.close()
+
+
+@pytest.mark.hazard("damaged-record-is-noted")
+async def test_record_of_a_newer_format_is_noted(tmp_path: Path) -> None:
+    """A newer process wrote it: it is what a restore by that version must find."""
+    newer = encode_record({}).replace(b":%d" % FORMAT, b":%d" % (FORMAT + 1))
+    async with compared(tmp_path, 1) as (world, comparison):
+        await TopicStore(world.session).create(TOPIC)
+        await comparison.round()
+        await overwrite(world, paths.namespace_policies(TOPIC.namespace_name), newer)
+        held = await require_whole(world, comparison)
+        assert held[paths.namespace_policies(TOPIC.namespace_name)].value == newer

@@ -16,8 +16,9 @@ from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
+from oncelog.metadata_store.records.json_records import DAMAGED
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
-from oncelog.metadata_store.records.policies import Policies, decode_policies
+from oncelog.metadata_store.records.policies import Policies, decode_policies, encode_policies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.asyncio
 DEFAULT = NamespaceName("public", "default")
 NAMESPACE = paths.namespace_policies(DEFAULT)
 TOPIC = TopicName("public", "default", "orders")
+OURS, THEIRS = (encode_policies(Policies(message_ttl_s=each)) for each in (7, 8))
 
 
 def granted(policies: Policies) -> Policies:
@@ -153,15 +155,15 @@ async def test_note_is_what_zookeeper_has_and_never_what_was_to_be_written(backe
         async def _noted(self, changed: object, former: object) -> None:
             node = await other.read(paths.CLUSTER_POLICIES)
             if node is not None:
-                await other.write(paths.CLUSTER_POLICIES, b"theirs", version=node.version)
+                await other.write(paths.CLUSTER_POLICIES, THEIRS, version=node.version)
             await super()._noted(changed, former)  # type: ignore[arg-type]
 
     session = Raced(inner, stored.store)
     (backend.lose_next_request if lost == "request" else backend.lose_next_reply)(inner)
-    assert await session.create(paths.CLUSTER_POLICIES, b"ours", timeout_ms=2_000) is WriteStatus.UNKNOWN
-    assert [note.value for note in stored.notes] == ([] if lost == "request" else [b"theirs"])
-    assert (await session.create(paths.CLUSTER_POLICIES, b"again")) is not WriteStatus.UNKNOWN
-    assert [note.value for note in stored.notes][-1] == b"theirs"
+    assert await session.create(paths.CLUSTER_POLICIES, OURS, timeout_ms=2_000) is WriteStatus.UNKNOWN
+    assert [note.value for note in stored.notes] == ([] if lost == "request" else [THEIRS])
+    assert (await session.create(paths.CLUSTER_POLICIES, OURS)) is not WriteStatus.UNKNOWN
+    assert [note.value for note in stored.notes][-1] == THEIRS
 
 
 @pytest.mark.hazard("late-note")
@@ -215,6 +217,21 @@ async def test_repeated_finalize_notes_the_level_that_was_not_noted(tmp_path: Pa
         level = ClusterLevel(ClusterStore(session), Registry(session))
         assert (await level.finalize()).level.stored == PROCESS_VERSION
         assert await holders_of(world, paths.CLUSTER, await order_of(world, paths.CLUSTER)) == 2
+
+
+@pytest.mark.hazard("damaged-record-is-noted")
+async def test_damaged_record_is_not_noted_and_its_deletion_is(backend: Backend) -> None:
+    """Somebody wrote garbage; an attempt to create the record finds it. The metric counts it."""
+    inner, stored = await new_cluster(backend), Stored()
+    session = NotingSession(inner, stored.store)
+    assert await inner.create(paths.CLUSTER_POLICIES, b"garbage") is WriteStatus.OK
+    before = DAMAGED.counts["policies record"]
+    assert await session.create(paths.CLUSTER_POLICIES, OURS) is WriteStatus.CONFLICT
+    await session.note([paths.CLUSTER_POLICIES])
+    assert stored.notes == []
+    assert DAMAGED.counts["policies record"] == before + 2
+    assert await session.delete(paths.CLUSTER_POLICIES, version=0) is WriteStatus.OK
+    assert [note.order.deleted for note in stored.notes] == [True]
 
 
 async def test_record_that_exceeds_a_note_is_refused_before_it_is_written(backend: Backend) -> None:

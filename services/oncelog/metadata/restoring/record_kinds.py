@@ -10,9 +10,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_cursor, decod
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.records.id_claim import Counter, decode_counter
-from oncelog.metadata_store.keys.idempotency_keys import decode_dataset
-from oncelog.metadata_store.records.policies import decode_policies
-from oncelog.metadata_store.records.registry import decode_cookie
+from oncelog.metadata_store.notes.readable import noted_decoder
 from oncelog.metadata_store.records.topic_store import decode_name
 from oncelog.metadata_store.session import paths
 
@@ -76,19 +74,5 @@ def _place_of(path: str) -> RecordPlace | None:
             return RecordPlace(path, Kind.COUNTER, decode_counter, counter=Counter(name))
     if not paths.is_noted(path) or "" in path.split("/")[1:] or path == paths.CLUSTER:
         return None
-    decode = _noted_decoder(path)
+    decode = noted_decoder(path)
     return None if decode is None else RecordPlace(path, Kind.NAME if decode is decode_name else Kind.NOTED, decode)
-
-
-def _noted_decoder(path: str) -> Callable[[bytes], object] | None:
-    """None: the record has no content, so there is nothing to read."""
-    folders = (
-        (paths.NAMES, decode_name),
-        (paths.STORAGE_COOKIES, decode_cookie),
-        (paths.KEY_DATASET, decode_dataset),
-        (paths.POLICIES, decode_policies),
-    )
-    tenant = path.startswith(f"{paths.NAMESPACES}/") and path.count("/", len(paths.NAMESPACES)) == 1
-    if tenant or path.startswith(paths.TOMBSTONES):
-        return None
-    return next(decode for folder, decode in folders if path.startswith(folder))

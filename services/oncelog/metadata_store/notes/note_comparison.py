@@ -9,6 +9,7 @@ Rules
 - Nobody waits for the notes of names that topics got by use. This sends them.
 - A higher note of a record than ZooKeeper's, or a name without its record and without the tombstone of its topic,
   shows that ZooKeeper went back in time. Then nothing is taken for deleted, and the node does not count as whole.
+- A damaged record is not sent, and is no difference: nodes keep the note of what it was.
 - A node that is joining copies the notes itself.
 """
 
@@ -78,6 +79,9 @@ class NoteComparison:
         self._looked = True
         for path in sorted(self._records.too_large):
             logger.error("a record is too large for a note", extra={"fields": {"record": path}})
+        for path, why in sorted(self._records.damaged.items()):
+            fields = {"record": path, "reason": why}
+            logger.error("a damaged record is not noted: `oncelog admin backup rebuild`", extra={"fields": fields})
         live = [node for node in (await self._registry.storage_nodes.live()).values() if not node.joining]
         addresses = {node.incarnation: join_address(node.host, node.port) for node in live}
         self._channels.retain(addresses.values())
@@ -115,6 +119,8 @@ class NoteComparison:
         paths = [*unknown, *filter(None, map(proof_of_deletion, unknown.values()))]
         for start in range(0, len(paths), GROUP_MAX):
             await self._records.look_again(paths[start : start + GROUP_MAX], cluster)
+        for path in unknown.keys() & self._records.damaged.keys():
+            self._records.take_held(unknown.pop(path))
         older = [path for path, note in unknown.items() if self._is_older(note)]
         if older:
             logger.error(
@@ -124,7 +130,8 @@ class NoteComparison:
             return
         gone = [deletion_of(held[path], path) for path in unknown if path not in known]
         await put_notes(channel, node, gone, timeout_ms=CALL_TIMEOUT_MS)
-        lacking = [path for path, one in known.items() if path not in held or held[path] < one.order]
+        readable = (each for each in known.items() if each[0] not in self._records.damaged)
+        lacking = [path for path, one in readable if path not in held or held[path] < one.order]
         for start in range(0, len(lacking), GROUP_MAX):
             some = await self._records.look_again(lacking[start : start + GROUP_MAX], cluster)
             await put_notes(channel, node, some, timeout_ms=CALL_TIMEOUT_MS)

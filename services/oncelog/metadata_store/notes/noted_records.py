@@ -8,6 +8,8 @@ Rules
 - Folders, and records that can change, are watched, so a refresh reads only what has changed. The name of a topic
   without partitions and a tombstone never change. So 100,000 topics need no watch.
 - A name that was deleted and made again looks the same in its folder. The tombstone of the former topic tells.
+- A record that cannot be read has no note. What is known of it stays its last sound state, as storage nodes hold it
+  (hazard damaged-record-is-noted).
 - Reads are paced: other requests to ZooKeeper are not delayed.
 """
 
@@ -20,6 +22,7 @@ from oncelog.core.errors import CorruptEntry, NotFound
 from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder, NotesDigest, checksum_of_note
 from oncelog.core.ids import TopicId
 from oncelog.metadata_store.notes.noting_session import note_of
+from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord
 from oncelog.metadata_store.records.topic_store import decode_name
 from oncelog.metadata_store.session import paths
@@ -45,6 +48,8 @@ class NotedRecords:
         self.digest = NotesDigest()
         #: records that are too large for a note, which older versions allowed
         self.too_large: set[str] = set()
+        #: {record that exists and cannot be read: why}
+        self.damaged: dict[str, str] = {}
         #: {folder: its names as last listed}, unless they have changed since; None: they are being listed
         self._names: dict[str, list[str] | None] = {}
         #: {topic without partitions: path of its name}
@@ -57,8 +62,9 @@ class NotedRecords:
         present = dict.fromkeys(paths.NOTED)
         for folder, depths in paths.NOTED_FOLDERS.items():
             present |= dict.fromkeys(await self._below(folder, 1, depths))
-        for gone in [path for path in self.known if path not in present]:
+        for gone in [path for path in (*self.known, *self.damaged) if path not in present]:
             self._forget(gone)
+            self.damaged.pop(gone, None)
         due = [path for path in present if path in self._changed or path not in self.known]
         ended = [TopicId(path.rpartition("/")[2]) for path in due if path.startswith(f"{paths.TOMBSTONES}/")]
         due += [path for topic_id in ended if (path := self._named.pop(topic_id, None)) in present]
@@ -73,16 +79,28 @@ class NotedRecords:
         found = await asyncio.gather(*(self._read(path, cluster) for path in some))
         notes: list[Note] = []
         for path, note in zip(some, found, strict=True):
+            if path in self.damaged:
+                continue
             self._forget(path)
             if note is not None:
-                checksum = checksum_of_note(note.encode())
-                self.known[path] = KnownNote(note.order, checksum)
-                self.digest = self.digest.plus(checksum)
+                self._know(note)
                 notes.append(note)
         left_s = began_s + len(some) / READS_PER_S_MAX - asyncio.get_running_loop().time()
         if len(some) == GROUP_MAX and left_s > 0:
             await asyncio.sleep(left_s)
         return notes
+
+    def take_held(self, note: Note) -> None:
+        """Learn from a storage node what a damaged record was. A node that lacks this note does not hold all notes."""
+        known = self.known.get(note.path)
+        if (known is None or known.order < note.order) and damage_of(note.path, note.value) is None:
+            self._forget(note.path)
+            self._know(note)
+
+    def _know(self, note: Note) -> None:
+        checksum = checksum_of_note(note.encode())
+        self.known[note.path] = KnownNote(note.order, checksum)
+        self.digest = self.digest.plus(checksum)
 
     async def _below(self, folder: str, depth: int, depths: tuple[int, ...]) -> list[str]:
         """The paths of the records below the folder, which may have gone."""
@@ -120,6 +138,11 @@ class NotedRecords:
             self.too_large.add(path)
             return None
         self.too_large.discard(path)
+        damage = None if node is None else damage_of(path, node.data)
+        if damage is not None:
+            self.damaged[path] = damage
+            return None
+        self.damaged.pop(path, None)
         return None if node is None else note_of(path, node, cluster)
 
     def _is_settled(self, path: str, data: bytes) -> bool:

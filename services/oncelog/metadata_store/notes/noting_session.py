@@ -15,16 +15,19 @@ Rules
   call can be repeated. The elected metadata service notes it, too (`note_comparison`).
 - A deletion that this process could not note makes the record unreadable here until it is noted: "there is none" would
   be an answer.
+- A record that cannot be read is never noted: the note of what it was stays (`readable`).
 - Below level 8 nothing is noted.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
 from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import (
@@ -39,6 +42,8 @@ from oncelog.metadata_store.session.store_session import (
     WriteStep,
     Znode,
 )
+
+logger = logging.getLogger(__name__)
 
 #: Reads what is to be noted. Raises StoreUnavailable.
 CollectNotes = Callable[[], Awaitable[tuple[Sequence[Note], ClusterRecord | None]]]
@@ -167,6 +172,12 @@ class NotingSession:
                 return notes, cluster
             for path, node in zip(changed, nodes, strict=True):
                 if isinstance(node, Znode):
+                    damage = damage_of(path, node.data)
+                    if damage is not None:
+                        logger.error(
+                            "a damaged record is not noted", extra={"fields": {"record": path, "reason": damage}}
+                        )
+                        continue
                     notes.append(note_of(path, node, cluster))
                     self._owed.pop(path, None)
                 elif path in former:

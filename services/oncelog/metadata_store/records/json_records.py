@@ -102,6 +102,15 @@ def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) 
         raise CorruptEntry(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
 
 
+def is_of_newer_format(data: bytes) -> bool:
+    """Whether this is an intact record that only a newer version can read."""
+    try:
+        form = parse_json(data)["format"]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False
+    return type(form) is int and form > FORMAT
+
+
 def decoded(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
     """decode(data), for a record whose layout is defined in the core. Raises CorruptEntry; counted."""
     try:
