@@ -61,9 +61,8 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
         foreign = tmp_path / "foreign"
         StorageDirectory.open(foreign, "0" * 32, segment_bytes=8 << 20).close()
         stranger = start("log_storage", "--data", str(foreign))
-        assert await stranger.ended() == ExitCode.FAILED
-        assert f"belongs to cluster {'0' * 32}, but ZooKeeper has cluster {cluster_id}" in stranger.log
-        assert "keep this directory" in stranger.log
+        await stranger.says(f"belongs to cluster {'0' * 32}, but ZooKeeper has cluster {cluster_id}")
+        await stranger.says("keep this directory")
 
         stack.close()
         reasons = await until(lambda: node.health("/readyz")[1], DEADLINE_S, waiting_for="a node without ZooKeeper")

@@ -1,4 +1,4 @@
-"""Storage nodes that die, stop responding, or have a lost or wrong disk: acks continue while two of three nodes serve.
+"""Storage nodes that die, stop responding, or lose their disk: acks continue while two of three nodes serve.
 
 With fewer nodes nothing is acknowledged. Afterwards every acknowledged message is read back.
 """
@@ -9,14 +9,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 import oncelog
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import ResultKind
-from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
 from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
@@ -25,7 +23,6 @@ from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 pytestmark = pytest.mark.asyncio
 
 NODES = ("storage-1", "storage-2", "storage-3")
-SEGMENT_BYTES = 8 << 20
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +36,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def log_of(cluster: Cluster, name: str) -> list[dict[str, Any]]:
     """The lines of the node's log."""
     return [json.loads(line) for line in (cluster.data / "logs" / f"{name}.log").read_text().splitlines()]
-
-
-def last_words(cluster: Cluster, name: str) -> dict[str, str]:
-    """The last line of the node's log."""
-    words: dict[str, str] = json.loads((cluster.data / "logs" / f"{name}.log").read_text().splitlines()[-1])
-    return words
-
-
-async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
-    """The last line of the node's log, once it has tried to start and refused with this error."""
-
-    def words() -> dict[str, str]:
-        said = last_words(cluster, name)
-        return said if said.get("code") == error else {}
-
-    return await until(words, START_S, waiting_for=f"{name} to refuse with {error}")
 
 
 async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
@@ -160,25 +141,6 @@ async def test_failed_write_rolls_back_every_session(cluster: Cluster, client: o
             kinds += [part.kind for part in await two.stored(third.session, request)]
     assert kinds[2:] == [ResultKind.DUPLICATE, ResultKind.DUPLICATE]
     assert [message.value for message in await read_all(client, topic)] == [b"5", b"6", b"7"]
-
-
-async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """The error names its cluster, and the node does not start. The cluster continues with two nodes, later three."""
-    topic = "foreign-directory"
-    own, away = cluster.data / "storage-3", cluster.data / "away"
-    async with (await Loads.of_two(client, topic)).running() as loads:
-        with cluster.held():
-            await cluster.kill("storage-3")
-            shutil.move(own, away)
-            StorageDirectory.open(own, uuid4().hex, segment_bytes=SEGMENT_BYTES).close()
-        words = await refused(cluster, "storage-3", "storage_directory_refused")
-        assert str(own) in words["msg"]
-        assert "cluster" in words["msg"]
-        await loads.answered_more()
-        shutil.rmtree(own)
-        shutil.move(away, own)
-        await cluster.healed()
-    loads.check(await read_all(client, topic))
 
 
 @pytest.mark.hazard("damaged-fence")
