@@ -43,7 +43,6 @@ NODE = "0a1b" * 8
         ("namespaces get-deduplication orders --applied", ("GET", f"{NAMESPACE}/deduplication?applied=true", None)),
         ("namespaces remove-deduplication orders", ("DELETE", f"{NAMESPACE}/deduplication", None)),
         ("namespaces set-auto-topic-creation orders --disable", ("POST", f"{NAMESPACE}/autoTopicCreation", False)),
-        ("topics list orders", ("GET", "/admin/v2/persistent/public/orders", None)),
         ("topics list --state held", ("GET", "/admin/v2/topics?state=held&limit=20", None)),
         ("topics list orders --top 5", ("GET", "/admin/v2/topics/public/orders?limit=5", None)),
         ("topics create new", ("PUT", TOPIC, None)),
@@ -150,6 +149,18 @@ def test_command_sends_its_request(rest: RecordingServer, words: str, asked: Ask
     code, _, errors = admin(rest, *words.split())
     assert (code, errors) == (0, "")
     assert rest.asked == [asked]
+
+
+def test_list_of_topics_names_damaged_records(rest: RecordingServer) -> None:
+    """On standard error, with the command that mends them. An older server answers the second question with names."""
+    names, path = ["public/orders/one", "public/orders/two"], "/names/public/orders/two"
+    rest.answers["/admin/v2/persistent/public/orders"] = (200, names)
+    rest.answers["/admin/v2/persistent/public/orders?unreadable=true"] = (200, [path])
+    code, output, errors = admin(rest, "topics", "list", "orders", "-o", "json")
+    assert (code, json.loads(output)) == (0, names)
+    assert f"oncelog admin backup rebuild {path}" in errors
+    rest.answers["/admin/v2/persistent/public/orders?unreadable=true"] = (200, names)
+    assert admin(rest, "topics", "list", "orders")[2] == ""
 
 
 def test_unique_prefix_selects_a_storage_node(rest: RecordingServer) -> None:

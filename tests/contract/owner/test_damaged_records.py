@@ -4,26 +4,35 @@ import ast
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_cursor, decode_topic
 from oncelog.core.http_publish.key_record import decode_key_record
-from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.names import parse_topic
-from oncelog.core.records.id_claim import decode_counter
+from oncelog.core.records.id_claim import Counter, decode_counter
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.restoring.noted_records import copied_records, names_in
 from oncelog.metadata_store.keys import idempotency_keys
 from oncelog.metadata_store.records import cluster_store, deletion_store, json_records, registry, topic_store
 from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.json_records import DAMAGED, KINDS, DamagedRecords, kind_of, observe_damaged
+from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.policies import decode_policies
+from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import create_or_write
 from oncelog.runtime.telemetry import Telemetry
 from tests.contract.owner.owner_world import PublishClient, batch_of, owner_world
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -158,21 +167,50 @@ async def test_damaged_topic_record_affects_only_that_topic() -> None:
     node = await session.read(paths.topic(created[0]))
     assert node is not None
     await session.write(paths.topic(created[0]), nested(DEEP).encode(), version=node.version)
-    with pytest.raises(CorruptEntry):
+    with pytest.raises(CorruptEntry, match=f"^{paths.topic(created[0])}: ") as refused:
         await topics.read(created[0])
+    assert refused.value.details["path"] == paths.topic(created[0])
     assert await topics.read(created[1]) is not None
     found = [type(each).__name__ async for each in topics.each()]
     assert sorted(found) == ["CorruptEntry", "TopicRecord"]
+
+
+@pytest.mark.hazard("unreadable-record")
+async def test_errors_of_damaged_records_name_what_to_rebuild() -> None:
+    """Each kind that `oncelog admin backup rebuild` writes anew is read with its path."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    topics, name = topic_store.TopicStore(session), parse_topic("one")
+    topic_id = (await topics.create(name)).name.value.topic_id
+    cookie = Incarnation("d" * 32)
+    reads: dict[str, Callable[[], Awaitable[object]]] = {
+        paths.topic_name(name): partial(topics.find, name),
+        paths.topic(topic_id): partial(topics.read, topic_id),
+        paths.cursor(topic_id, DEDUP_CURSOR): partial(CursorStore(session).read, topic_id, DEDUP_CURSOR),
+        paths.ledger(LedgerId(7)): partial(LedgerStore(session).read, LedgerId(7)),
+        paths.storage_cookie(cookie): partial(Registry(session).read_cookie, cookie),
+        paths.topic_policies(topic_id): partial(PolicyStore(session).read, topic_id),
+        f"{paths.IDS}/ledger": CounterStore(session, Counter.LEDGER, FIRST_ERA).read,
+    }
+    for path, read in reads.items():
+        node = await session.read(path)
+        await create_or_write(session, path, b"garbage", version=ABSENT_VERSION if node is None else node.version)
+        with pytest.raises(CorruptEntry, match=f"^{path}: "):
+            await read()
+    with pytest.raises(CorruptEntry, match=f"^{paths.topic(topic_id)}: "):
+        copied_records({paths.topic(topic_id): b"garbage"})
+    with pytest.raises(CorruptEntry, match=f"^{paths.topic_name(name)}: "):
+        names_in({paths.topic_name(name): b"garbage"})
 
 
 async def test_damaged_record_is_logged_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
     """The record is read repeatedly."""
     damaged = DamagedRecords()
     with caplog.at_level(logging.ERROR):
-        for data in (b"one", b"one", b"two"):
-            damaged.note("a topic record", data, "why")
+        for path in ("/topics/one", "/topics/one", "/topics/two"):
+            damaged.note("a topic record", b"same", "why", path=path)
     assert damaged.counts == {"topic record": 3}
-    assert len(caplog.records) == 2
+    assert [vars(record)["fields"]["path"] for record in caplog.records] == ["/topics/one", "/topics/two"]
     telemetry = Telemetry("metadata", "a")
     observe_damaged(telemetry)
     DAMAGED.note("a topic record", b"x", "why")

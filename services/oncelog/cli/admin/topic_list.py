@@ -8,6 +8,7 @@ import typer
 from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer, objects
 from oncelog.cli.admin.rest_paths import ROOT, topic_path, topics_path
+from oncelog.cli.admin.waiting import progress
 from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
 from oncelog.core.topic.listing import ListedState
 
@@ -51,10 +52,14 @@ def add_topic_list(app: typer.Typer) -> None:
     ) -> Answer:
         """List the topics of a namespace by name. With --state or --top, list topics with their state.
 
-        A topic owner that does not answer is listed below silent_owners; its topics are missing.
+        A topic whose record is damaged is listed, too, and standard error names the record. With a state: a topic owner
+        that does not answer is listed below silent_owners; its topics are missing.
         """
         if state is None and top is None:
-            return api.get(topics_path(namespace or _DEFAULT_NAMESPACE))
+            path = topics_path(namespace or _DEFAULT_NAMESPACE)
+            names = api.get(path)
+            _warn_of_damage(api.get(path, unreadable=True))
+            return names
         inside = "" if namespace is None else f"/{parse_namespace(namespace)}"
         return _pages(api, f"{ROOT}/topics{inside}", state, top or 20)
 
@@ -78,6 +83,13 @@ def add_topic_list(app: typer.Typer) -> None:
             {"partition": parse_topic(str(row["topic"])).partition, "explanation": row["explanation"]} for row in found
         ]
         return Report(rows or "no partition of the topic has been used", answer)
+
+
+def _warn_of_damage(unreadable: Answer) -> None:
+    """unreadable: paths of records; an older server ignores the question, and returns names."""
+    for path in unreadable if isinstance(unreadable, list) else ():
+        if str(path).startswith("/"):
+            progress(f"the record {path} cannot be read: rebuild it with `oncelog admin backup rebuild {path}`")
 
 
 def _known(found: dict[str, object]) -> dict[str, object]:

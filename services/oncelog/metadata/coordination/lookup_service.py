@@ -14,7 +14,7 @@ from typing import Protocol
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.address import join_address
-from oncelog.core.errors import WrongCluster
+from oncelog.core.errors import CorruptEntry, WrongCluster
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -139,7 +139,9 @@ class LookupService:
         for local, record in (await self._topics.topics(namespace)).items():
             name = parse_topic(f"{namespace}/{local}")
             if name.partition is None:
-                answer.topics.add(topic=str(name), partitions=record.partitions)
+                # A damaged record hides nothing: its topic is listed, and a use of the topic fails with its error.
+                partitions = 0 if isinstance(record, CorruptEntry) else record.partitions
+                answer.topics.add(topic=str(name), partitions=partitions)
         return answer
 
     async def ledgers(self, request: pb.LedgersRequest, caller: Caller) -> pb.LedgersAnswer:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body
 from pydantic import Field, StrictInt
 
 from oncelog.core.access import Right
-from oncelog.core.errors import Conflict
+from oncelog.core.errors import Conflict, CorruptEntry
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.values import NamespacePath, Partitions, TopicPath
@@ -36,9 +36,14 @@ def routes(coordination: Coordination) -> APIRouter:
         dependencies=[may_see],
     )
     async def list_partitioned_topics(namespace: NamespacePath) -> list[str]:
-        """Full names of the partitioned topics, sorted, without their partitions."""
+        """Full names of the partitioned topics, sorted, without their partitions, and without those whose name record
+        is damaged: `list_topics` has these."""
         names = await coordination.topics.topics(namespace)
-        return [f"{namespace}/{name}" for name, record in names.items() if record.partitions]
+        return [
+            f"{namespace}/{name}"
+            for name, record in names.items()
+            if not isinstance(record, CorruptEntry) and record.partitions
+        ]
 
     @router.put(
         _PARTITIONS,

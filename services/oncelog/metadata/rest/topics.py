@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from oncelog.core.access import Right
-from oncelog.core.errors import Conflict
+from oncelog.core.errors import Conflict, CorruptEntry
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owners import advertised_address_of
@@ -15,12 +15,17 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
+from oncelog.metadata_store.session import paths
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 UNOWNED = "unowned"
 SubscriptionsQuery = Annotated[
     bool, Query(description="false: without the list of subscriptions, which `subscriptionStats` has in pages.")
+]
+UnreadableQuery = Annotated[
+    bool,
+    Query(description="true: instead the paths of name records that cannot be read, for `records/rebuild`."),
 ]
 _MAY_SEE = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
 _MAY_CREATE = requires(Right.ADMIN, Right.PRODUCE)
@@ -37,9 +42,16 @@ def routes(coordination: Coordination) -> APIRouter:
         operation_id="list_topics",
         dependencies=[_MAY_SEE],
     )
-    async def list_topics(namespace: NamespacePath) -> list[str]:
-        """Full names, sorted. Partitions are listed once they have been used."""
-        return [f"{namespace}/{name}" for name in await coordination.topics.topics(namespace)]
+    async def list_topics(namespace: NamespacePath, unreadable: UnreadableQuery = False) -> list[str]:
+        """Full names, sorted. Partitions are listed once they have been used.
+
+        A topic whose name record is damaged is listed too; other calls about it fail with `corrupt_entry`.
+        """
+        listed = await coordination.topics.topics(namespace)
+        if unreadable:
+            folder = paths.namespace_names(namespace)
+            return [f"{folder}/{name}" for name, record in listed.items() if isinstance(record, CorruptEntry)]
+        return [f"{namespace}/{name}" for name in listed]
 
     @router.put(
         _TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_MAY_CREATE]

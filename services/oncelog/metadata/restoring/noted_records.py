@@ -85,7 +85,7 @@ def names_in(records: Mapping[str, bytes], unreadable: dict[str, str] | None = N
         if len(elements) != _NAME_ELEMENTS or not path.startswith(f"{paths.NAMES}/"):
             continue  # the folder of a tenant or of a namespace
         try:
-            found["/".join(elements[2:])] = decode_name(value)
+            found["/".join(elements[2:])] = decode_name(value, path)
         except CorruptEntry as error:
             if unreadable is None:
                 raise
@@ -160,6 +160,6 @@ def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | No
                     pages.setdefault(TopicId(topic_id), []).append(decode_page(value))
         except CorruptEntry as error:
             if unreadable is None:
-                raise
+                raise CorruptEntry(f"{path}: {error.message}", path=path) from error
             unreadable[path] = error.message
     return CopiedRecords(topics, cursors, ledgers, pages)

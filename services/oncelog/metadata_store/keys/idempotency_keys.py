@@ -59,7 +59,7 @@ def decode_dataset(data: bytes) -> DatasetRecord:
         further = rest(fields, ("format", "marker", "run", "replicated", "lost_at_ms"))
         return DatasetRecord(marker, run, bool(fields["replicated"]), int(str(fields["lost_at_ms"])), further)
 
-    return decode_record(data, "the record of the keys' data", build)
+    return decode_record(data, "the record of the keys' data", build, path=paths.KEY_DATASET)
 
 
 class KeyStore:

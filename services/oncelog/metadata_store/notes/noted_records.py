@@ -150,7 +150,7 @@ class NotedRecords:
         if path.startswith(f"{paths.TOMBSTONES}/"):
             return True
         try:
-            name = decode_name(data)
+            name = decode_name(data, path)
         except CorruptEntry:
             return False
         if name.partitions or name.deleted:
@@ -173,7 +173,7 @@ def proof_of_deletion(note: Note) -> str | None:
         return paths.tombstone(TopicId(note.path.rpartition("/")[2]))
     if note.path.startswith(f"{paths.NAMES}/"):
         try:
-            return paths.tombstone(decode_name(note.value).topic_id)
+            return paths.tombstone(decode_name(note.value, note.path).topic_id)
         except CorruptEntry:
             return None
     return None

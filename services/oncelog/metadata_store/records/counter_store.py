@@ -27,7 +27,10 @@ class CounterStore:
         again (hazard ids-again).
         """
         node = await self._session.read(self._path)
-        stored = None if node is None else Versioned(decoded("a counter record", node.data, self._decode), node.version)
+        stored = None
+        if node is not None:
+            record = decoded("a counter record", node.data, self._decode, path=self._path)
+            stored = Versioned(record, node.version)
         if stored is None and self._era != FIRST_ERA:
             raise CorruptEntry(f"there is no counter {self.name} of era {self._era.number} in ZooKeeper; {REBUILD}")
         return stored

@@ -18,8 +18,11 @@ class CursorStore:
 
     async def read(self, topic_id: TopicId, cursor: str) -> Versioned[CursorRecord] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
-        node = await self._session.read(paths.cursor(topic_id, cursor))
-        return None if node is None else Versioned(decoded("a cursor record", node.data, decode_cursor), node.version)
+        path = paths.cursor(topic_id, cursor)
+        node = await self._session.read(path)
+        if node is None:
+            return None
+        return Versioned(decoded("a cursor record", node.data, decode_cursor, path=path), node.version)
 
     async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises TopicNotFound for a deleted topic."""

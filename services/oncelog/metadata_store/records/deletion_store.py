@@ -110,7 +110,7 @@ class DeletionStore:
         folder = await self._session.read(paths.cursors(topic_id))
         if node is None or folder is None:
             return None
-        record = decoded("a topic record", node.data, decode_topic)
+        record = decoded("a topic record", node.data, decode_topic, path=paths.topic(topic_id))
         cursors = await self._cursors(topic_id)
         policies = await self._session.read(paths.topic_policies(topic_id))
         last = record.ledgers[-1].ledger_id if record.ledgers else None
@@ -144,8 +144,9 @@ class DeletionStore:
 
 def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, ...]:
     ledgers = [*(link.ledger_id for link in record.ledgers), *record.acks]
-    for node in cursors.values():
-        ledgers += [link.ledger_id for link in decoded("a cursor record", node.data, decode_cursor).ledgers]
+    for path, node in cursors.items():
+        cursor = decoded("a cursor record", node.data, decode_cursor, path=path)
+        ledgers += [link.ledger_id for link in cursor.ledgers]
     return tuple(ledgers)
 
 
@@ -158,4 +159,5 @@ def _decode(topic_id: TopicId, data: bytes) -> Deletion:
         data,
         "the record of a deletion",
         lambda f: built(Deletion, {"last_acks": None} | f, topic_id=topic_id),
+        path=paths.deletion(topic_id),
     )

@@ -49,16 +49,16 @@ class DamagedRecords:
         self.counts: Counter[str] = Counter()
         self._logged: set[tuple[str, int]] = set()
 
-    def note(self, what: str, data: bytes, why: str) -> None:
-        """what: the kind, for example "a policies record"."""
+    def note(self, what: str, data: bytes, why: str, *, path: str = "") -> None:
+        """what: the kind, for example "a policies record". path: of the record, below the root of its era."""
         self.counts[kind_of(what)] += 1
-        key = (what, crc32(data))
+        key = (path or what, crc32(data))
         if key in self._logged:
             return
         if len(self._logged) >= LOGGED_MAX:
             self._logged.clear()
         self._logged.add(key)
-        fields = {"record": what, "bytes": len(data), "reason": why}
+        fields = {"record": what, "path": path or None, "bytes": len(data), "reason": why}
         logger.error("cannot read a record in ZooKeeper; ignoring it", extra={"fields": fields})
 
 
@@ -85,10 +85,11 @@ def encode_record(fields: Mapping[str, object]) -> bytes:
     return json.dumps({"format": FORMAT, **fields}, separators=(",", ":")).encode()
 
 
-def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) -> T:
+def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T], *, path: str = "") -> T:
     """Return build(fields). Raises CorruptEntry naming `what` unless the bytes are a record of this format; counted.
 
-    Every exception means a damaged record, because `build` uses nothing but the record.
+    Every exception means a damaged record, because `build` uses nothing but the record. path: of the record, below the
+    root of its era, so that the log and the error name what to rebuild.
     """
     try:
         fields = parse_json(data)
@@ -96,10 +97,9 @@ def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) 
             raise CorruptEntry(f"{what} has format {fields['format']!r}; this version reads format {FORMAT}")
         return build(fields)
     except Exception as error:
-        DAMAGED.note(what, data, str(error))
-        if isinstance(error, CorruptEntry):
-            raise
-        raise CorruptEntry(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        DAMAGED.note(what, data, str(error), path=path)
+        why = error.message if isinstance(error, CorruptEntry) else _why(what, error)
+        raise _corrupt(path, why) from error
 
 
 def is_of_newer_format(data: bytes) -> bool:
@@ -111,10 +111,19 @@ def is_of_newer_format(data: bytes) -> bool:
     return type(form) is int and form > FORMAT
 
 
-def decoded(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
-    """decode(data), for a record whose layout is defined in the core. Raises CorruptEntry; counted."""
+def decoded(what: str, data: bytes, decode: Callable[[bytes], T], *, path: str = "") -> T:
+    """decode(data), for a record whose layout is defined in the core. path: as of `decode_record`. Raises CorruptEntry;
+    counted."""
     try:
         return decode(data)
     except CorruptEntry as error:
-        DAMAGED.note(what, data, error.message)
-        raise
+        DAMAGED.note(what, data, error.message, path=path)
+        raise _corrupt(path, error.message) from error
+
+
+def _why(what: str, error: Exception) -> str:
+    return f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}"
+
+
+def _corrupt(path: str, why: str) -> CorruptEntry:
+    return CorruptEntry(f"{path}: {why}", path=path) if path else CorruptEntry(why)

@@ -45,7 +45,8 @@ class LedgerStore:
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
-        return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
+        path = paths.ledger(ledger_id)
+        return _stored(path, await self._session.read(path, timeout_ms=timeout_ms))
 
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         """As `read`, without the version: for readers of entries, which wait for a limited time."""
@@ -54,7 +55,8 @@ class LedgerStore:
 
     async def read_unsynced(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """Possibly an old record: for listings, and for readers, for whom CLOSED is final and OPEN means "not yet"."""
-        return _stored(await self._session.read_unsynced(paths.ledger(ledger_id)))
+        path = paths.ledger(ledger_id)
+        return _stored(path, await self._session.read_unsynced(path))
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates."""
@@ -91,8 +93,10 @@ class LedgerStore:
         return count
 
 
-def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
-    return None if node is None else Versioned(decoded("a ledger record", node.data, decode_ledger), node.version)
+def _stored(path: str, node: Znode | None) -> Versioned[LedgerMetadata] | None:
+    if node is None:
+        return None
+    return Versioned(decoded("a ledger record", node.data, decode_ledger, path=path), node.version)
 
 
 class LedgerLookup:

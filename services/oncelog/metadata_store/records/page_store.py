@@ -30,8 +30,9 @@ class PageStore:
 
     async def read(self, topic_id: TopicId, name: LedgerId) -> ListPage | None:
         """The page after a sync; None: it was deleted, or never created. Raises StoreUnavailable, CorruptEntry."""
-        node = await self._session.read(paths.page(topic_id, name))
-        return None if node is None else decoded("a page of ledgers", node.data, decode_page)
+        path = paths.page(topic_id, name)
+        node = await self._session.read(path)
+        return None if node is None else decoded("a page of ledgers", node.data, decode_page, path=path)
 
     async def names(self, topic_id: TopicId) -> list[LedgerId]:
         """The names of all pages of a topic, ascending, also of those that are not linked any more.

@@ -187,9 +187,9 @@ def encode_policies(policies: Policies) -> bytes:
     return encode_record({**policies.further, **known, **granted})
 
 
-def decode_policies(data: bytes) -> Policies:
+def decode_policies(data: bytes, path: str = "") -> Policies:
     """Raises CorruptEntry."""
-    return decode_record(data, "a policies record", _build)
+    return decode_record(data, "a policies record", _build, path=path)
 
 
 def _build(given: dict[str, Any]) -> Policies:

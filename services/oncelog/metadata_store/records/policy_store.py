@@ -67,7 +67,7 @@ class PolicyStore:
         return (
             Versioned(Policies(), ABSENT_VERSION)
             if node is None
-            else Versioned(decode_policies(node.data), node.version)
+            else Versioned(decode_policies(node.data, _path(scope)), node.version)
         )
 
     async def write(self, scope: Scope, policies: Policies, *, version: int) -> WriteResult:
@@ -134,7 +134,7 @@ class PolicyStore:
                 self._shared.add(path)
         async for nodes in PathsWatch(self._session, tuple(levels), self._shared):
             found = [(path, source) for path, source in levels.items() if path in nodes]
-            yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
+            yield nearest([(decode_policies(nodes[path].data, path), source) for path, source in found])
 
     async def _levels(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, PolicySource]]:
         """The levels of a topic, nearest first.

@@ -185,8 +185,9 @@ class Registry:
         return [f"{one.kind} {one.address}" for one in behind_of(await self.processes(), version)]
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
-        node = await self._session.read(paths.storage_cookie(incarnation))
-        return None if node is None else Versioned(decode_cookie(node.data), node.version)
+        path = paths.storage_cookie(incarnation)
+        node = await self._session.read(path)
+        return None if node is None else Versioned(decode_cookie(node.data, path), node.version)
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
@@ -199,7 +200,7 @@ class Registry:
         async for nodes in PathsWatch(self._session, (path,)):
             try:
                 if path in nodes:
-                    yield decode_cookie(nodes[path].data)
+                    yield decode_cookie(nodes[path].data, path)
             except CorruptEntry:
                 continue  # counted and logged; the cookie before it stays valid
 
@@ -303,6 +304,6 @@ def encode_cookie(cookie: StorageCookie) -> bytes:
     return encode_record(fields)
 
 
-def decode_cookie(data: bytes) -> StorageCookie:
+def decode_cookie(data: bytes, path: str = "") -> StorageCookie:
     """Raises CorruptEntry."""
-    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f))
+    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f), path=path)

@@ -99,8 +99,9 @@ class TopicStore:
 
     async def find(self, name: TopicName) -> Versioned[NameRecord] | None:
         """What the name points to, after a sync: a topic or a tombstone; None for nothing."""
-        node = await self._session.read(paths.topic_name(name))
-        return None if node is None else Versioned(decode_name(node.data), node.version)
+        path = paths.topic_name(name)
+        node = await self._session.read(path)
+        return None if node is None else Versioned(decode_name(node.data, path), node.version)
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
         """Create the topic unless it exists, and return what the name points to. Retries until that is known.
@@ -167,8 +168,11 @@ class TopicStore:
 
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Versioned[TopicRecord] | None:
         """The topic record after a sync; None: deleted, or never created. Raises StoreUnavailable, CorruptEntry."""
-        node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
-        return None if node is None else Versioned(decoded("a topic record", node.data, decode_topic), node.version)
+        path = paths.topic(topic_id)
+        node = await self._session.read(path, timeout_ms=timeout_ms)
+        if node is None:
+            return None
+        return Versioned(decoded("a topic record", node.data, decode_topic, path=path), node.version)
 
     async def write(self, record: TopicRecord, *, version: int, page: ListPage | None = None) -> WriteResult:
         """One compare-and-set. page: created in the same transaction. CONFLICT also if the topic was deleted.
@@ -186,17 +190,18 @@ class TopicStore:
         """The record of every topic, none older than this call, or the error of reading it. Raises StoreUnavailable."""
         topic_ids = await self._session.children(paths.TOPICS)
         for start in range(0, len(topic_ids), LISTING_READS_MAX):
-            some = topic_ids[start : start + LISTING_READS_MAX]
-            nodes = await asyncio.gather(*(self._session.read_unsynced(f"{paths.TOPICS}/{one}") for one in some))
-            for node in nodes:
+            some = [f"{paths.TOPICS}/{one}" for one in topic_ids[start : start + LISTING_READS_MAX]]
+            nodes = await asyncio.gather(*map(self._session.read_unsynced, some))
+            for path, node in zip(some, nodes, strict=True):
                 try:
                     if node is not None:
-                        yield decoded("a topic record", node.data, decode_topic)
+                        yield decoded("a topic record", node.data, decode_topic, path=path)
                 except CorruptEntry as error:
                     yield error
 
-    async def topics(self, namespace: NamespaceName, *, deleted: bool = False) -> dict[str, NameRecord]:
-        """{last element of the name: record} of the namespace, by name. deleted: include tombstones.
+    async def topics(self, namespace: NamespaceName, *, deleted: bool = False) -> dict[str, NameRecord | CorruptEntry]:
+        """{last element of the name: record, or the error of reading it} of the namespace, by name. deleted: include
+        tombstones.
 
         Raises NamespaceNotFound.
         """
@@ -205,13 +210,21 @@ class TopicStore:
             names = await self._session.children(folder)
         except NotFound as error:
             raise NamespaceNotFound(f"there is no namespace {namespace}", namespace=str(namespace)) from error
-        listed: dict[str, NameRecord] = {}
+        listed: dict[str, NameRecord | CorruptEntry] = {}
         for start in range(0, len(names), LISTING_READS_MAX):
             some = names[start : start + LISTING_READS_MAX]
             # The children were synced on this same connection, so these reads need no sync of their own.
             nodes = await asyncio.gather(*(self._session.read_unsynced(f"{folder}/{name}") for name in some))
-            records = {name: decode_name(node.data) for name, node in zip(some, nodes, strict=True) if node}
-            listed |= {name: record for name, record in records.items() if deleted or not record.deleted}
+            for name, node in zip(some, nodes, strict=True):
+                if node is None:
+                    continue
+                try:
+                    record = decode_name(node.data, f"{folder}/{name}")
+                except CorruptEntry as error:
+                    listed[name] = error
+                else:
+                    if deleted or not record.deleted:
+                        listed[name] = record
         return listed
 
 
@@ -235,10 +248,11 @@ def encode_name(record: NameRecord) -> bytes:
     return encode_record(fields)
 
 
-def decode_name(data: bytes) -> NameRecord:
+def decode_name(data: bytes, path: str = "") -> NameRecord:
     """Raises CorruptEntry."""
     return decode_record(
         data,
         "the record of a topic name",
         lambda f: built(NameRecord, {"former_partitions": [], "growing_to": 0} | f),
+        path=path,
     )

@@ -9,7 +9,8 @@ from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
-from oncelog.wire import owner_pb2
+from oncelog.rpc.codecs.metadata_codec import TOPICS
+from oncelog.wire import metadata_pb2, owner_pb2
 from tests.cluster.metadata.metadata_world import CLUSTER_ID, DEADLINE_S
 from tests.cluster.until import until
 from tests.contract.rest.admin.admin_world import FLIGHTS, serving
@@ -35,6 +36,26 @@ async def test_topic_is_created_once_listed_and_shown() -> None:
         await admin.refused("PUT", "/admin/v2/persistent/public/none/x", 404, "namespace_not_found")
         await admin.refused("GET", "/admin/v2/persistent/public/none", 404, "namespace_not_found")
         await admin.refused("PUT", f"{NAMESPACE}/x-partition-0", 412, "invalid_name")
+
+
+@pytest.mark.hazard("unreadable-record")
+async def test_damaged_name_record_hides_no_other_topic() -> None:
+    """Its topic is listed, too, and the path of its record."""
+    async with serving() as admin:
+        for name in ("flights", "orders", "trains"):
+            await admin.change("PUT", f"{NAMESPACE}/{name}")
+        session, path = admin.replica.session, "/names/public/default/orders"
+        node = await session.read(path)
+        assert node is not None
+        await session.write(path, b"garbage", version=node.version)
+        assert await admin.get(NAMESPACE) == [f"public/default/{name}" for name in ("flights", "orders", "trains")]
+        assert await admin.get(NAMESPACE, params={"unreadable": "true"}) == [path]
+        assert await admin.get(f"{NAMESPACE}/partitioned") == []
+        told = await admin.refused("GET", f"{NAMESPACE}/orders", 500, "corrupt_entry")
+        assert told["detail"].startswith(f"{path}: ")
+        asked = metadata_pb2.TopicsRequest(namespace="public/default")
+        answer = await admin.replica.channel.call(TOPICS, asked, timeout_ms=1_000)
+        assert [each.topic for each in answer.topics] == await admin.get(NAMESPACE)
 
 
 async def test_stats_come_from_the_owner() -> None:
