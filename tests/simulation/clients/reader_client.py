@@ -78,6 +78,12 @@ class ReaderClient(Process):
 
     def _may_read(self, store: Store, ledgers: list[LedgerId], confirmed: Position) -> None:
         bound = self.parts.bound(confirmed)
+        if self.next is not None and self.next.ledger_id < store.era.first_id and self.next.ledger_id not in ledgers:
+            # A restore may have brought back a tail in front of this position, and no oracle says what such a reader
+            # may miss: it begins again.
+            self.world.count("reader in a ledger that no restore lists")
+            self._lives += 1
+            self.next = None
         if self.next is None or self.next.ledger_id < ledgers[0]:
             self.next = Position(ledgers[0], EntryId(0))
         if self.next.ledger_id not in ledgers:

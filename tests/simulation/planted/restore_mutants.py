@@ -161,7 +161,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((Restorer, "_raise", _raise_one), (Restorer, "_collect", _collect_of_any_era)),
     ),
     (
-        "inventory before the era", "inventory-before-the-era", 5_000_001,
+        "inventory before the era", "inventory-before-the-era", 5_000_017,
         ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
     ),
     (
