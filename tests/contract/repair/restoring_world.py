@@ -49,7 +49,7 @@ class RestoringWorld:
     members: tuple[Incarnation, ...] = ()
     tree: MemoryTree = field(default_factory=MemoryTree)
     copy_keys: tuple[CopyKey, ...] = ()
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def session(self) -> MemorySession:
         return MemorySession(self.tree, root="/oncelog")
@@ -71,8 +71,8 @@ class RestoringWorld:
 
     def restoring(self, session: MemorySession | None = None) -> Restoring:
         def start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-            self._tasks.append(asyncio.create_task(work))
-            return self._tasks[-1]
+            self.tasks.append(asyncio.create_task(work))
+            return self.tasks[-1]
 
         return Restoring(self.sources(session), start)
 
@@ -85,7 +85,7 @@ class RestoringWorld:
         addresses = [node.address for node in (self.nodes if given is None else given)]
         progress = await restoring.begin(Work.RESTORE, asked, given=addresses, by="ann")
         async with asyncio.timeout(DEADLINE_S):
-            await asyncio.gather(*self._tasks)
+            await asyncio.gather(*self.tasks)
         assert progress.state is not RestoreState.RUNNING
         return progress
 
@@ -118,10 +118,17 @@ class RestoringWorld:
         return metadata
 
     async def note(
-        self, path: str, value: bytes, *, deleted: bool = False, era: Era = FIRST_ERA, to: Sequence[Node] | None = None
+        self,
+        path: str,
+        value: bytes,
+        *,
+        deleted: bool = False,
+        version: int = 0,
+        era: Era = FIRST_ERA,
+        to: Sequence[Node] | None = None,
     ) -> None:
         """The record was written, or deleted, and these nodes have noted it."""
-        note, credentials = Note(path, NoteOrder(era.number, 5, deleted, 0), value), replace(PLAIN, era=era)
+        note, credentials = Note(path, NoteOrder(era.number, 5, deleted, version), value), replace(PLAIN, era=era)
         for node in self.nodes if to is None else to:
             async with Channel(node.address, credentials=credentials) as channel:
                 await put_notes(channel, node.incarnation, [note])

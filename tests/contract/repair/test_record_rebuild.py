@@ -147,6 +147,23 @@ async def test_noted_record_is_the_newest_note(tmp_path: Path) -> None:
         assert "no storage node has a note of" in await one.refusal(other, NotFound)
 
 
+@pytest.mark.hazard("damaged-record-is-noted")
+async def test_damaged_note_is_never_written(tmp_path: Path) -> None:
+    """Garbage was noted as the newest state. An older note is written if an operator accepts that; without one it is
+    refused. A note of a newer format is left to the version that reads it."""
+    async with rebuilding(tmp_path) as one:
+        world = one.world
+        await world.note(NAMESPACE, GARBAGE, era=ERA, to=world.nodes[:2])
+        await world.note(paths.CLUSTER_POLICIES, GARBAGE, era=ERA)
+        await one.damage(NAMESPACE)
+        assert "its newest note is damaged" in await one.refusal(NAMESPACE)
+        await one.rebuild(NAMESPACE, accept=True)
+        assert one.record(NAMESPACE)["permissions"] == {"ann": ["produce"]}
+        assert "its notes are damaged" in await one.refusal(paths.CLUSTER_POLICIES, NotFound, accept=True)
+        await world.note(paths.CLUSTER_POLICIES, b'{"format":2}', era=ERA, version=1)
+        assert "only the version that wrote the note" in await one.refusal(paths.CLUSTER_POLICIES)
+
+
 async def test_counter_goes_on_above_all_ids(tmp_path: Path) -> None:
     """Ids of producers are in no inventory: each write of their counter has claimed one block at most."""
     async with rebuilding(tmp_path) as one:

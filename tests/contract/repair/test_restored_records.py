@@ -4,12 +4,17 @@ import json
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import Era
+from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.rebuild.restore_plan import Knowledge
-from oncelog.core.rebuild.result import NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
+from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, knowledge_of, notes_of_copy
 from oncelog.metadata.restoring.tree_writer import BYTES_MAX, STEPS_MAX, batches
@@ -59,6 +64,46 @@ def test_newest_note_of_a_path_decides_whatever_the_order_of_arrival() -> None:
     for some in (notes, notes[::-1], [*notes[1:], notes[0]]):
         assert newest_of(*some).noted() == NotedRecords({"public/default/orders": NotedName(TWO)}, frozenset())
     assert newest_of(*notes[:2]).noted() == NotedRecords()
+
+
+@pytest.mark.hazard("damaged-record-is-noted")
+def test_newest_note_that_can_be_read_decides_whatever_the_order_of_arrival() -> None:
+    """Also that of a copy. One that was written anew behind the garbage is the newest. A newer format is no garbage."""
+    path = name_path("public/default/orders")
+    good = note(path, encode_name(NameRecord(ONE)), version=4)
+    garbage = note(path, b"garbage", version=5)
+    again = note(path, encode_name(NameRecord(TWO)), version=6)
+    for some in ((good, garbage), (garbage, good)):
+        newest = newest_of(*some)
+        assert (newest.value(path), list(newest.damaged), newest.lost) == (good.value, [path], {})
+    for more in ((good, garbage, again), (again, garbage, good)):
+        newest = newest_of(*more)
+        assert (newest.value(path), newest.damaged) == (again.value, {})
+    newer = note(path, b'{"format":2}', version=6)
+    newest = newest_of(good, garbage, newer)
+    assert (newest.value(path), newest.damaged) == (newer.value, {})
+    assert [each.name for each in review_lost(newest, (), CopiedRecords(), ERA)] == [path]
+
+
+@pytest.mark.hazard("damaged-record-is-noted")
+def test_partitions_of_a_lost_name_are_those_of_heads_without_deleted_topics() -> None:
+    """The topic's id is that of a copy, so that its policies stay."""
+    name = "public/default/orders"
+    heads = [(ONE, 1), (TWO, 7)]
+    held = {
+        LedgerId(number): HeldLedger(
+            LedgerId(number), Chain(topic_id, LedgerPurpose.LOG), CopyState.HELD,
+            head=LedgerHead(f"{name}-partition-{number}", (A,), 1, 1, A, LedgerId(0), None),
+        )
+        for topic_id, number in heads
+    }  # fmt: skip
+    newest = newest_of(note(name_path(name), b"garbage"), note(paths.tombstone(TWO)))
+    whole = TopicId("c" * 32)
+    copied = CopiedRecords({whole: TopicRecord(whole, name)})
+    (review,) = review_lost(newest, [Inventory(A, "c" * 32, ERA, held)], copied, ERA)
+    assert f"it has 2 partitions, because {name}-partition-1 is the highest" in review.message
+    assert newest.noted().names == {name: NotedName(whole, partitioned=True)}
+    assert newest.names() == {name: NameRecord(whole, 2)}
 
 
 @pytest.mark.hazard("late-note")

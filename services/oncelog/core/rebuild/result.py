@@ -75,6 +75,7 @@ class ReviewReason(Enum):
     NO_END = "no source tells where a ledger ends"
     NAME_TAKEN = "two topics have the same name"
     NO_SNAPSHOT = "the front of the log was deleted, and no snapshot is left"
+    DAMAGED = "a record was damaged, and no source that can be read has its newest state"
     TOO_FEW_MEMBERS = "too few members of the last ledger can answer"
 
 

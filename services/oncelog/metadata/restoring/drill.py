@@ -36,10 +36,11 @@ async def live_records(session: StoreSession) -> dict[str, bytes]:
 
 
 def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> list[str]:
-    """tree: what would be written. In a fixed order. Raises CorruptEntry for a record in ZooKeeper that cannot be
-    read."""
-    names = noted_names(names_in(live))
-    found = [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, copied_records(live), names)]
+    """tree: what would be written. In a fixed order. A record in ZooKeeper that cannot be read is a difference."""
+    unreadable: dict[str, str] = {}
+    names, records = noted_names(names_in(live, unreadable)), copied_records(live, unreadable)
+    found = [f"{path}: it cannot be read in ZooKeeper: {why}" for path, why in sorted(unreadable.items())]
+    found += [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, records, names)]
     for place in _NOTED:
         there, written = _at(place, live), _at(place, tree.records)
         for path in sorted({*written, *there}):

@@ -87,6 +87,10 @@ def _put_noted(tree: NewTree, newest: NewestRecords, deleted: Mapping[TopicId, N
             tree.put(paths.NAMES + path.removeprefix(paths.NAMESPACES))
     for topic_id in deleted:
         tree.put(paths.tombstone(topic_id))
+    for path in newest.lost:
+        if path.startswith(f"{paths.NAMESPACES}/"):
+            tenant, namespace = path.split("/")[-2:]
+            _put_namespace(tree, NamespaceName(tenant, namespace))
     keys = newest.value(paths.KEY_DATASET)
     if keys is not None:
         tree.put(paths.KEY_DATASET, keys)
@@ -105,6 +109,9 @@ def _put_namespace(tree: NewTree, name: NamespaceName) -> None:
 def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnation, ...]) -> None:
     for path, value in newest.below(paths.STORAGE_COOKIES).items():
         tree.put(path, value)
+    for path in newest.lost:
+        if path.startswith(f"{paths.STORAGE_COOKIES}/"):
+            tree.put(path, encode_cookie(StorageCookie(Incarnation(path.rpartition("/")[2]), "", 0)))
     for node in retired:
         path = f"{paths.STORAGE_COOKIES}/{node}"
         known = newest.value(path)

@@ -1,4 +1,5 @@
-"""What notes and copies say of records, by path: the newest of each (hazard late-note), as a restore needs it.
+"""What notes and copies say of records, by path: the newest of each that can be read (hazards late-note,
+damaged-record-is-noted), as a restore needs it.
 
 Pure: no I/O. Paths are below the root of an era. Sources are ordered as notes are; the copy of a record has the era of
 its file, and the transaction and version that the walk has read.
@@ -17,6 +18,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
 from oncelog.core.rebuild.restore_plan import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
 from oncelog.metadata_store.copies.copy_file import RecordCopy
+from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, decode_cluster
 from oncelog.metadata_store.records.registry import StorageCookie, decode_cookie
 from oncelog.metadata_store.records.topic_store import NameRecord, decode_name
@@ -30,19 +32,41 @@ _NOTED_FOLDERS = (paths.POLICIES, paths.NAMES, paths.TOMBSTONES, paths.STORAGE_C
 
 @dataclass(slots=True)
 class NewestRecords:
-    """The newest of each path. unreadable: {path: why}; such a record is left out, and told."""
+    """The newest of each path. unreadable: {path: why}; such a record is left out, and told. inferred: {full name of a
+    topic: what stands for its record, which cannot be read}."""
 
     _newest: dict[str, Note] = field(default_factory=dict)
     _tombstones: dict[TopicId, None] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    inferred: dict[str, NameRecord] = field(default_factory=dict)
+    _damaged: dict[str, tuple[NoteOrder, str]] = field(default_factory=dict)
 
     def add(self, notes: Iterable[Note]) -> None:
         for note in notes:
             known = self._newest.get(note.path)
             if known is None or known.order < note.order:
-                self._newest[note.path] = note
+                damage = None if note.order.deleted else damage_of(note.path, note.value)
+                if damage is None:
+                    self._newest[note.path] = note
+                elif note.path not in self._damaged or self._damaged[note.path][0] < note.order:
+                    self._damaged[note.path] = note.order, damage
             if note.path.startswith(f"{paths.TOMBSTONES}/"):
                 self._tombstones[TopicId(note.path.rpartition("/")[2])] = None
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """{path: why} of the records whose newest source is damaged: an older one is taken, if there is one."""
+        newest = self._newest
+        return {
+            path: why
+            for path, (order, why) in sorted(self._damaged.items())
+            if path not in newest or newest[path].order < order
+        }
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """{path: why} of the damaged records of which no source can be read."""
+        return {path: why for path, why in self.damaged.items() if self.value(path) is None}
 
     def below(self, folder: str) -> dict[str, bytes]:
         """{path: value} of the records below the folder that are not deleted, by path."""
@@ -60,7 +84,7 @@ class NewestRecords:
 
     def names(self) -> dict[str, NameRecord]:
         """{full name of a topic: its record}, without what cannot be read."""
-        return names_in(self.below(paths.NAMES), self.unreadable)
+        return names_in(self.below(paths.NAMES), self.unreadable) | self.inferred
 
     def noted(self) -> NotedRecords:
         """As JOIN takes it."""
@@ -117,9 +141,9 @@ def knowledge_of(notes: list[Note]) -> Knowledge:
     """Which nodes notes name, and how few acknowledgements an entry ever needed. A node whose cookie cannot be read
     counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
     newest = NewestRecords()
-    newest.add(notes)
+    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
     cookies = noted_cookies(notes)
-    named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES))
+    named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES) | newest.lost)
     nodes = {node: node not in cookies or cookies[node].may_return for node in named}
     quorums = [
         record.ack_quorum

@@ -25,7 +25,7 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, encode_ledger
 from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.join import join_topic
-from oncelog.core.rebuild.result import RebuiltTopic, Review, WantedLength
+from oncelog.core.rebuild.result import RebuiltTopic, Review, ReviewReason, WantedLength
 from oncelog.core.rebuild.sources import Chain
 from oncelog.core.records.id_claim import BLOCK_MAX, Counter, CounterRecord, encode_counter
 from oncelog.core.records.records import ABSENT_VERSION
@@ -100,14 +100,7 @@ def draft(place: RecordPlace, version: int, known: Gathered) -> Draft:
         case Kind.COUNTER:
             return _counter(place, version, known)
         case Kind.NAME | Kind.NOTED:
-            value = known.newest.value(place.path)
-            if value is None and place.kind is Kind.NAME:
-                value = encode_name(_name(place, known))
-            if value is None:
-                raise NotFound(
-                    f"no storage node has a note of {place.path}, or the newest one says that it was deleted"
-                )
-            return Draft({place.path: (value, version)})
+            return _noted(place, version, known)
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
@@ -230,6 +223,23 @@ def _last_ledgers(rebuilt: RebuiltTopic, *others: TopicRecord) -> set[LedgerId]:
     if rebuilt.cursor is not None and rebuilt.cursor.ledgers:
         last.add(rebuilt.cursor.ledgers[-1].ledger_id)
     return last
+
+
+def _noted(place: RecordPlace, version: int, known: Gathered) -> Draft:
+    """Raises NotFound; Conflict if only a newer version can read the note."""
+    value, damage = known.newest.value(place.path), known.newest.damaged.get(place.path)
+    if value is None and place.kind is Kind.NAME:
+        value = encode_name(_name(place, known))
+    if value is None:
+        why = f"its notes are damaged ({damage})" if damage else "or the newest one says that it was deleted"
+        raise NotFound(f"no storage node has a note of {place.path} that can be read, {why}", path=place.path)
+    if (fault := place.fault(value)) is not None:
+        raise Conflict(f"only the version that wrote the note of {place.path} can rebuild it: {fault}", path=place.path)
+    if damage is None:
+        return Draft({place.path: (value, version)})
+    message = f"its newest note is damaged: {damage}; accepted: what is known from before, or from heads, is written"
+    review = Review(place.topic_id, place.path, ReviewReason.DAMAGED, message)
+    return Draft({place.path: (value, version)}, reviews=(review,))
 
 
 # --- names, counters --------------------------------------------------------------------------------------------------

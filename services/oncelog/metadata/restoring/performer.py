@@ -41,6 +41,7 @@ from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTo
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.coordination.owners import probe
+from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
 from oncelog.metadata.restoring.noted_records import (
@@ -199,7 +200,7 @@ class Performer:
     async def _claim(self, effect: ClaimEra) -> Claimed:
         await self._session.ensure_path("")
         newest = NewestRecords()
-        newest.add(self._surveyed)
+        newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
         record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id)
         record = replace(
             _with_noted(record, newest.cluster()),
@@ -255,11 +256,7 @@ class Performer:
         return knowledge.with_further(Knowledge(ack_quorum=min(quorums, default=0)))
 
     async def _join(self, effect: JoinRecords) -> RecordsJoined:
-        self.newest = NewestRecords(unreadable=dict(self._unreadable))
-        for copy in self._copies:
-            self.newest.add(notes_of_copy(copy))
-        for each in self._contents.values():
-            self.newest.add(each.notes)
+        self.newest = await asyncio.to_thread(self._newest)
         inventories = [self._contents[node].inventory for node in sorted(self._contents)]
         given_up_by = self._by if self._restore.request.absent else ""
         owed_below = max(
@@ -267,10 +264,12 @@ class Performer:
         )
         asked = Asked(effect.missing, self._ack_quorum, given_up_by, owed_below)
         era = self._restore.era
+        lost = await asyncio.to_thread(review_lost, self.newest, inventories, self._copied, era)
         # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
         rebuilt = await asyncio.to_thread(
             join, inventories, self.newest.noted(), self._copied, asked, era, PageSettings(), now_ms()
         )
+        rebuilt = replace(rebuilt, reviews=(*lost, *rebuilt.reviews))
         self.rebuilt = await self._with_lengths(rebuilt)
         progress = self.progress
         progress.topics, progress.ledgers = len(rebuilt.topics), rebuilt.ledgers
@@ -278,7 +277,17 @@ class Performer:
         progress.without_holder = sum(topic.without_holder for topic in rebuilt.topics.values())
         progress.gives_up = effect.gives_up
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
+        older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
+        progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]
         return RecordsJoined(tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews)))
+
+    def _newest(self) -> NewestRecords:
+        newest = NewestRecords(unreadable=dict(self._unreadable))
+        for copy in self._copies:
+            newest.add(notes_of_copy(copy))
+        for each in self._contents.values():
+            newest.add(each.notes)
+        return newest
 
     async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
         """Raises ServiceUnavailable if no holder gives one that is wanted."""

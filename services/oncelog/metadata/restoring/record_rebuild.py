@@ -153,7 +153,9 @@ class RecordRebuild:
         by: str,
     ) -> Gathered:
         newest, copied = NewestRecords(), CopiedRecords()
-        if place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER):
+        for each in contents.values():
+            newest.add(each.notes)
+        if place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER) or place.path in newest.damaged:
             eras = {node: each.inventory.era for node, each in contents.items()}
             copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys())
             records: dict[str, bytes] = {}
@@ -161,8 +163,6 @@ class RecordRebuild:
                 newest.add(notes_of_copy(copy))
                 records |= {record.path: record.value for record in copy.records.values()}
             copied = copied_records(records, newest.unreadable)
-        for each in contents.values():
-            newest.add(each.notes)
         inventories = [contents[node].inventory for node in sorted(contents)]
         noted = newest.noted()
         evidence = Evidence(inventories, noted, copied, asked)

@@ -65,7 +65,8 @@ def add_restore(backup: typer.Typer) -> None:
             list[str] | None,
             typer.Option(
                 metavar="TOPIC",
-                help="Accept what the review says of this topic; `all`: of all. Repeatable.",
+                help="Accept what the review says of this topic, or of the record with this path; `all`: of all. "
+                "Repeatable.",
             ),
         ] = None,
         take_over: Annotated[

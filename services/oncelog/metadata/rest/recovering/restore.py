@@ -53,7 +53,7 @@ class RestoreBody(DrillBody):
     accept: list[str] = Field(
         default=[],
         max_length=LIST_MAX,
-        description="Topics of `reviews` of which you accept what the review says; `all`: of all",
+        description="Topics, or paths of records, in `reviews` of which you accept what the review says; `all`: of all",
     )
     take_over: StrictBool = Field(
         default=False, description="Restore although topic owners of this cluster answer: they end"
