@@ -49,6 +49,22 @@ async def joining(world: NotingWorld, node: Node) -> AsyncIterator[tuple[JoinByN
     await join.close()
 
 
+@pytest.mark.hazard("damaged-record-is-noted")
+async def test_node_that_joins_copies_no_damaged_record(tmp_path: Path) -> None:
+    """It becomes a member; the note of what the record was stays at the others."""
+    path = paths.namespace_policies(TOPIC.namespace_name)
+    async with noting_world(tmp_path, 2) as world, nodes(tmp_path / "new", 1) as (new,), noting(world) as session:
+        await session.note([path])
+        node = await world.session.read(path)
+        assert node is not None
+        await world.session.write(path, b"garbage", version=node.version)
+        async with joining(world, new) as (_, registration):
+            await registration.join()
+            assert registration.reason() is None
+        assert path not in await world.held(new)
+        assert [(await world.held(each))[path].value for each in world.members] == [node.data] * 2
+
+
 @pytest.mark.hazard("unnoted-member")
 @pytest.mark.hazard("holders-fade")
 async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tmp_path: Path) -> None:

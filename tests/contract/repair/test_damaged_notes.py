@@ -15,7 +15,7 @@ from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from tests.contract.repair.restoring_world import NAME, TOPIC, RestoringWorld, restoring_world
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("damaged-record-is-noted")]
+pytestmark = pytest.mark.asyncio
 GARBAGE = b"garbage"
 NAMES = paths.NAMES
 PARTS, NAMESPACE, SET = f"{NAMES}/public/default/parts", f"{paths.NAMESPACES}/public/default", paths.CLUSTER_POLICIES
@@ -34,6 +34,7 @@ async def damaged(world: RestoringWorld) -> None:
     await world.note(SET, GARBAGE, version=1, to=world.nodes[:1])
 
 
+@pytest.mark.hazard("damaged-record-is-noted")
 async def test_lost_record_is_accepted_by_its_path_and_an_older_state_is_taken(tmp_path: Path) -> None:
     """A dry run says the same as the restore. Partitions are counted from those that exist."""
     async with restoring_world(tmp_path) as world:
@@ -56,6 +57,7 @@ async def test_lost_record_is_accepted_by_its_path_and_an_older_state_is_taken(t
         assert GARBAGE not in {node.data for node in world.tree.nodes.values()}
 
 
+@pytest.mark.hazard("damaged-record-is-noted")
 async def test_drill_tells_the_lost_records_and_those_that_are_damaged_in_zookeeper(tmp_path: Path) -> None:
     async with restoring_world(tmp_path) as world:
         await world.note_cluster()
