@@ -170,4 +170,11 @@ RECOVERY_HAZARDS = {
         "Every topic then gives up what may have followed in both chains: its owner jumps over all numbers that may "
         "have been told, before it writes anything else.",
     ),
+    "ids-hide-an-older-zookeeper": Hazard(
+        "ZooKeeper was restored from an older backup below running services. One storage node still takes part, its "
+        "topic's owner claims new ledger ids until they pass those that the other nodes have, and these join: the "
+        "topic goes on without the ledgers that the older ZooKeeper does not list.",
+        "A node joins only if ZooKeeper knows the newest ledger of which the node has entries: its record, its place "
+        "in a list, or its deletion.",
+    ),
 }

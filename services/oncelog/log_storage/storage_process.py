@@ -140,7 +140,7 @@ class StorageProcess:
             stack.push_async_callback(joining.close)
 
             async def refuse_older() -> None:
-                await refuse_older_zookeeper(directory.path, runner.newest_ledger, lookup.ledger_counter)
+                await refuse_older_zookeeper(directory.path, runner, lookup)
                 await refuse_older_than_notes(directory.path, session, node.notes)
 
             registration = NodeRegistration(
@@ -217,9 +217,9 @@ class StorageProcess:
             )
             if joined is None or node is None:
                 return joined
-            counter = LedgerLookup(joined.session, joined.cluster.era).ledger_counter
+            lookup = LedgerLookup(joined.session, joined.cluster.era)
             try:
-                await refuse_older_zookeeper(node.directory.path, node.runner.newest_ledger, counter)
+                await refuse_older_zookeeper(node.directory.path, node.runner, lookup)
                 await refuse_older_than_notes(node.directory.path, joined.session, node.notes)
                 return joined
             except (StorageDirectoryRefused, StoreUnavailable, CorruptEntry) as error:

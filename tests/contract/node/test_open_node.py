@@ -9,17 +9,30 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.era import Era
-from oncelog.core.errors import JournalFailed, NotFound, ServiceUnavailable, StoreUnavailable
+from oncelog.core.errors import (
+    JournalFailed,
+    NotFound,
+    ServiceUnavailable,
+    StorageDirectoryRefused,
+    StoreUnavailable,
+)
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd
+from oncelog.core.records.id_claim import Counter, CounterRecord
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts, mark_restored
 from oncelog.log_storage.open_node import OpenNode
+from oncelog.log_storage.serve.node_registration import refuse_older_zookeeper
 from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
+from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session import paths
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import RAISE_ERA
 from oncelog.rpc.codecs.storage_codec import DESCRIBE
@@ -31,7 +44,7 @@ from oncelog.wire import recovery_pb2
 from oncelog.wire import storage_pb2 as pb
 from tests.contract.node.directory.small_log import CLUSTER, examine
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, spoil
-from tests.contract.storage_client.ledger_world import adds_of, ledger, nodes, whole, writer_of
+from tests.contract.storage_client.ledger_world import TOPIC, adds_of, ledger, nodes, whole, writer_of
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 from tests.core.node.test_notes import note
 
@@ -131,6 +144,37 @@ async def test_node_waits_for_its_own_cluster_in_its_own_era(tmp_path: Path) -> 
         await node.find(store)
         async with Channel(node.address) as channel:
             assert (await read_inventory(channel, node.runner.incarnation)).era == TWO
+
+
+@pytest.mark.hazard("ids-hide-an-older-zookeeper")
+async def test_node_does_not_join_a_zookeeper_that_lacks_its_newest_ledger(tmp_path: Path) -> None:
+    """Also when ids above it have been given meanwhile. A listed ledger without a record is no reason, nor one whose
+    topic was deleted."""
+    path = await used_directory(tmp_path)
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish(CLUSTER)
+    lookup, counter = LedgerLookup(session), CounterStore(session, Counter.LEDGER)
+    async with open_node(path) as node:
+        newest = node.runner.newest_stored()
+        assert newest is not None
+        for following, reason in ((newest, f"it would give ledger id {newest} next"), (newest + 9, "does not know")):
+            stored = await counter.read()
+            version = ABSENT_VERSION if stored is None else stored.version
+            given = CounterRecord(following, node.runner.incarnation, str(following))
+            assert (await counter.write(given, version=version)).status is WriteStatus.OK
+            with pytest.raises(StorageDirectoryRefused, match=f"older than the data: .*{reason}"):
+                await refuse_older_zookeeper(path, node.runner, lookup)
+        await session.ensure_path(paths.topic(TOPIC))
+        record = TopicRecord(TOPIC, "public/default/one", ledgers=(LedgerLink(LedgerId(newest + 1), 0),))
+        await session.write(paths.topic(TOPIC), encode_topic(record), version=0)
+        with pytest.raises(StorageDirectoryRefused, match="does not know"):
+            await refuse_older_zookeeper(path, node.runner, lookup)
+        listing = replace(record, ledgers=(LedgerLink(newest, 0), *record.ledgers))
+        for known in (encode_topic(listing), b"[", encode_topic(replace(record, deleted_below=LedgerId(newest + 1)))):
+            found = await session.read(paths.topic(TOPIC))
+            assert found is not None
+            await session.write(paths.topic(TOPIC), known, version=found.version)
+            await refuse_older_zookeeper(path, node.runner, lookup)
 
 
 async def raised(channel: Channel, node: OpenNode, era: Era) -> None:

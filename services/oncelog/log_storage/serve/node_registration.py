@@ -21,10 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
-from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import is_newer
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.log_storage.serve.node_runner import NodeRunner
+from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.records.registry import Decommission, LiveStorageNode, Registry, StorageCookie
 from oncelog.runtime.observing.events import EventKind, EventRing
 
@@ -234,20 +236,27 @@ async def refuse_decommissioned(path: Path, incarnation: Incarnation, registry: 
         )
 
 
-async def refuse_older_zookeeper(
-    path: Path, newest: Callable[[], LedgerId | None], ledger_counter: Callable[[], Awaitable[LedgerId]]
-) -> None:
+async def refuse_older_zookeeper(path: Path, runner: NodeRunner, lookup: LedgerLookup) -> None:
     """A ledger that this node holds or has fenced has an id, so the counter of ledger ids was above it (hazard
-    ledger-id-given-twice).
+    ledger-id-given-twice). The newest one with entries was listed before they were written: ids that an older ZooKeeper
+    has given again since do not hide that it lacks the ledger (hazard ids-hide-an-older-zookeeper).
 
-    newest: the highest such id. Raises StorageDirectoryRefused, StoreUnavailable.
+    lookup: of the era that the node would join. Raises StorageDirectoryRefused, StoreUnavailable, CorruptEntry of the
+    counter.
     """
-    held, following = newest(), await ledger_counter()
+    held, following = runner.newest_ledger(), await lookup.ledger_counter()
     if is_newer(held, following):
-        raise StorageDirectoryRefused(
-            f"{path}: ZooKeeper is older than the data: it would give ledger id {following} next, and this directory "
-            f"has ledger {held} already. It was restored from an older backup, or is another one: a topic would get "
-            "the ledgers of another one. Stop the topic owners, keep all directories as they are, and restore a "
-            "ZooKeeper that is not older than they are, or its records by `oncelog admin backup restore`",
-            ledger_id=held,
-        )
+        reason = f"it would give ledger id {following} next, and this directory has ledger {held} already"
+    else:
+        held = runner.newest_stored()
+        origin = None if held is None or held < lookup.era.first_id else runner.core.ledgers.peek(held).origin
+        if held is None or origin is None or await lookup.knows(held, origin):
+            return
+        reason = f"it does not know ledger {held} of topic {origin.topic_id}, of which this directory has entries"
+    raise StorageDirectoryRefused(
+        f"{path}: ZooKeeper is older than the data: {reason}. It was restored from an older backup, or is another one: "
+        "a topic would get the ledgers of another one, or lack some of its own. Stop the topic owners, keep all "
+        "directories as they are, and restore a ZooKeeper that is not older than they are, or its records by `oncelog "
+        "admin backup restore`",
+        ledger_id=held,
+    )

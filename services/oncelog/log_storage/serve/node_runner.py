@@ -265,6 +265,10 @@ class NodeRunner:
         """The highest id of a ledger with an entry or a fence on this node."""
         return max(map(LedgerId, {*self.index.entries.ledgers(), *self.journal.control.fences}), default=None)
 
+    def newest_stored(self) -> LedgerId | None:
+        """The highest id of a ledger with an entry on this node."""
+        return max(map(LedgerId, self.index.entries.ledgers()), default=None)
+
     async def close(self) -> None:
         """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
         if self._checks is not None:

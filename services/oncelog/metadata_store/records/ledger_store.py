@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
@@ -104,6 +105,7 @@ class LedgerLookup:
 
     def __init__(self, session: StoreSession, era: Era = FIRST_ERA) -> None:
         """era: of the records below the session's root."""
+        self.era = era
         self._session = session
         self._counter = CounterStore(session, Counter.LEDGER, era)
         self._ledgers = LedgerStore(session)
@@ -141,6 +143,28 @@ class LedgerLookup:
         if tombstone is not None:
             return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
         return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
+
+    async def knows(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
+        """Whether ZooKeeper has seen the ledger: it has its record, lists it, or proves that it was deleted. A ledger
+        is listed before anything is written to it, so one with entries that is unknown was written after this
+        ZooKeeper's state. Only for ledgers of this era. Raises StoreUnavailable."""
+        try:
+            if await self.read(ledger_id) is not None or await self.was_deleted(ledger_id, origin):
+                return True
+            return await self._lists(ledger_id, origin)
+        except CorruptEntry:
+            return True  # what cannot be read exists: it is rebuilt alone
+
+    async def _lists(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
+        """Whether its topic's newest ledgers name it."""
+        if origin.purpose is LedgerPurpose.DEDUP:
+            cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
+            return cursor is not None and any(link.ledger_id == ledger_id for link in cursor.value.ledgers)
+        topic = await self._topics.read(origin.topic_id)
+        if topic is None:
+            return False
+        log = (link.ledger_id for link in topic.value.ledgers)
+        return ledger_id in (log if origin.purpose is LedgerPurpose.LOG else topic.value.acks)
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
         """The floor of a chain, if the cluster's level lets a node write it down (RecordKind.FLOOR); else 0.
