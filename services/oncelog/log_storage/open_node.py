@@ -141,7 +141,10 @@ class OpenNode:
             connections_max=settings.connections_max,
             check_era=runner.refuse_era,
         )
-        InventoryService(runner, self.cluster_id, lambda: runner.core.durable_era).add_to(server)
+        inventory = InventoryService(
+            runner, self.cluster_id, lambda: runner.core.durable_era, joined=lambda: not server.refuses_others
+        )
+        inventory.add_to(server)
         self.notes.add_to(server)
         self._copies.add_to(server)
         RaiseEraService(runner, self.cluster_id).add_to(server)

@@ -121,6 +121,7 @@ class InventoryAnswer(_message.Message):
     LEDGERS_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
     status: _storage_pb2.StorageStatus.ValueType
     """OK or WRONG_INCARNATION."""
     cluster_id: _builtins.str
@@ -131,6 +132,8 @@ class InventoryAnswer(_message.Message):
     """Every ledger below may lack entries here, unless it is listed with another state; 0: none."""
     more: _builtins.bool
     """There are higher ids."""
+    joined: _builtins.bool
+    """The node has joined its cluster in this era, and serves. A node that waits has not: its ZooKeeper is lost or older."""
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InventoryLedger]:
         """Ascending ids."""
@@ -152,10 +155,11 @@ class InventoryAnswer(_message.Message):
         ledgers: _abc.Iterable[Global___InventoryLedger] | None = ...,
         floors: _abc.Iterable[Global___InventoryFloor] | None = ...,
         more: _builtins.bool = ...,
+        joined: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "era", b"era", "floors", b"floors", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "era", b"era", "floors", b"floors", "joined", b"joined", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from oncelog.cli.app import app
 from oncelog.core.era import FIRST_ERA
 from oncelog.core.ids import TopicId
-from oncelog.core.rebuild.restore_plan import RestoreStep
+from oncelog.core.rebuild.restore_events import RestoreStep
 from oncelog.core.rebuild.result import Review, ReviewReason
 from oncelog.metadata.rest.recovering.restore import view_of
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState
@@ -57,7 +57,8 @@ def test_restore_is_followed_to_its_end(rest: RecordingServer) -> None:
     assert code == 0
     assert [asked[:2] for asked in rest.asked] == [("GET", RESTORE), ("POST", RESTORE), ("GET", RESTORE)]
     assert rest.asked[1][2] == {
-        "nodes": ["n1:6652", "n2:6652"], "absent": [NODE], "accept": ["all"], "take_over": False, "dry_run": False,
+        "nodes": ["n1:6652", "n2:6652"], "absent": [NODE], "accept": ["all"], "take_over": False, "ends_era": 0,
+        "dry_run": False,
     }  # fmt: skip
     assert "era 2: write, 0 of 9 records" in told
     assert "12,345 topics, 100,377 ledgers" in shown
@@ -146,6 +147,39 @@ def test_restore_that_nobody_remembers_is_done_if_its_era_is_committed(
     assert [asked[0] for asked in rest.asked] == ["GET", "POST", "GET"]
 
 
+def test_restore_that_has_nothing_to_do_says_so_and_counts_nothing(rest: RecordingServer) -> None:
+    """A tired operator reads zeros as a loss."""
+    tells(rest, RESTORE, RestoreProgress(RestoreState.DONE, RestoreStep.DONE, era=3, message="already restored"))
+    code, shown, _ = backup(rest, "restore", "-y")
+    assert code == 0
+    assert "already restored" in shown
+    assert "found" not in shown
+    assert "nodes" not in shown
+    tells(rest, RESTORE, STARTED, replace(NEW, state=RestoreState.IDLE), before=LOST)
+    code, shown, _ = backup(rest, "restore", "-y")
+    assert code == 0
+    assert "another metadata service has finished this restore" in shown
+    assert "found    0" not in shown
+
+
+def test_era_that_a_take_over_ends_is_typed(rest: RecordingServer) -> None:
+    """--yes does not stand for it: the metadata service compares it."""
+    tells(rest, RESTORE, DONE)
+    assert backup(rest, "restore", "--take-over", "--ends-era", "3", "-y")[0] == 0
+    assert isinstance(rest.asked[1][2], dict)
+    assert (rest.asked[1][2]["take_over"], rest.asked[1][2]["ends_era"]) == (True, 3)
+
+
+def test_silence_of_the_metadata_service_is_told_once(rest: RecordingServer) -> None:
+    """It starts again after the claim, which takes some seconds."""
+    tells(rest, RESTORE, RUNNING, RUNNING, DONE)
+    away = (503, {"code": "service_unavailable", "detail": "no cluster yet"})
+    rest.later[RESTORE][1:1] = [away, away]
+    code, _, told = backup(rest, "restore", "-y")
+    assert code == 0
+    assert told.count("will retry") == 1
+
+
 def test_drill_fails_when_a_restore_would_change_something(rest: RecordingServer) -> None:
     """For a CronJob. The answer of REST is there for programs."""
     tells(rest, DRILL, replace(DONE, dry_run=True))
@@ -161,11 +195,13 @@ def test_rights_are_shown_before_they_are_confirmed(rest: RecordingServer) -> No
     """Without --confirm nothing is changed."""
     grant = {"namespace": "public/default", "role": "ann", "rights": ["produce"], "now": []}
     rest.answers[RIGHTS] = (200, {"state": "closed", "closed": [grant]})
-    rest.answers[f"{RIGHTS}/confirm"] = (200, {"state": "closed", "closed": [grant]})
+    rest.answers[f"{RIGHTS}/confirm"] = (200, {"state": "open", "closed": [grant]})
     code, shown, _ = backup(rest, "rights")
     assert code == 0
     assert "ann" in shown
     assert backup(rest, "rights", "--confirm")[0] != 0
     assert [asked[0] for asked in rest.asked] == ["GET", "GET"]
-    assert backup(rest, "rights", "--confirm", "--yes")[0] == 0
+    code, shown, _ = backup(rest, "rights", "--confirm", "--yes")
+    assert code == 0
+    assert "closed" not in shown
     assert rest.asked[-1][:2] == ("POST", f"{RIGHTS}/confirm")

@@ -34,7 +34,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerLookup
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.codecs.restore_codec import RAISE_ERA
+from oncelog.rpc.codecs.restore_codec import INVENTORY, RAISE_ERA
 from oncelog.rpc.codecs.storage_codec import DESCRIBE
 from oncelog.runtime.security import OPEN
 from oncelog.runtime.settings import LogStorageSettings
@@ -42,6 +42,7 @@ from oncelog.storage_client.inventory_calls import read_inventory
 from oncelog.storage_client.note_calls import put_notes, read_notes
 from oncelog.wire import recovery_pb2
 from oncelog.wire import storage_pb2 as pb
+from oncelog.wire.recovery_pb2 import InventoryRequest
 from tests.contract.node.directory.small_log import CLUSTER, examine
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, opened, spoil
 from tests.contract.storage_client.ledger_world import TOPIC, adds_of, ledger, nodes, whole, writer_of
@@ -110,6 +111,8 @@ async def test_node_without_a_cluster_serves_what_a_restore_asks_for_and_nothing
             described = await channel.call(DESCRIBE, pb.DescribeRequest(ledger_ids=[1]), timeout_ms=TIMEOUT_MS)
             assert (described.incarnation, described.cluster_id, described.ledger_count) == (me, CLUSTER, 1)
             assert list(described.verified_ms_ago) == [-1]
+            page = InventoryRequest(target=me, after_ledger=-1, ledgers_max=1)
+            assert not (await channel.call(INVENTORY, page, timeout_ms=TIMEOUT_MS)).joined
             inventory = await read_inventory(channel, me)
             assert [held.runs for held in inventory.ledgers.values()] == [((0, ENTRIES - 1),)]
             assert [each async for each in read_notes(channel, me)] == [note(1, 0)]
@@ -118,6 +121,8 @@ async def test_node_without_a_cluster_serves_what_a_restore_asks_for_and_nothing
             other = writer_of(ledger(9, [me]))
             with pytest.raises(ServiceUnavailable, match="waits for the record of its cluster"):
                 await append(channel, me, adds_of(other, 1))
+            node.server.refuses_others = ""  # as it serves its cluster
+            assert (await channel.call(INVENTORY, page, timeout_ms=TIMEOUT_MS)).joined
     assert content(path) == before
 
 

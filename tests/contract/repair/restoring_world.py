@@ -17,7 +17,7 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicI
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add, LedgerWriter
-from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Restoring, Work
@@ -77,12 +77,17 @@ class RestoringWorld:
         return Restoring(self.sources(session), start)
 
     async def restore(
-        self, restoring: Restoring | None = None, *, given: Sequence[Node] | None = None, **request: object
+        self,
+        restoring: Restoring | None = None,
+        *,
+        given: Sequence[Node] | None = None,
+        also: Sequence[str] = (),
+        **request: object,
     ) -> RestoreProgress:
-        """One attempt, to its end."""
+        """One attempt, to its end. given, also: the nodes that are asked, and addresses."""
         restoring = restoring or self.restoring()
         asked = RestoreRequest(**{"restore_id": RESTORE_ID} | request)  # type: ignore[arg-type]
-        addresses = [node.address for node in (self.nodes if given is None else given)]
+        addresses = [node.address for node in (self.nodes if given is None else given)] + [*also]
         progress = await restoring.begin(Work.RESTORE, asked, given=addresses, by="ann")
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.gather(*self.tasks)

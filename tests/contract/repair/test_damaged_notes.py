@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.ids import TopicId
-from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.core.rebuild.result import ReviewReason
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.restoring import Work

@@ -1,6 +1,8 @@
 """A metadata service restores an emptied ZooKeeper from storage nodes."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.names import NamespaceName, parse_topic
 from oncelog.core.placement.level import UNSTORED
 from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.core.rebuild.restore_plan import RestoreRequest
+from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.core.rebuild.result import ReviewReason
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
@@ -210,7 +212,7 @@ async def test_rights_are_closed_when_too_few_nodes_were_asked_until_they_are_co
         await policies.change(namespace, lambda old: replace(old, permissions=grant))
         report = await rights.report()
         assert report == RightsReport(Rights.CLOSED, (ClosedGrant("public/default", "ann", ("produce",), ()),))
-        assert await rights.confirm() == report
+        assert await rights.confirm() == replace(report, state=Rights.OPEN)
         await PolicyStore(session).require(Caller("ann"), namespace, Right.PRODUCE)
         assert (await policies.read(namespace)).value.permissions == {"ann": ("produce",), "bob": ("consume",)}
         assert await rights.report() == RightsReport(Rights.OPEN, ())
@@ -249,6 +251,65 @@ async def test_node_that_only_notes_name_is_found_by_its_noted_address(tmp_path:
         progress = await world.restore(given=world.nodes[:1])
         assert progress.state is RestoreState.DONE
         assert [each.state for each in progress.nodes] == ["used"] * 3
+
+
+async def register(world: RestoringWorld, era: int) -> None:
+    """The storage nodes have joined the era."""
+    registry = Registry(MemorySession(world.tree, root=f"/oncelog/era-{era}"))
+    for node in world.nodes:
+        cookie = cookie_of(node)
+        live = LiveStorageNode(node.incarnation, cookie.host, cookie.port, 1 << 30, read_only=False)
+        await registry.register_storage_node(live).establish()
+
+
+@pytest.mark.hazard("clone-meets-production")
+async def test_finished_restore_that_is_repeated_leaves_the_cluster_alone(tmp_path: Path) -> None:
+    """Its storage nodes have joined the era. Another one needs that era."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        await register(world, 2)
+        again = await world.restore(restore_id="2" * 32)
+        assert (again.state, again.era, again.restore_id) == (RestoreState.DONE, 2, RESTORE_ID)
+        assert again.message == "already restored, era 2: nothing to do"
+        assert again.records == 0
+        refused = await world.restore(restore_id="2" * 32, take_over=True)
+        assert refused.state is RestoreState.REFUSED
+        assert "--ends-era 2" in refused.message
+        assert world.record("/cluster")["era"] == 2
+        taken = await world.restore(restore_id="2" * 32, take_over=True, ends_era=2)
+        assert (taken.state, taken.era) == (RestoreState.DONE, 3)
+
+
+async def test_each_node_is_listed_once_and_empty_ones_are_no_nodes_yet(tmp_path: Path) -> None:
+    """A node that has moved left its former address in ZooKeeper. An empty directory has a health port only."""
+    async with restoring_world(tmp_path) as world, empty_directory() as empty:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await ClusterStore(world.session()).establish(CLUSTER)
+        for node, port in ((world.nodes[0], 1), (world.nodes[2], 2)):
+            former = replace(cookie_of(node), host="127.0.0.1", port=port)
+            await Registry(world.session()).write_cookie(former, version=ABSENT_VERSION)
+        async with world.stopped(world.nodes[2:]):
+            progress = await world.restore(given=world.nodes[:2], also=[empty], dry_run=True)
+        shown = {each.node: (each.state, bool(each.reason)) for each in progress.nodes}
+        states = [("used", False), ("used", False), ("silent", True)]
+        assert shown == dict(zip(world.members, states, strict=True))
+        assert len(progress.nodes) == 3, progress.nodes
+
+
+@asynccontextmanager
+async def empty_directory() -> AsyncIterator[str]:
+    """The health port of a storage node without data."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"cluster_id": null, "address": null}')
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def test_no_node_at_all_says_what_to_give() -> None:

@@ -11,7 +11,7 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
-from oncelog.core.rebuild.restore_plan import Knowledge
+from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
 from oncelog.metadata.restoring.lost_records import review_lost

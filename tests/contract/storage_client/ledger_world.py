@@ -174,7 +174,7 @@ class Node:
         service = StorageService(runner, _describer(runner.incarnation), queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server(self.security, check_era=runner.refuse_era)
         service.add_to(server)
-        InventoryService(runner, CLUSTER, lambda: runner.core.durable_era).add_to(server)
+        InventoryService(runner, CLUSTER, lambda: runner.core.durable_era, joined=lambda: True).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
         NodeCopies(runner.incarnation, MetadataCopies(self.path), lambda size: size <= self.copies_room).add_to(server)
         RaiseEraService(runner, CLUSTER).add_to(server)

@@ -7,7 +7,7 @@ import pytest
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.ids import Incarnation
-from oncelog.core.rebuild.restore_plan import (
+from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
     ClusterSeen,
@@ -22,7 +22,6 @@ from oncelog.core.rebuild.restore_plan import (
     RaiseEras,
     RecordsJoined,
     RecordsWritten,
-    Restore,
     RestoreEffect,
     RestoreEnded,
     RestoreEvent,
@@ -32,11 +31,13 @@ from oncelog.core.rebuild.restore_plan import (
     Surveyed,
     WriteRecords,
 )
+from oncelog.core.rebuild.restore_plan import FINISHED_ELSEWHERE, Restore
 from oncelog.core.records.status import WriteStatus
 
 CLUSTER = "c" * 32
 A, B, C, D = (Incarnation(letter * 32) for letter in "abcd")
 R1, R2 = "1" * 32, "2" * 32
+TOPIC = "public/default/orders"
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Node:
     era: Era = FIRST_ERA
     limbo: bool = False
     silent: bool = False
+    joined: bool = False
 
     def raised_to(self, era: Era) -> Era:
         if era.number > self.era.number:
@@ -93,7 +95,7 @@ class World:
                 return Collected({name: self._seen(name) for name in asked}, self._knowledge(asked))
             case JoinRecords():
                 self.joined.append(effect)
-                return RecordsJoined(self.review)
+                return RecordsJoined(self.review, frozenset({*self.review, TOPIC}))
             case WriteRecords():
                 return RecordsWritten(fenced=self._version != effect.version)
             case CommitEra():
@@ -114,7 +116,7 @@ class World:
 
     def _seen(self, name: Incarnation) -> NodeSeen:
         node = self.nodes[name]
-        return NodeSeen(CLUSTER, node.era, node.limbo)
+        return NodeSeen(CLUSTER, node.era, node.limbo, node.joined)
 
     def _knowledge(self, asked: Collection[Incarnation]) -> Knowledge:
         known = {each: each not in self.retired for name in asked for each in self.nodes[name].knows}
@@ -175,6 +177,7 @@ def test_more_missing_nodes_than_the_bound_refuse_the_restore(quorum: int, silen
         world.nodes[name].silent = True
     refusal = ended(world)
     assert C in refusal
+    assert f"at least {3 if quorum == 1 else 2} are needed" in refusal
     assert "--absent NODE" in refusal
     assert world.tree is None, "nothing is claimed by a restore that cannot go on"
 
@@ -352,6 +355,94 @@ def test_restore_is_refused_while_an_owner_answers() -> None:
     assert world.tree.version == 4
     assert ended(world, take_over=True) == ""
     assert world.tree.era == Era(2, R1)
+
+
+def serving(era: Era) -> World:
+    """A sound cluster, with its owner."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen(CLUSTER, era, False, 4, 2, registered=(A, B, C))
+    world.owners = ("10.0.0.7:6651",)
+    for node in world.nodes.values():
+        node.era, node.joined = era, True
+    return world
+
+
+def test_finished_restore_that_is_repeated_has_nothing_to_do() -> None:
+    """An operator repeats the command, as the page says. A healthy cluster goes on."""
+    world = serving(Era(3, R2))
+    restore = Restore(RestoreRequest(R1))
+    assert run(world, restore) == RestoreEnded(remark="already restored, era 3: nothing to do")
+    assert (restore.step, restore.era) == (RestoreStep.DONE, Era(3, R2))
+    assert world.tree == serving(Era(3, R2)).tree
+
+
+@pytest.mark.parametrize("change", ["waits", "unregistered", "higher"])
+def test_cluster_whose_storage_nodes_do_not_serve_in_its_era_is_not_sound(change: str) -> None:
+    """ZooKeeper came back older: its nodes wait, are registered no more, or are in a higher era. Then --take-over is
+    enough, and nothing is told to be done."""
+    world = serving(Era(3, R2))
+    assert world.tree is not None
+    for node in (world.nodes[A], world.nodes[B]):
+        if change == "waits":
+            node.joined = False
+        elif change == "higher":
+            node.era = Era(4, R2)
+    if change == "unregistered":
+        world.tree = world.tree._replace(registered=(C,))
+    assert "--take-over" in ended(world)
+    assert ended(world, take_over=True) == ""
+    assert world.tree.era == Era(5 if change == "higher" else 4, R1)
+
+
+def test_sound_cluster_is_taken_over_only_by_its_era() -> None:
+    """The answer says what ends; --take-over alone, or another era, is a mistake."""
+    world = serving(Era(3, R2))
+    for ends_era in (0, 2):
+        refusal = ended(world, take_over=True, ends_era=ends_era)
+        assert "--take-over --ends-era 3" in refusal
+        assert "10.0.0.7:6651" in refusal
+    assert world.tree == serving(Era(3, R2)).tree
+    assert ended(world, take_over=True, ends_era=3) == ""
+    assert world.tree is not None
+    assert world.tree.era == Era(4, R1)
+
+
+def test_restore_that_another_performer_has_finished_says_so() -> None:
+    """It has found nothing itself: that is not told as zeros."""
+    world = world_of(A, B, C)
+    run(world, Restore(RestoreRequest(R1)), until=lambda each: isinstance(each, RaiseEras))
+    second = Restore(RestoreRequest(R2))
+    claim = run(world, second, until=lambda each: isinstance(each, ClaimEra))
+    assert ended(world) == ""
+    assert committed(world)
+    claimed = world.perform(claim)
+    assert claimed is not None
+    (survey,) = second.handle(claimed)
+    surveyed = world.perform(survey)
+    assert surveyed is not None
+    assert second.handle(surveyed) == [RestoreEnded(remark=FINISHED_ELSEWHERE)]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_topic_that_is_not_there_cannot_be_accepted(dry_run: bool) -> None:
+    """A name that is mistyped would be found out only when the review asks again."""
+    world = world_of(A, B, C)
+    world.review = ("public/default/a",)
+    assert "public/shop/nope" in ended(world, accepted=("all", "public/shop/nope"), dry_run=dry_run)
+    assert not committed(world)
+    assert ended(world, accepted=("public/default/a", TOPIC), dry_run=dry_run) == ""
+
+
+def test_absent_takes_a_unique_prefix() -> None:
+    """Tables show 8 digits of an incarnation."""
+    one, two = Incarnation("2e60d171" + "0" * 24), Incarnation("2e60d172" + "0" * 24)
+    world = world_of(A, B, C, one, two)
+    for name in (one, two):
+        world.nodes[name].silent = True
+    assert "matches 2 storage nodes" in ended(world, absent=(Incarnation("2e60d17"),))
+    assert "names 77777777" in ended(world, absent=(Incarnation("7" * 8),))
+    assert ended(world, absent=(Incarnation("2e60d171"),)) == ""
+    assert world.joined == [JoinRecords((one, two), True)]
 
 
 def test_directories_of_two_clusters_are_refused() -> None:

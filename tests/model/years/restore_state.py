@@ -19,7 +19,7 @@ from typing import NamedTuple
 from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.era import StoredEra
-from oncelog.core.rebuild.restore_plan import (
+from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
     ClusterSeen,
@@ -34,7 +34,6 @@ from oncelog.core.rebuild.restore_plan import (
     RaiseEras,
     RecordsJoined,
     RecordsWritten,
-    Restore,
     RestoreEffect,
     RestoreEnded,
     RestoreRequest,
@@ -42,6 +41,7 @@ from oncelog.core.rebuild.restore_plan import (
     Surveyed,
     WriteRecords,
 )
+from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.records.status import WriteStatus
 from tests.model.state import NOBODY
 

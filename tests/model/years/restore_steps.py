@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.node.era import EraState, EraVerdict, StoredEra
-from oncelog.core.rebuild.restore_plan import Collect, JoinRecords, RaiseEras, RestoreEnded, Survey
+from oncelog.core.rebuild.restore_events import (
+    Collect,
+    JoinRecords,
+    RaiseEras,
+    RestoreEnded,
+    Survey,
+)
 from tests.model.state import Violated, bits
 from tests.model.years.restore_state import (
     ERA_MAX,

@@ -12,7 +12,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
-from oncelog.core.rebuild.restore_plan import Collected, ErasRaised, NodeSeen
+from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen
 from oncelog.core.rebuild.result import Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter

@@ -19,7 +19,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.rebuild.join import join
-from oncelog.core.rebuild.restore_plan import (
+from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
     ClusterSeen,
@@ -34,7 +34,6 @@ from oncelog.core.rebuild.restore_plan import (
     RaiseEras,
     RecordsJoined,
     RecordsWritten,
-    Restore,
     RestoreEffect,
     RestoreEnded,
     RestoreEvent,
@@ -43,6 +42,7 @@ from oncelog.core.rebuild.restore_plan import (
     Surveyed,
     WriteRecords,
 )
+from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import Asked, CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus

@@ -22,209 +22,54 @@ Rules
 - `absent` names nodes that will never come back. They leave N. If with them more than Qa-1 are missing, something may
   be lost that nobody can name: every topic gives up, and rights stay closed until they are confirmed.
 - A restore of a cluster of which an owner still answers needs `take_over`: a test on a copy of ZooKeeper would fence
-  production (hazard clone-meets-production).
+  production (hazard clone-meets-production). A cluster is sound if enough of its storage nodes serve in it, and
+  none has a higher era. Then the restore of that era is done, and `take_over` needs `ends_era`.
 - Each claim is a compare-and-set, and every write checks its version: of two performers of one restore the older can
   write nothing more.
 
 Source: Paxos (ballots, majorities), BookKeeper's recovery of a lost ledger, HDFS's journal quorums.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple, assert_never
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from oncelog.core.era import ERA_MAX, FIRST_ERA, Era
 from oncelog.core.ids import Incarnation
+from oncelog.core.rebuild.restore_events import (
+    Claimed,
+    ClaimEra,
+    ClusterSeen,
+    Collect,
+    Collected,
+    CommitEra,
+    EraCommitted,
+    ErasRaised,
+    JoinRecords,
+    Knowledge,
+    NodeSeen,
+    RaiseEras,
+    RecordsJoined,
+    RecordsWritten,
+    RestoreEffect,
+    RestoreEnded,
+    RestoreEvent,
+    RestoreRequest,
+    RestoreStep,
+    Survey,
+    Surveyed,
+    WriteRecords,
+)
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 
 #: Of `accepted`: everything in the review.
 ACCEPT_ALL = "all"
+FINISHED_ELSEWHERE = (
+    "another metadata service has finished this restore: its audit lines say what it found, and "
+    "`oncelog admin backup drill` what is there now"
+)
 _NAMED_MAX = 10
-
-
-class RestoreStep(Enum):
-    PLAN = "plan"
-    CLAIM = "claim"
-    RAISE = "raise"
-    COLLECT = "collect"
-    JOIN = "join"
-    REVIEW = "review"
-    WRITE = "write"
-    COMMIT = "commit"
-    DONE = "done"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreRequest:
-    """restore_id: 32 random hexadecimal digits; a restore that is resumed keeps its own. absent: see above.
-    accepted: names of topics in the review, or ACCEPT_ALL. dry_run: raise and write nothing."""
-
-    restore_id: str
-    absent: tuple[Incarnation, ...] = ()
-    accepted: tuple[str, ...] = ()
-    take_over: bool = False
-    dry_run: bool = False
-
-
-class ClusterSeen(NamedTuple):
-    """The cluster's record in ZooKeeper, with its version."""
-
-    cluster_id: str
-    era: Era
-    restoring: bool
-    version: int
-    ack_quorum: int = 0
-
-
-class NodeSeen(NamedTuple):
-    """What a storage node answers. limbo: its directory has lost records."""
-
-    cluster_id: str
-    era: Era
-    limbo: bool
-
-
-class Knowledge(NamedTuple):
-    """What notes, copies and heads say. nodes: {storage node: whether it counts}; False: it is retired or removed.
-    ack_quorum: the lowest of any owner; 0: unknown. era: the highest number."""
-
-    nodes: Mapping[Incarnation, bool] = {}
-    ack_quorum: int = 0
-    era: int = FIRST_ERA.number
-
-    def with_further(self, other: "Knowledge") -> "Knowledge":
-        """A node that any source says to be retired is."""
-        nodes = dict(self.nodes)
-        for node, counts in other.nodes.items():
-            nodes[node] = counts and nodes.get(node, True)
-        quorums = [quorum for quorum in (self.ack_quorum, other.ack_quorum) if quorum]
-        return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era))
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Surveyed:
-    """tree None: ZooKeeper has no record of a cluster. owners: addresses of registered owners that answer."""
-
-    tree: ClusterSeen | None
-    nodes: Mapping[Incarnation, NodeSeen]
-    knowledge: Knowledge
-    owners: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    status: WriteStatus
-    version: int = ABSENT_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class ErasRaised:
-    """What each asked node has stored now. None: it did not answer."""
-
-    eras: Mapping[Incarnation, Era | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """The nodes whose inventory and notes were read to their end, and what these say."""
-
-    nodes: Mapping[Incarnation, NodeSeen]
-    knowledge: Knowledge
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsJoined:
-    """review: what cannot be proved; names of topics, or other texts."""
-
-    review: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsWritten:
-    """fenced: the cluster's record has another version: another performer goes on."""
-
-    fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EraCommitted:
-    status: WriteStatus
-
-
-RestoreEvent = Surveyed | Claimed | ErasRaised | Collected | RecordsJoined | RecordsWritten | EraCommitted
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """Read the tree, and ask all nodes that are known or given."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimEra:
-    """Compare-and-set the cluster's record to `era`, RESTORING. version: ABSENT_VERSION creates it."""
-
-    cluster_id: str
-    era: Era
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class RaiseEras:
-    nodes: tuple[Incarnation, ...]
-    era: Era
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Read inventories and notes. Of a dry run, which raises nothing, they are a look and no proof."""
-
-    nodes: tuple[Incarnation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRecords:
-    """missing: nodes that count and were not collected, or are in limbo. gives_up: more of them than the bound."""
-
-    missing: tuple[Incarnation, ...]
-    gives_up: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRecords:
-    """Below the root of the era. Each transaction checks that the cluster's record has this version."""
-
-    era: Era
-    version: int
-    gives_up: bool
-    absent: tuple[Incarnation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitEra:
-    era: Era
-    version: int
-    rights_closed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreEnded:
-    """refusal: why the restore does not go on, and what to do; empty: it is done. A claimed restore is resumed by the
-    next request."""
-
-    refusal: str = ""
-
-
-RestoreEffect = Survey | ClaimEra | RaiseEras | Collect | JoinRecords | WriteRecords | CommitEra | RestoreEnded
-
-# --- the machine ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -252,6 +97,7 @@ class Restore:
         self._outbid = 0
         self._census = _Census()
         self._gives_up = False
+        self._has_joined = False
 
     def begin(self) -> list[RestoreEffect]:
         return [Survey()]
@@ -292,16 +138,15 @@ class Restore:
     def _surveyed(self, event: Surveyed) -> list[RestoreEffect]:
         if self._is_committed(event.tree):
             self.step = RestoreStep.DONE
-            return [RestoreEnded()]
+            return [RestoreEnded(remark="" if self._has_joined else FINISHED_ELSEWHERE)]
         self._census = _Census(event.knowledge, dict(event.nodes))
-        refusal = self._identity_refusal(event) or self._absent_refusal() or self._too_few(self._sound(event.nodes))
-        fences = not self.request.dry_run and not self.request.take_over and not _resumes(event.tree)
-        if refusal is None and event.owners and fences:
-            shown = _listed(event.owners)
-            refusal = (
-                f"topic owners of this cluster still answer: {shown}. If they belong to another ZooKeeper, this one "
-                "must not restore the cluster; otherwise repeat with --take-over, which ends them"
-            )
+        refusal = self._identity_refusal(event)
+        if refusal is None and event.tree is not None and not self.request.dry_run and not event.tree.restoring:
+            if self._is_restored(event.tree, event):
+                self.era, self.step = event.tree.era, RestoreStep.DONE
+                return [RestoreEnded(remark=f"already restored, era {event.tree.era.number}: nothing to do")]
+            refusal = self._fence_refusal(event.tree, event)
+        refusal = refusal or self._absent_refusal() or self._too_few(self._sound(event.nodes))
         if refusal is not None:
             return self._refuse(refusal)
         if self.request.dry_run:
@@ -316,6 +161,32 @@ class Restore:
     def _is_committed(self, tree: ClusterSeen | None) -> bool:
         """Whether a commit without a definite answer was applied."""
         return tree is not None and not tree.restoring and tree.era == self.era != FIRST_ERA
+
+    def _is_sound(self, tree: ClusterSeen, event: Surveyed) -> bool:
+        """Whether the cluster that the tree shows has lost nothing that a restore would bring back."""
+        lower = all(seen.era == tree.era or seen.era.number < tree.era.number for seen in event.nodes.values())
+        joined = {node: None for node, seen in event.nodes.items() if seen.joined and node in tree.registered}
+        return lower and event.knowledge.era <= tree.era.number and self._too_few(joined) is None
+
+    def _is_restored(self, tree: ClusterSeen, event: Surveyed) -> bool:
+        return tree.era != FIRST_ERA and not self.request.take_over and self._is_sound(tree, event)
+
+    def _fence_refusal(self, tree: ClusterSeen, event: Surveyed) -> str | None:
+        owners, era = _listed(event.owners), tree.era.number
+        if not self.request.take_over:
+            if not event.owners:
+                return None
+            return (
+                f"topic owners of this cluster still answer: {owners}. If they belong to another ZooKeeper, this one "
+                "must not restore the cluster; otherwise repeat with --take-over, which ends them"
+            )
+        if self.request.ends_era == era or not self._is_sound(tree, event):
+            return None
+        return (
+            f"this cluster is sound: {len(tree.registered)} storage nodes have joined its era {era}. --take-over ends "
+            f"that era: all its metadata services and topic owners ({owners or 'none answers now'}) start again, and "
+            f"its records are written anew. If you are sure, repeat with --take-over --ends-era {era}"
+        )
 
     def _ballot(self, event: Surveyed) -> Era | None:
         """The restore that the tree shows, unless a node has stored another one of its era or a higher one."""
@@ -388,11 +259,18 @@ class Restore:
     # --- JOIN to COMMIT ---
 
     def _joined(self, event: RecordsJoined) -> list[RestoreEffect]:
+        self._has_joined = True
+        accepted = self.request.accepted
+        unknown = [each for each in accepted if each not in (ACCEPT_ALL, *event.review) and each not in event.topics]
+        if unknown:
+            self.step = RestoreStep.REVIEW
+            return [
+                RestoreEnded(f"--accept names topics that were not found: {_listed(unknown)}. Correct it, and repeat")
+            ]
         if self.request.dry_run:
             self.step = RestoreStep.DONE
             return [RestoreEnded()]
         self.step = RestoreStep.REVIEW
-        accepted = self.request.accepted
         left = () if ACCEPT_ALL in accepted else tuple(each for each in event.review if each not in accepted)
         if left:
             return [
@@ -450,7 +328,16 @@ class Restore:
         return None
 
     def _absent_refusal(self) -> str | None:
-        for node in self.request.absent:
+        """Also takes unique prefixes of incarnations as what they name."""
+        known = sorted({*self._census.answered, *self._census.knowledge.nodes})
+        whole: list[Incarnation] = []
+        for given in self.request.absent:
+            matches = [node for node in known if node.startswith(given)]
+            if len(matches) > 1:
+                return f"--absent {given} matches {len(matches)} storage nodes: {_listed(matches)}. Use a longer prefix"
+            whole.append(matches[0] if matches else given)
+        self.request = replace(self.request, absent=tuple(whole))
+        for node in whole:
             seen = self._census.answered.get(node)
             if seen is not None and not seen.limbo:
                 return f"storage node {node} answers, so it is not absent: leave out --absent {node}"
@@ -472,10 +359,13 @@ class Restore:
         few = len(missing) > self._missing_max and (quorum_known or quorum > 0)
         if not few and 2 * present > len(counted):
             return None
-        bound = f"at most {self._missing_max} of them" if quorum else "none, because no note says the ack quorum,"
+        needed = len(counted) // 2 + 1
+        if quorum_known or quorum:
+            needed = max(needed, len(counted) - self._missing_max)
+        reason = "" if quorum else ", because no note says the ack quorum"
         return (
-            f"{present} of {len(counted)} storage nodes can be used, and more than half and all but {bound} are "
-            f"needed. Missing, or with a directory that has lost records: {_listed(missing)}. Start them; or name "
+            f"{present} of {len(counted)} storage nodes can be used, and at least {needed} are needed{reason}. "
+            f"Missing, or with a directory that has lost records: {_listed(missing)}. Start them; or name "
             "those that are lost for good by --absent NODE"
         )
 
@@ -484,10 +374,6 @@ class Restore:
         return [RestoreEnded(refusal)]
 
 
-def _resumes(tree: ClusterSeen | None) -> bool:
-    return tree is not None and tree.restoring
-
-
-def _listed(names: tuple[str, ...] | list[Incarnation]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     return f"{shown} and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else shown

@@ -45,8 +45,11 @@ class _Copy(NamedTuple):
 class InventoryService:
     """The inventory of one node."""
 
-    def __init__(self, runner: NodeRunner, cluster_id: str, era: Callable[[], Era]) -> None:
-        """era: what is durable here now."""
+    def __init__(
+        self, runner: NodeRunner, cluster_id: str, era: Callable[[], Era], *, joined: Callable[[], bool] = lambda: False
+    ) -> None:
+        """era: what is durable here now. joined: whether the node serves its cluster."""
+        self._joined = joined
         self._runner = runner
         self._cluster_id = cluster_id
         self._era = era
@@ -86,6 +89,7 @@ class InventoryService:
                 era=era.number,
                 restore_id=era.restore_id,
                 limbo_below=self._runner.limbo_below,
+                joined=self._joined(),
                 ledgers=[copy.ledger for copy in copies],
                 floors=[
                     pb.InventoryFloor(topic_id=chain.topic_id, purpose=PURPOSES.index(chain.purpose), below=below)

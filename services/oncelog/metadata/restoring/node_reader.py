@@ -19,7 +19,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.placement.first_cluster import DirectorySeen
-from oncelog.core.rebuild.restore_plan import Knowledge, NodeSeen
+from oncelog.core.rebuild.restore_events import Knowledge, NodeSeen
 from oncelog.core.rebuild.result import WantedLength
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.metadata.new_cluster import directory_at
@@ -61,6 +61,8 @@ class NodeReader:
     credentials: Credentials = PLAIN
     addresses: dict[Incarnation, str] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
+    #: {address: the node that ZooKeeper or a cookie says is there, or was}
+    named: dict[str, Incarnation] = field(default_factory=dict)
     #: what each node had in the survey
     _eras: dict[Incarnation, Era] = field(default_factory=dict)
     _channels: dict[tuple[str, Era], Channel] = field(default_factory=dict)
@@ -86,8 +88,9 @@ class NodeReader:
             found |= new
             noted = await self._each(new, lambda node: self._notes(node, self._eras[node]))
             notes += [note for some in noted.values() for note in some]
-            named = noted_cookies(notes).values()
-            addresses = [join_address(one.host, one.port) for one in named if one.host and one.incarnation not in found]
+            cookies = [one for one in noted_cookies(notes).values() if one.host]
+            self.named |= {join_address(one.host, one.port): one.incarnation for one in cookies}
+            addresses = [join_address(one.host, one.port) for one in cookies if one.incarnation not in found]
             todo = {address: None for address in addresses if address not in asked}
         return found, notes
 
@@ -101,6 +104,8 @@ class NodeReader:
     async def _find(self, address: str) -> dict[Incarnation, NodeSeen]:
         """The node with data at this address; none if its directory is empty. Raises OncelogError."""
         seen = await directory_at(address)
+        if isinstance(seen, DirectorySeen) and not seen.cluster_id:
+            return {}
         grpc = seen.address if isinstance(seen, DirectorySeen) and seen.address else address
         described = await self._channel(grpc).call(DESCRIBE, storage_pb2.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
         if not described.cluster_id:
@@ -115,7 +120,7 @@ class NodeReader:
         request = pb.InventoryRequest(target=node, after_ledger=-1, ledgers_max=1)
         page = await self.channel_of(node).call(INVENTORY, request, timeout_ms=DISK_TIMEOUT_MS)
         require_ok(node, page.status)
-        return NodeSeen(page.cluster_id, Era.checked(page.era, page.restore_id), page.limbo_below > 0)
+        return NodeSeen(page.cluster_id, Era.checked(page.era, page.restore_id), page.limbo_below > 0, page.joined)
 
     async def raise_eras(
         self, nodes: Iterable[Incarnation], era: Era, cluster_id: str

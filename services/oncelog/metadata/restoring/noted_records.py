@@ -15,7 +15,7 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
-from oncelog.core.rebuild.restore_plan import Knowledge
+from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.notes.readable import damage_of

@@ -12,7 +12,7 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.join import join
-from oncelog.core.rebuild.restore_plan import (
+from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
     ClusterSeen,
@@ -27,7 +27,6 @@ from oncelog.core.rebuild.restore_plan import (
     RaiseEras,
     RecordsJoined,
     RecordsWritten,
-    Restore,
     RestoreEffect,
     RestoreEnded,
     RestoreEvent,
@@ -37,6 +36,7 @@ from oncelog.core.rebuild.restore_plan import (
     Surveyed,
     WriteRecords,
 )
+from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
@@ -136,16 +136,19 @@ class Performer:
     async def _note_step(self) -> None:
         restore, progress = self._restore, self.progress
         changed = progress.step is not restore.step
-        progress.step = restore.step
-        if restore.era != FIRST_ERA:
-            progress.era, progress.restore_id = restore.era
+        self._show_step()
         if changed or restore.step is RestoreStep.PLAN:
             await self._sources.audit.write("restore of ZooKeeper's records", progress.brief())
 
-    async def _end(self, effect: RestoreEnded) -> None:
-        done = not effect.refusal
+    def _show_step(self) -> None:
         self.progress.step = self._restore.step
-        self.progress.end(RestoreState.DONE if done else RestoreState.REFUSED, effect.refusal)
+        if self._restore.era != FIRST_ERA:
+            self.progress.era, self.progress.restore_id = self._restore.era
+
+    async def _end(self, effect: RestoreEnded) -> None:
+        self._show_step()
+        state = RestoreState.REFUSED if effect.refusal else RestoreState.DONE
+        self.progress.end(state, effect.refusal or effect.remark)
         await self._sources.audit.write("restore of ZooKeeper's records", self.progress.brief())
 
     async def _perform(self, effect: RestoreEffect) -> RestoreEvent:
@@ -182,14 +185,23 @@ class Performer:
         if found is not None:
             self._record = found.value
             restoring = found.value.state is ClusterState.RESTORING
-            tree = ClusterSeen(
-                found.value.cluster_id, found.value.era, restoring, found.version, found.value.ack_quorum
-            )
             in_tree, known = await nodes_in_trees(self._session)
             addresses += in_tree
+            self._reader.named |= in_tree
+            registered: tuple[Incarnation, ...] = ()
             if not restoring:
                 self._former = self._former or found.value.era.number
-                owners = await _answering_owners(Registry(self._session.below(paths.era_root(found.value.era.number))))
+                registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
+                owners = await _answering_owners(registry)
+                registered = tuple(map(Incarnation, sorted(await registry.storage_nodes.live())))
+            tree = ClusterSeen(
+                found.value.cluster_id,
+                found.value.era,
+                restoring,
+                found.version,
+                found.value.ack_quorum,
+                registered,
+            )
         self._seen, self._surveyed = await self._reader.survey(addresses)
         if tree is not None:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
@@ -279,7 +291,8 @@ class Performer:
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
         older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
         progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]
-        return RecordsJoined(tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews)))
+        review = tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews))
+        return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
     def _newest(self) -> NewestRecords:
         newest = NewestRecords(unreadable=dict(self._unreadable))
@@ -385,12 +398,19 @@ class Performer:
             ReportedNode(node, reader.addresses[node], "limbo" if seen.limbo else "used")
             for node, seen in sorted(self._seen.items())
         ]
+        away = {node: None for node, counts in knowledge.nodes.items() if counts and node not in self._seen}
+        for node in away:
+            places = [key for key in sorted(reader.silent) if reader.named.get(key) == node]
+            address = reader.addresses.get(node) or next(iter(places), "")
+            why = reader.silent.get(node) or reader.silent.get(address, "")
+            nodes.append(ReportedNode(node, address, "absent" if node in absent else "silent", why))
+        # A node that answers elsewhere has left its former addresses.
+        known = {**away, **dict.fromkeys(self._seen)}
         nodes += [
-            ReportedNode(node, reader.addresses.get(node, ""), "absent" if node in absent else "silent")
-            for node, counts in knowledge.nodes.items()
-            if counts and node not in self._seen
+            ReportedNode("", key, "silent", why)
+            for key, why in sorted(reader.silent.items())
+            if key not in away and reader.named.get(key) not in known
         ]
-        nodes += [ReportedNode("", str(key), "silent", why) for key, why in sorted(reader.silent.items())]
         self.progress.nodes = nodes
 
 

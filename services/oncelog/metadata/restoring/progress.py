@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.rebuild.restore_plan import RestoreStep
+from oncelog.core.rebuild.restore_events import RestoreStep
 from oncelog.core.rebuild.result import Review
 
 #: Of each list, to other metadata services: the record has at most some hundred kilobytes.

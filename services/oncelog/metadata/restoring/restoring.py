@@ -12,7 +12,7 @@ from enum import Enum
 
 from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, CorruptEntry, InvariantViolated, OncelogError, StoreUnavailable
-from oncelog.core.rebuild.restore_plan import RestoreRequest, RestoreStep
+from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.performer import Performer, RestoreSources

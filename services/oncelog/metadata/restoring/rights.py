@@ -74,17 +74,18 @@ class ClosedRights:
         return RightsReport(record.rights, tuple(found))
 
     async def confirm(self) -> RightsReport:
-        """Make all closed rights effective. It can be repeated. Returns what was closed. Raises as `report`."""
-        before = await self.report()
+        """Make all closed rights effective. It can be repeated. Returns what was closed, and that rights are open.
+        Raises as `report`."""
+        confirmed = replace(await self.report(), state=Rights.OPEN)
         for name in await self._every_namespace():
             await self._policies.change(name, opened)
         while True:
             found = await self._cluster.find()
             if found is None or found.value.rights is Rights.OPEN:
-                return before
+                return confirmed
             written = await self._cluster.write(replace(found.value, rights=Rights.OPEN), version=found.version)
             if written.status is WriteStatus.OK:
-                return before
+                return confirmed
 
     async def _every_namespace(self) -> list[NamespaceName]:
         tenants = await self._namespaces.tenants()

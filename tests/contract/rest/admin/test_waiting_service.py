@@ -107,6 +107,8 @@ async def test_wrong_input_names_the_field(tmp_path: Path) -> None:
             ({"nodes": ["nowhere"]}, "nodes"),
             ({"nodes": ["n1:99999"]}, "nodes"),
             ({"absent": ["n1"]}, "absent"),
+            ({"absent": ["2e60d17"]}, "absent"),
+            ({"take_over": True, "ends_era": "3"}, "ends_era"),
             ({"force": True}, "force"),
             ({"take_over": "yes"}, "take_over"),
         ):

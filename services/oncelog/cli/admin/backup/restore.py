@@ -16,6 +16,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
 from oncelog.cli.admin.rest_paths import ROOT
 from oncelog.cli.admin.waiting import WAIT_S, progress
 from oncelog.core.errors import Conflict, NotFound, Retriable, ServiceUnavailable
+from oncelog.core.rebuild.restore_plan import FINISHED_ELSEWHERE
 
 _RESTORE = f"{ROOT}/cluster/restore"
 _DRILL = f"{ROOT}/cluster/drill"
@@ -57,8 +58,9 @@ def add_restore(backup: typer.Typer) -> None:
             list[str] | None,
             typer.Option(
                 metavar="INCARNATION",
-                help="This storage node will never come back. If with it more are missing than the ack quorum allows, "
-                "every topic gives up what may be lost, and rights stay closed. Repeatable.",
+                help="This storage node will never come back; at least 8 digits, if they are unique. If with it more "
+                "are missing than the ack quorum allows, every topic gives up what may be lost, and rights stay "
+                "closed. Repeatable.",
             ),
         ] = None,
         accept: Annotated[
@@ -71,8 +73,16 @@ def add_restore(backup: typer.Typer) -> None:
         ] = None,
         take_over: Annotated[
             bool,
-            typer.Option("--take-over", help="Restore although topic owners of this cluster still answer: they end."),
+            typer.Option(
+                "--take-over",
+                help="Restore although topic owners of this cluster still answer: they end. If the cluster is sound, "
+                "it needs --ends-era, too.",
+            ),
         ] = False,
+        ends_era: Annotated[
+            int,
+            typer.Option("--ends-era", metavar="ERA", min=0, help="The era that serves, and that --take-over ends."),
+        ] = 0,
         dry_run: Annotated[
             bool, typer.Option("--dry-run", help="Only read and report. Nothing is raised or written.")
         ] = False,
@@ -87,15 +97,19 @@ def add_restore(backup: typer.Typer) -> None:
         Begin with `drill` or `--dry-run`. The command follows the work to its end. Repeat it to go on with a restore
         that was interrupted or refused: it keeps its restore id, and does nothing twice.
 
+        On a cluster that is restored and sound there is nothing to do, and the command says so.
+
         A copy in FILE says where ledgers of before level 8 belong, if no storage node keeps a copy.
         """
         copy = None if file is None else read_outside(file, key_file)
         if not dry_run:
             loss = "begin a new era: all topic owners and metadata services of this cluster start again"
+            if take_over:
+                loss += ", also if they serve now"
             confirm(yes, lambda: loss, typed="restore")
         body: dict[str, object] = {
             "nodes": [*_split(nodes)], "absent": [*_split(absent)], "accept": list(accept or ()),
-            "take_over": take_over, "dry_run": dry_run,
+            "take_over": take_over, "ends_era": ends_era, "dry_run": dry_run,
         }  # fmt: skip
         if copy is not None:
             upload(api, copy, _split(nodes))
@@ -122,7 +136,7 @@ def add_restore(backup: typer.Typer) -> None:
             bool, typer.Option("--confirm", help="Make the closed rights effective, after you have looked at them.")
         ] = False,
         yes: YesOption = False,
-    ) -> Answer:
+    ) -> Answer | Report:
         """Show the rights that a restore has closed, and confirm them.
 
         A restore that asked too few storage nodes may have missed that a right was revoked. Then no grant is effective
@@ -135,7 +149,8 @@ def add_restore(backup: typer.Typer) -> None:
         grants = len(objects(before.get("closed")))
         if grants:
             confirm(yes, lambda: f"make {grants} grants effective again", typed="confirm")
-        return api.post(f"{_RIGHTS}/confirm")
+        after = _object(api.post(f"{_RIGHTS}/confirm"))
+        return Report({"state": after.get("state"), "opened": objects(after.get("closed"))}, dict(after))
 
 
 def _split(given: list[str] | None) -> list[str]:
@@ -146,9 +161,8 @@ def _followed(api: AdminApi, path: str, body: dict[str, object]) -> Report:
     """Begin the work and follow it to its end. Raises NegativeAnswer if it was refused or failed."""
     before = _object(api.get(path))
     answer = followed = _object(api.post(path, body))
-    shown, heard_s = "", time.monotonic()
+    line, shown, heard_s = _line(answer), "", time.monotonic()
     while True:
-        line = _line(answer)
         if line != shown:
             progress(line)
             shown = line
@@ -164,13 +178,14 @@ def _followed(api: AdminApi, path: str, body: dict[str, object]) -> Report:
         try:
             # A metadata service of a former era starts again and has lost its work, not what the restore has claimed.
             answer = _object(api.post(path, body) if state == "interrupted" else api.get(path))
-            heard_s = time.monotonic()
+            line, heard_s = _line(answer), time.monotonic()
         except Conflict:
             answer = _object(api.get(path))
+            line = _line(answer)
         except (Retriable, NotFound) as error:
             if time.monotonic() - heard_s > _SILENT_S:
                 raise
-            progress(f"{error.message}; will retry")
+            line = f"{error.message}; will retry"
 
 
 def _forgotten(answer: dict[str, object], followed: dict[str, object], before: dict[str, object]) -> Report:
@@ -181,8 +196,11 @@ def _forgotten(answer: dict[str, object], followed: dict[str, object], before: d
     # A small cluster is restored within one pause: then its claim was never seen.
     is_new = before.get("state") in ("idle", "done") and bool(committed) and committed != before.get("restore_id")
     if claimed or is_new:
-        done = {**followed, "era": answer.get("era"), "restore_id": committed, "state": "done", "step": "done"}
-        return Report(_summary(done), dict(done))
+        done = {
+            **followed, "era": answer.get("era"), "restore_id": committed, "state": "done", "step": "done",
+            "message": "" if number(followed.get("records")) else FINISHED_ELSEWHERE,
+        }  # fmt: skip
+        return Report(_summary(done), done)
     raise ServiceUnavailable("the metadata service that did this has ended before anything was claimed: repeat it")
 
 
@@ -206,12 +224,16 @@ def _summary(answer: dict[str, object]) -> str:
     used = sum(node.get("state") == "used" for node in nodes)
     lines = [
         f"state    {answer.get('state')}" + (f", era {answer['era']}" if answer.get("era") else ""),
-        f"nodes    {used} used" + "".join(f"; {_node(node)}" for node in nodes if node.get("state") != "used"),
     ]
-    found = [
-        f"{number(answer.get(name)):,} {name.replace('_', ' ')}" for name in ("topics", "ledgers", "deleted_topics")
-    ]
-    lines.append(f"found    {', '.join(found)}")
+    if nodes:
+        silent = "".join(f"; {_node(node)}" for node in nodes if node.get("state") != "used")
+        lines.append(f"nodes    {used} used{silent}")
+    counts = {name: number(answer.get(name)) for name in ("topics", "ledgers", "deleted_topics")}
+    # A restore that ended before it had read everything has found nothing out.
+    is_look = answer.get("dry_run") and answer.get("state") == "done"
+    if is_look or number(answer.get("records")) or any(counts.values()):
+        found = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()]
+        lines.append(f"found    {', '.join(found)}")
     if answer.get("copies"):
         lines.append(f"copies   {', '.join(map(str, _list(answer.get('copies'))))}")
     if answer.get("gives_up"):

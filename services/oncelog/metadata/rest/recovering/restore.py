@@ -7,13 +7,14 @@ import secrets
 from collections.abc import Callable
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from oncelog.core.access import NO_ROLE
 from oncelog.core.address import host_fault
+from oncelog.core.era import ERA_MAX
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import Incarnation
-from oncelog.core.rebuild.restore_plan import RestoreRequest, RestoreStep
+from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Review
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
@@ -24,7 +25,9 @@ from oncelog.metadata_store.records.cluster_store import Rights
 
 #: Entries of each list in a request.
 LIST_MAX = 1_000
-_INCARNATION = r"^[0-9a-f]{32}$"
+#: Digits of an incarnation that name it, if they are unique.
+PREFIX_MIN = 8
+INCARNATION_CHARACTERS = 32
 
 
 class DrillBody(BaseModel):
@@ -46,7 +49,8 @@ class RestoreBody(DrillBody):
     absent: list[str] = Field(
         default=[],
         max_length=LIST_MAX,
-        description="Incarnations of storage nodes that will never come back, or whose directory has lost records. If "
+        description="Incarnations of storage nodes that will never come back, or whose directory has lost records, or "
+        "unique prefixes of at least 8 digits. If "
         "with them more are missing than the ack quorum allows, every topic may have lost something: its owner gives "
         "that up, and rights stay closed until they are confirmed",
     )
@@ -57,6 +61,12 @@ class RestoreBody(DrillBody):
     )
     take_over: StrictBool = Field(
         default=False, description="Restore although topic owners of this cluster answer: they end"
+    )
+    ends_era: StrictInt = Field(
+        default=0,
+        ge=0,
+        le=ERA_MAX,
+        description="The era that serves, which `take_over` ends. Needed if the cluster is sound: `message` says so",
     )
     dry_run: StrictBool = Field(default=False, description="Only read: raise no era, write nothing")
 
@@ -180,6 +190,7 @@ def restore_routes(restoring: Callable[[], Restoring]) -> APIRouter:
             accepted=tuple(asked.accept),
             take_over=asked.take_over,
             dry_run=asked.dry_run,
+            ends_era=asked.ends_era,
         )
         return await _begin(restoring(), Work.RESTORE, request, asked.nodes, caller.role)
 
@@ -220,9 +231,11 @@ def checked_address(node: str) -> str:
 
 def _checked_incarnation(node: str) -> str:
     """Raises InvalidArgument."""
-    if len(node) != 32 or not set(node) <= set("0123456789abcdef"):
+    if not PREFIX_MIN <= len(node) <= INCARNATION_CHARACTERS or not set(node) <= set("0123456789abcdef"):
         raise InvalidArgument(
-            f"absent: {node[:100]!r} is no incarnation of a storage node: it has 32 hexadecimal digits", field="absent"
+            f"absent: {node[:100]!r} is no incarnation of a storage node: it has {INCARNATION_CHARACTERS} hexadecimal "
+            f"digits, of which the first {PREFIX_MIN} are enough",
+            field="absent",
         )
     return node
 
