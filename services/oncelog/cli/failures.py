@@ -52,11 +52,13 @@ _FIELD_ADVICE = {
     "connect(max_message_bytes=) of the SDK"
 }
 
-#: {origin of an unreachable address: what to do besides retrying}
-_REACH_ADVICE = {
+#: {part of a message: what to do}, where that is not what its class says
+_MESSAGE_ADVICE = {
     "advertised by topic owner": "the cluster is reachable, but not this address of one of its topic owners: use "
     "oncelog+proxy:// (or oncelog+proxy+tls://) in --url, which needs no other address, or make owners advertise "
     "a reachable address (--advertised-host, --advertised-port; owner.external of the Helm chart)",
+    "is not a superuser": "no grant allows it: use the token of a superuser, a role in ONCELOG_AUTH_SUPERUSERS of the "
+    "metadata services",
     "called by the gateway": "the metadata service cannot reach one of the topic owners: check that owner",
 }
 
@@ -91,8 +93,9 @@ def leave(error: BaseException) -> NoReturn:
     raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
 
 
-def explain(error: BaseException, console: "Console") -> Exit:
-    """Print the error and what to do; returns the exit code."""
+def explain(error: BaseException, console: "Console", *, in_outage: bool = False) -> Exit:
+    """Print the error and what to do; returns the exit code. in_outage: the command is for a cluster that is down, so
+    nobody is told to see that it runs, or to start another one."""
     leaves = list(leaves_of(error))
     lasting = False
     for leaf in leaves:
@@ -107,10 +110,11 @@ def explain(error: BaseException, console: "Console") -> Exit:
             console.print(f"error: {leaf} [{leaf.code}]", markup=False, soft_wrap=True)
             tls = next((text for words, text in _TLS_ADVICE.items() if leaf.retriable and words in leaf.message), None)
             lasting = lasting or tls is not None
-            reach = next((text for words, text in _REACH_ADVICE.items() if words in leaf.message), None)
+            told = next((text for words, text in _MESSAGE_ADVICE.items() if words in leaf.message), None)
             field = _FIELD_ADVICE.get(str(leaf.details.get("field")))
+            kinds = {} if in_outage and isinstance(leaf, errors.ServiceUnavailable) else _ADVICE
             advice = (
-                tls or reach or field or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+                tls or told or field or next((text for kind, text in kinds.items() if isinstance(leaf, kind)), None)
             )
             if advice is not None:
                 console.print(f"  {advice}", markup=False, soft_wrap=True)

@@ -180,6 +180,18 @@ def test_silence_of_the_metadata_service_is_told_once(rest: RecordingServer) -> 
     assert told.count("will retry") == 1
 
 
+@pytest.mark.parametrize("command", ["restore --dry-run", "drill", "rights", "list", "create", "rebuild /topics/a -y"])
+def test_command_for_an_outage_does_not_advise_to_start_a_cluster(rest: RecordingServer, command: str) -> None:
+    """A second cluster is the last thing to do now."""
+    away: tuple[int, object] = (503, {"code": "service_unavailable", "detail": "this metadata service has no cluster"})
+    for path in (RESTORE, DRILL, RIGHTS, "/admin/v2/backups", "/admin/v2/cluster/records/rebuild"):
+        rest.answers[path] = away
+    code, _, told = backup(rest, *command.split())
+    assert code == 4
+    assert "has no cluster" in told
+    assert "standalone" not in told
+
+
 def test_drill_fails_when_a_restore_would_change_something(rest: RecordingServer) -> None:
     """For a CronJob. The answer of REST is there for programs."""
     tells(rest, DRILL, replace(DONE, dry_run=True))

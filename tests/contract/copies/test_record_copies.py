@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from oncelog.core.era import Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.records.records import ABSENT_VERSION
@@ -23,7 +24,7 @@ from oncelog.metadata.restoring.record_copies import (
     RecordCopies,
 )
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
-from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of
+from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of, era_of_copy
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -176,6 +177,20 @@ async def test_one_copy_an_hour_and_one_a_day_is_pinned(tmp_path: Path) -> None:
         kept.now_ms -= 30 * PIN_INTERVAL_MS
         await kept.copies.look()
         assert len(await kept.names()) == 4
+
+
+async def test_a_new_era_gets_a_copy_at_once(tmp_path: Path) -> None:
+    """The newest one is of the records that a restore has replaced. What is wrong with them is in no other copy."""
+    async with keeping(tmp_path, 2) as kept:
+        await kept.copies.look()
+        store = ClusterStore(kept.session)
+        found = await store.find()
+        assert found is not None
+        await store.write(replace(found.value, era=Era(2, "1" * 32)), version=found.version)
+        for _ in range(2):
+            kept.now_ms += 1_000
+            await kept.copies.look()
+        assert [era_of_copy(name) for name in await kept.names()] == [2, 1]
 
 
 async def test_a_thousand_operations_do_not_push_out_the_copies_of_a_day(tmp_path: Path) -> None:

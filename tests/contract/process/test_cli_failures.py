@@ -11,7 +11,7 @@ from rich.console import Console
 
 from oncelog.cli.admin.rest import AdminApi
 from oncelog.cli.failures import Exit, explain
-from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, OncelogError, ServiceUnavailable
+from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, OncelogError, PermissionDenied, ServiceUnavailable
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import FENCE
 from oncelog.rpc.server import Server
@@ -93,6 +93,15 @@ def test_message_above_the_limit_of_the_client_is_explained_as_such() -> None:
     assert "--max-message-bytes" in shown
     assert "a line" not in shown
     assert "a line" in explained(MessageTooLarge("no", field="value", limit=1))[1]
+
+
+def test_route_of_superusers_is_not_explained_by_a_grant() -> None:
+    """No grant allows it."""
+    error = PermissionDenied("permission denied: role ann is not a superuser")
+    _, shown = explained(error)
+    assert "the token of a superuser" in shown
+    assert "namespaces grant" not in shown
+    assert "namespaces grant" in explained(PermissionDenied("permission denied: role ann has no right to produce"))[1]
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("no"), DeadlineExceeded("no")])

@@ -75,13 +75,13 @@ class RestCall:
 
 
 def admin_command(
-    app: typer.Typer, name: str, *, panel: str | None = None, line: str | None = None
+    app: typer.Typer, name: str, *, panel: str | None = None, line: str | None = None, in_outage: bool = False
 ) -> Callable[[Command], Command]:
     """Add a command. It takes the API first, then its own arguments, and returns what to print.
 
     A returned string describes a change; with -o json it is not printed. An iterator is printed as it goes on, with -o
     json a line for each report. panel: its group in the help of `app`. line: its line there, by default the beginning
-    of its own help.
+    of its own help. in_outage: the command is for a cluster that is down.
     """
 
     def add(command: Command) -> Command:
@@ -98,7 +98,7 @@ def admin_command(
             except KeyboardInterrupt:
                 raise typer.Exit(Exit.INTERRUPTED) from None
             except OncelogError as error:
-                code = explain(error, Console(stderr=True, highlight=False))
+                code = explain(error, Console(stderr=True, highlight=False), in_outage=in_outage)
                 raise typer.Exit(code) from error
             _print(answer, call.output)
 

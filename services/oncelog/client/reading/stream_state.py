@@ -22,7 +22,8 @@ class Gap(NamedTuple):
     Attributes:
         first_index, last_index: the first and the last index that is missing. first_index is None when the reader was
             to start at a message id that was trimmed: how many messages behind it are gone is unknown, perhaps none.
-        given_up: whether an operator has given up a ledger (`oncelog admin ledger end`), so that acknowledged messages
+        given_up: whether an operator has given up a ledger (`oncelog admin ledger end`) or storage nodes (`backup
+            restore --absent`), so that acknowledged messages
             may be lost; otherwise the messages were trimmed.
     """
 
@@ -36,8 +37,12 @@ class Gap(NamedTuple):
             return (
                 f"the start was trimmed, and the first message kept is {first}: messages between them, if any, are gone"
             )
-        why = "an operator has given up a ledger" if self.given_up else "they were trimmed"
-        return f"messages {self.first_index} to {self.last_index} are gone: {why}"
+        if self.given_up:
+            return (
+                f"messages may be missing: an operator has given up a ledger or storage nodes, and the numbers "
+                f"{self.first_index} to {self.last_index} are left out"
+            )
+        return f"messages {self.first_index} to {self.last_index} are gone: they were trimmed"
 
 
 class Gaps(NamedTuple):

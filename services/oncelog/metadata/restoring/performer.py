@@ -51,7 +51,7 @@ from oncelog.metadata.restoring.noted_records import (
     noted_cookies,
     notes_of_copy,
 )
-from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms
+from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
 from oncelog.metadata.restoring.tree_nodes import era_of, nodes_in_trees
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.copies.copy_file import RecordCopy
@@ -252,7 +252,7 @@ class Performer:
             self._sources.copy_keys(),
         )
         self._copies = found
-        self.progress.copies = [f"era {copy.header.era.number}, {copy.header.created_ms} ms" for copy in found]
+        self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]
         self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
 
     def _knowledge_of_copies(self) -> Knowledge:

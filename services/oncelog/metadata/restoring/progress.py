@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -83,6 +84,11 @@ _FORM = TypeAdapter(RestoreProgress)
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def shown_time(time_ms: int) -> str:
+    """2026-11-27 06:00:00 UTC."""
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def encode_progress(progress: RestoreProgress) -> bytes:

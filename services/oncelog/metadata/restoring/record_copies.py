@@ -1,7 +1,8 @@
 """Makes copies of ZooKeeper's records, and keeps them on storage nodes and in a directory of the operator.
 
 Rules
-- The elected replica makes one each `interval_ms`. Once a day it pins one: storage nodes delete the others when their
+- The elected replica makes one each `interval_ms`, and at once when no copy is of the cluster's era: a restore has just
+  written all records anew. Once a day it pins one: storage nodes delete the others when their
   disks fill. Any replica makes one on demand, and before an operation that cannot be undone.
 - A copy is on so many storage nodes that losing as many as may be lost leaves one: ack quorum + 1, or all there are.
 - A copy that could not be stored so often is a failure, which is counted and repeated, although it may be used.
@@ -22,7 +23,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.rendezvous import ranked
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX, CopyHeader, CopyManifest, CopyWriter
-from oncelog.metadata_store.copies.copy_folder import created_of, keep_in, name_of
+from oncelog.metadata_store.copies.copy_folder import created_of, era_of_copy, keep_in, name_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey, read_keys
 from oncelog.metadata_store.copies.record_walk import RecordWalk
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
@@ -262,8 +263,8 @@ class RecordCopies:
             await asyncio.sleep(min(LOOK_S, self.settings.interval_ms / 1000))
 
     async def look(self) -> None:
-        """Make a copy if the newest one is older than the interval. While no storage node is live, there is nowhere to
-        store it. Raises as `create`."""
+        """Make a copy if the newest one of this era is older than the interval. While no storage node is live, there is
+        nowhere to store it. Raises as `create`."""
         now_ms = self._now_ms()
         listing = await self.list()
         if not self._watch.seen.live:
@@ -272,7 +273,9 @@ class RecordCopies:
         known = [one for one in listing.copies if one.created_ms <= now_ms + RECENT_MS]
         self._note(known[0] if known else None)
         pinned_ms = max((one.created_ms for one in known if one.pinned), default=0)
-        if known and now_ms - known[0].created_ms < self.settings.interval_ms:
+        era = (await self._cluster.require()).era.number
+        newest_ms = max((one.created_ms for one in known if era_of_copy(one.name) == era), default=0)
+        if now_ms - newest_ms < self.settings.interval_ms:
             return
         made = await self.create(pinned=now_ms - pinned_ms >= PIN_INTERVAL_MS)
         self._note(made.kept)

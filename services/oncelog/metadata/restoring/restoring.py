@@ -16,7 +16,13 @@ from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.performer import Performer, RestoreSources
-from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState, decode_progress, encode_progress
+from oncelog.metadata.restoring.progress import (
+    RestoreProgress,
+    RestoreState,
+    decode_progress,
+    encode_progress,
+    shown_time,
+)
 from oncelog.metadata.restoring.tree_writer import FencedError
 from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
 from oncelog.metadata_store.session import paths
@@ -105,8 +111,8 @@ class Restoring:
             ours = node.holder is not None and node.holder == self._session.session_id
             if other.state is RestoreState.RUNNING and not ours:
                 raise Conflict(
-                    f"another metadata service performs this {work.value} since {other.started_ms} ms, for {other.by}: "
-                    "show its progress; if that service is gone, its session ends within seconds"
+                    f"another metadata service performs this {work.value} since {shown_time(other.started_ms)}, for "
+                    f"{other.by}: show its progress; if that service is gone, its session ends within seconds"
                 )
             await self._session.delete(self._path(work), version=node.version)
 

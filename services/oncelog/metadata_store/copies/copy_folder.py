@@ -11,7 +11,7 @@ from oncelog.metadata_store.copies.copy_file import CopyHeader
 from oncelog.runtime.whole_file import replace_file
 
 SUFFIX = ".oncelog-copy"
-_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}t[0-9]{2}-[0-9]{2}-[0-9]{2})z-era[0-9]{1,4}-[0-9a-f]{8}")
+_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}t[0-9]{2}-[0-9]{2}-[0-9]{2})z-era([0-9]{1,4})-[0-9a-f]{8}")
 _TIME = "%Y-%m-%dt%H-%M-%S"
 
 
@@ -39,6 +39,12 @@ def created_of(name: str) -> int:
         return int(datetime.strptime(found[1], _TIME).replace(tzinfo=UTC).timestamp() * 1000) if found else 0
     except ValueError:
         return 0
+
+
+def era_of_copy(name: str) -> int:
+    """The number of the era, by the name of the copy; 0 for a foreign name."""
+    found = _NAME.fullmatch(name)
+    return int(found[2]) if found else 0
 
 
 def keep_in(folder: Path, name: str, copy: bytes, *, count_max: int) -> Path:

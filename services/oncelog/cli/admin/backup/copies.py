@@ -38,7 +38,7 @@ KeyFileOption = Annotated[
 def add_copies(backup: typer.Typer) -> None:
     """Add the commands to the group."""
 
-    @admin_command(backup, "create", line="Copy ZooKeeper's records now.")
+    @admin_command(backup, "create", line="Copy ZooKeeper's records now.", in_outage=True)
     def create(
         api: AdminApi,
         to: Annotated[
@@ -79,14 +79,14 @@ def add_copies(backup: typer.Typer) -> None:
             raise Fatal(f"cannot write the copy to {to}: {error.strerror or error}") from error
         return f"copied ZooKeeper's records to {written} ({len(copy)} bytes)"
 
-    @admin_command(backup, "list", line="List the copies on storage nodes.")
+    @admin_command(backup, "list", line="List the copies on storage nodes.", in_outage=True)
     def list_copies(api: AdminApi) -> Answer | Report:
         """List the copies of ZooKeeper's records that live storage nodes have, the newest first."""
         answer = api.get(_BACKUPS)
         assert isinstance(answer, dict)
         return Report([*objects(answer.get("backups"))] or "there is no copy", answer)
 
-    @admin_command(backup, "verify", line="Check a copy.")
+    @admin_command(backup, "verify", line="Check a copy.", in_outage=True)
     def verify(
         api: AdminApi,
         file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The copy.")],

@@ -13,7 +13,7 @@ from oncelog.cli.admin.rest_paths import ROOT
 def add_records(backup: typer.Typer) -> None:
     """Add the command to the group."""
 
-    @admin_command(backup, "rebuild")
+    @admin_command(backup, "rebuild", in_outage=True)
     def rebuild(
         api: AdminApi,
         path: Annotated[str, typer.Argument(metavar="PATH", help="/topics/ID, /ledgers/ID, /names/TENANT/NS/TOPIC, …")],

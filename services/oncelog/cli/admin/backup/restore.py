@@ -39,7 +39,7 @@ NodesOption = Annotated[
 def add_restore(backup: typer.Typer) -> None:
     """Add the commands to the group."""
 
-    @admin_command(backup, "restore")
+    @admin_command(backup, "restore", in_outage=True)
     def restore(
         api: AdminApi,
         file: Annotated[
@@ -115,7 +115,7 @@ def add_restore(backup: typer.Typer) -> None:
             upload(api, copy, _split(nodes))
         return _followed(api, _RESTORE, body)
 
-    @admin_command(backup, "drill")
+    @admin_command(backup, "drill", in_outage=True)
     def drill(api: AdminApi, nodes: NodesOption = None) -> Report:
         """Say what a restore would lose now. Nothing is changed, and the cluster goes on.
 
@@ -129,7 +129,7 @@ def add_restore(backup: typer.Typer) -> None:
             raise NegativeAnswer(report)
         return report
 
-    @admin_command(backup, "rights")
+    @admin_command(backup, "rights", in_outage=True)
     def rights(
         api: AdminApi,
         confirmed: Annotated[
