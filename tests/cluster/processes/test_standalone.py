@@ -1,5 +1,6 @@
 """The standalone cluster as users run it: real processes, real ZooKeeper, real signals."""
 
+import json
 import os
 import re
 import shutil
@@ -185,20 +186,29 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
 @pytest.mark.hazard("emptied-zookeeper")
 def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cluster) -> None:
     """Also the second time, when ZooKeeper's directory is not empty any more. No cluster is created beside the messages
-    of the former one. They are served again once the data is back."""
+    of the former one. The same with an older copy of ZooKeeper's data. They are served again once the data is back."""
+    older = shutil.copytree(cluster.data / "zookeeper", cluster.data.with_name("older"))
     published(cluster, "kept")
     lines = stored(cluster)
     cluster.kill_all()
     data = cluster.data
     aside = (data / "zookeeper").rename(data.with_name("aside"))
     words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(data))
-    for number in range(2):
+    older.rename(data / "zookeeper")
+    newer = f"{data / 'storage-1'} knows of newer changes than {data / 'zookeeper'} has"
+    none = f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} had none"
+    for number, told in enumerate((newer, none, none)):
+        if number == 1:
+            shutil.rmtree(data / "zookeeper")
         said = data.with_name(f"said-{number}")
         with said.open("wb") as log:
             waiting = subprocess.Popen(command(*words), stdout=log, stderr=log, env=environment() | SMALL_SETTINGS)
         try:
             until_sync(lambda at=said: "oncelog admin backup restore" in at.read_text(), _DEADLINE_S)  # type: ignore[misc]
-            assert f"{data / 'storage-1'} has data of a cluster, but {data / 'zookeeper'} had none" in said.read_text()
+            assert told in said.read_text()
+            status = json.loads((data / "standalone.json").read_text())
+            assert f"ONCELOG_ADMIN_URL={status['admin_url']} " in said.read_text()
+            assert all(process["pid"] for process in status["processes"] if process["name"] == "storage-1")
             assert f"Keep {data}" in said.read_text()
             assert waiting.poll() is None
         finally:

@@ -28,7 +28,7 @@ class ProcessStatus:
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
     """The cluster. pid: of the supervisor. light: one copy of each message, for tests. ready: all processes became
-    ready. tls: its services use TLS."""
+    ready. tls: its services use TLS. rest: host:port of REST at the first metadata service, known before it serves."""
 
     pid: int
     data: str
@@ -36,6 +36,7 @@ class ClusterStatus:
     processes: Sequence[ProcessStatus]
     tls: bool = False
     light: bool = False
+    rest: str = ""
 
     @property
     def url(self) -> str:
@@ -46,7 +47,7 @@ class ClusterStatus:
     @property
     def admin_url(self) -> str:
         """The REST address of the first metadata service."""
-        return self._http("http")
+        return self._http("http") or (f"{self._scheme}://{self.rest}" if self.rest else "")
 
     @property
     def console_url(self) -> str:
@@ -68,9 +69,12 @@ class ClusterStatus:
             "processes": [asdict(process) | {"serving": dict(process.serving)} for process in self.processes]
         }
 
+    @property
+    def _scheme(self) -> str:
+        return "https" if self.tls else "http"
+
     def _http(self, name: str) -> str:
-        scheme = "https" if self.tls else "http"
-        return next((f"{scheme}://{address}" for address in self._addresses(Role.METADATA, name)), "")
+        return next((f"{self._scheme}://{address}" for address in self._addresses(Role.METADATA, name)), "")
 
     def _addresses(self, role: Role, name: str) -> list[str]:
         return [

@@ -125,6 +125,7 @@ class SupervisedProcess:
                 env=dict(self._environment),
                 start_new_session=True,
             )
+        self._watch(self, "")  # it has a process id now, perhaps for a long wait
         if self._stopping.is_set():
             process.send_signal(signal.SIGTERM)
         try:

@@ -3,7 +3,7 @@
 All processes start together, because each waits for what it needs: ZooKeeper, the cluster's record, storage nodes.
 Their ports are reserved before. The metadata services create the cluster in ZooKeeper as everywhere else, once every
 storage node has answered that its directory is empty; only if the directory has no data of any storage node. If storage
-nodes have data and ZooKeeper has none, the processes wait until an operator restores it.
+nodes have data and ZooKeeper has none, or is older, the processes wait until an operator restores it.
 Stop order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata services, storage
 nodes and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too (`orphan_guard`).
 """
@@ -30,9 +30,23 @@ START_DEADLINE_S = 90.0
 EARLY_EXITS_MAX = 3
 DRAIN_DEADLINE_S = (plans.STABILITY_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 + 3.0
 _LOOK_EVERY_S = 0.02
+#: Between two questions to storage nodes why they do not serve.
+_ASK_EVERY_S = 0.5
 _HEALTH_TIMEOUT_S = 5.0
-#: How a storage node says that ZooKeeper has no record of its cluster (`log_storage.open_node`).
+#: How a storage node says that ZooKeeper has no record of its cluster (`log_storage.open_node`), or an older state than
+#: its data (`node_registration`) or its notes (`note_copying`); and what is told of it.
 MISSING_RECORD = "cluster record missing"
+OLDER_ZOOKEEPER = "ZooKeeper is older than the"
+_LOSSES = {
+    MISSING_RECORD: (
+        "{storage} has data of a cluster, but {zookeeper} had none: ZooKeeper's data was lost. No cluster is created, "
+        "and nothing is served"
+    ),
+    OLDER_ZOOKEEPER: (
+        "{storage} knows of newer changes than {zookeeper} has: an older copy of ZooKeeper's data was put back. "
+        "Storage nodes refuse it. What metadata services show meanwhile is old, and no change is kept"
+    ),
+}
 
 #: Callback for messages about the cluster.
 Tell = Callable[[str], None]
@@ -55,6 +69,7 @@ class Supervisor:
         self._processes: list[SupervisedProcess] = []
         self._zookeeper = ZooKeeperProcess(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
+        self._rest = ""
         #: claims of the ports that processes keep over restarts
         self._claims = contextlib.ExitStack()
         self._claimed: set[int] = set()
@@ -86,6 +101,7 @@ class Supervisor:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
             self._name_storage_nodes(children)
+            self._rest = plans.rest_address(children)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     keeper = tasks.create_task(self._zookeeper.keep(), name=self._zookeeper.name)
@@ -122,7 +138,7 @@ class Supervisor:
             ),
         ]
         tls = bool(self.environment.get(variable("tls_certificate_file")))
-        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls, self.plan.light)
+        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls, self.plan.light, self._rest)
 
     async def _start(
         self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup, stopping: Callable[[], bool], *, lost: bool
@@ -130,7 +146,7 @@ class Supervisor:
         """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed, StartStopped.
 
         lost: all wait until an operator restores ZooKeeper's data. So there is no deadline, and processes end meanwhile
-        and start again.
+        and start again. So it is, too, once a storage node says that ZooKeeper is older.
         """
         self._processes = children = [
             SupervisedProcess(child, self.plan.log_path(child.name), self.environment, self._process_changed)
@@ -138,16 +154,22 @@ class Supervisor:
         ]
         for child in children:
             tasks.create_task(child.keep(), name=child.name)
-        told = not lost
+        told = False
+        loop = asyncio.get_running_loop()
+        ask_at_s = loop.time() + (0 if lost else _ASK_EVERY_S)
         try:
-            async with asyncio.timeout(None if lost else START_DEADLINE_S):
+            async with asyncio.timeout(None if lost else START_DEADLINE_S) as deadline:
                 # ZooKeeper serves the others before it is known to: without it the status would call it starting.
                 while self._not_serving(children) or self._zookeeper.state is not ProcessState.SERVING:
                     if stopping():
                         raise StartStopped("stopped before all processes served")
-                    if not told and await asyncio.to_thread(_misses_its_cluster, plans.health_addresses(wanted)[0]):
-                        told = True
-                        self._tell_of_restore(plans.rest_address(wanted))
+                    if not told and loop.time() >= ask_at_s:
+                        ask_at_s = loop.time() + _ASK_EVERY_S
+                        addresses = plans.health_addresses([child.plan for child in self._not_serving(children)])
+                        if (why := await asyncio.to_thread(_loss_told_by, addresses)) is not None:
+                            told = lost = True
+                            deadline.reschedule(None)
+                            self._tell_of_restore(why)
                     for child in self._not_serving(children):
                         if child.failures >= EARLY_EXITS_MAX and not lost:
                             raise StandaloneFailed(f"{child.name} does not start: {child.last_words()}")
@@ -156,12 +178,14 @@ class Supervisor:
             reasons = "\n".join(f"{child.name}: {child.last_words()}" for child in self._not_serving(children))
             raise StandaloneFailed(f"not ready after {START_DEADLINE_S:.0f} s:\n{reasons}") from error
 
-    def _tell_of_restore(self, rest_address: str) -> None:
+    def _tell_of_restore(self, loss: str) -> None:
+        """loss: one of _LOSSES."""
+        said = _LOSSES[loss].format(storage=self.plan.storage_directories[0], zookeeper=self.plan.zookeeper_data)
+        # The owners of an older ZooKeeper are those of this supervisor, which starts them again.
+        words = "oncelog admin backup restore" + (" --take-over" if loss == OLDER_ZOOKEEPER else "")
         self._tell(
-            f"{self.plan.storage_directories[0]} has data of a cluster, but {self.plan.zookeeper_data} had none: "
-            f"ZooKeeper's data was lost. No cluster is created, and nothing is served. Keep {self.plan.data}. This "
-            "command in another terminal restores ZooKeeper's records from what the storage nodes have:\n"
-            f"  ONCELOG_ADMIN_URL=http://{rest_address} oncelog admin backup restore"
+            f"{said}. Keep {self.plan.data}. This command in another terminal restores ZooKeeper's records from what "
+            f"the storage nodes have:\n  ONCELOG_ADMIN_URL={self.status().admin_url} {words}"
         )
 
     @staticmethod
@@ -204,16 +228,21 @@ class Supervisor:
         write_status(self.plan.status_path, self.status())
 
 
-def _misses_its_cluster(health_address: str) -> bool:
-    """Whether the storage node there waits for the record of its cluster. On a thread."""
-    try:
-        with urllib.request.urlopen(f"http://{health_address}/readyz", timeout=_HEALTH_TIMEOUT_S):
-            return False
-    except urllib.error.HTTPError as error:
-        with error:
-            return MISSING_RECORD.encode() in error.read()
-    except OSError:
-        return False  # it does not listen yet
+def _loss_told_by(health_addresses: Sequence[str]) -> str | None:
+    """Which of _LOSSES one of these storage nodes waits for; None: none says so. On a thread."""
+    for address in health_addresses:
+        try:
+            with urllib.request.urlopen(f"http://{address}/readyz", timeout=_HEALTH_TIMEOUT_S):
+                continue
+        except urllib.error.HTTPError as error:
+            with error:
+                reason = error.read()
+        except OSError:
+            continue  # it does not listen yet
+        for loss in _LOSSES:
+            if loss.encode() in reason:
+                return loss
+    return None
 
 
 def _port_fault(error: OSError) -> str:

@@ -64,7 +64,9 @@ class NoteHolders:
             if loop.time() + RETRY_PAUSE_S > deadline_s:
                 raise StoreUnavailable(
                     f"the change of {notes[0].path} is written, but only {len(holders & counted)} of {needed} storage "
-                    f"nodes hold a note of it: it may be lost with ZooKeeper. Repeat the call ({missing})",
+                    f"nodes hold a note of it: it may be lost with ZooKeeper. Repeat the call ({missing}). If storage "
+                    "nodes log that ZooKeeper is older, they refuse this one: restore it first, see "
+                    "docs/lost-zookeeper.md",
                     needed=needed,
                 )
             await asyncio.sleep(RETRY_PAUSE_S)
