@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from oncelog.cli.produce.line_file import LineBlock
 from oncelog.cli.produce.publishing import BATCHES_PENDING_MAX, Pace, Publishing
+from oncelog.cli.read.told import WaitingHint
 from oncelog.core.errors import StaleSequence
 from tests.cluster.until import until
 
@@ -67,6 +70,11 @@ def answer(producer: HeldProducer, fate: Given) -> None:
             future.set_result(fate)
 
 
+def silent() -> WaitingHint:
+    """Of a command without a terminal."""
+    return WaitingHint(Console(file=StringIO()), "nothing")
+
+
 async def turns(count: int) -> None:
     """Run the other tasks for this many iterations of the event loop."""
     loop = asyncio.get_running_loop()
@@ -81,7 +89,7 @@ async def test_acknowledged_offset_has_no_gaps() -> None:
     """A later batch that is acknowledged first must not make an earlier one look stored: a resumed run would skip
     it."""
     producer, story = HeldProducer(), Story()
-    publishing = Publishing(producer, story, None, 0)
+    publishing = Publishing(producer, story, None, 0, silent())
     run = asyncio.create_task(publishing.run(blocks_of(2, 3)))
     await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
     producer.sent[1][1].set_result(Given(3, duplicates=2, differing_ranges=[range(2)]))
@@ -95,10 +103,24 @@ async def test_acknowledged_offset_has_no_gaps() -> None:
 
 
 @pytest.mark.asyncio
+async def test_wait_for_acknowledgements_is_told_on_a_terminal() -> None:
+    """Nothing is printed while all is acknowledged at once."""
+    said, producer = StringIO(), HeldProducer()
+    waiting = WaitingHint(Console(file=said, force_terminal=True, width=100), "acknowledgements of orders")
+    publishing = Publishing(producer, Story(), None, 0, waiting)
+    run = asyncio.create_task(publishing.run(blocks_of(1)))
+    await until(lambda: len(producer.sent) == 1, _DEADLINE_S)
+    assert said.getvalue() == ""
+    await until(lambda: "waiting for acknowledgements of orders" in said.getvalue(), _DEADLINE_S)
+    answer(producer, Given(1))
+    await run
+
+
+@pytest.mark.asyncio
 async def test_batches_in_flight_are_limited() -> None:
     """If the cluster does not respond, a large file must not fill the memory."""
     producer = HeldProducer()
-    publishing = Publishing(producer, Story(), None, 0)
+    publishing = Publishing(producer, Story(), None, 0, silent())
     run = asyncio.create_task(publishing.run(blocks_of(*[1] * 200)))
     await until(lambda: len(producer.sent) >= BATCHES_PENDING_MAX, _DEADLINE_S)
     await turns(50)
@@ -117,7 +139,7 @@ async def test_stop_waits_for_batches_in_flight() -> None:
     """After Ctrl-C nothing more is read. Batches in flight are still counted, so that the reported progress is
     correct."""
     producer = HeldProducer()
-    publishing = Publishing(producer, Story(), 1.0, 0)
+    publishing = Publishing(producer, Story(), 1.0, 0, silent())
     run = asyncio.create_task(publishing.run(blocks_of(5)))
     await until(lambda: len(producer.sent) == 1, _DEADLINE_S)
     publishing.stop()
@@ -131,7 +153,7 @@ async def test_stop_waits_for_batches_in_flight() -> None:
 async def test_error_ends_the_run_with_correct_progress() -> None:
     """The summary after an error counts exactly the messages that were acknowledged before it."""
     producer = HeldProducer()
-    publishing = Publishing(producer, Story(), None, 0)
+    publishing = Publishing(producer, Story(), None, 0, silent())
     run = asyncio.create_task(publishing.run(blocks_of(2, 2)))
     await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
     producer.sent[0][1].set_result(Given(2))

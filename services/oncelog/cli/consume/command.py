@@ -130,7 +130,7 @@ def consume(
                     f"subscription {subscription} is new and begins at the latest message, so earlier messages are not "
                     f"delivered; to get them: oncelog admin subscriptions seek {topic} {subscription} --to earliest",
                 )
-            printing = _Printing(consumer, form, WaitingHint(errors, topic), acknowledge=acknowledge)
+            printing = _Printing(consumer, form, WaitingHint(errors, f"messages of {topic}"), acknowledge=acknowledge)
             return await printing.run(interrupt, count, idle)
 
     raise typer.Exit(run_command(run, errors))

@@ -185,11 +185,15 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineBlock, LineFile
     from oncelog.cli.produce.publishing import Publishing
     from oncelog.cli.produce.stdin_lines import lines_of_descriptor
+    from oncelog.cli.read.told import WaitingHint
 
     with ExitStack() as stack:
         file = None if job.path is None else stack.enter_context(LineFile(job.path, final=job.final))
         view = progress_view(job.progress, None if file is None else file.size_bytes, errors)
         stack.callback(view.ended)
+        waiting = WaitingHint(errors, f"acknowledgements of {job.topic}")
+        stack.callback(waiting.ends)
+        waiting.begins()
         async with await job.connection.connect(job.timeout_s) as client:
             producer = await client.create_producer(
                 job.topic,
@@ -199,12 +203,13 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 on_content_differs="accept",
                 compression=None if job.compression is None else job.compression.value,
             )
+            waiting.ends()
             last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None and not job.messages:
                 _say(errors, "reading standard input: sequence ids are automatic, so a replay would be stored again")
             view.opened(producer.producer_name, last, start)
-            publishing = Publishing(producer, view, job.rate, start)
+            publishing = Publishing(producer, view, job.rate, start, waiting)
             interrupt.first = publishing.stop
             began = time.monotonic()
             if file is not None:

@@ -10,10 +10,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from oncelog.cli.produce.line_file import LineBlock
 from oncelog.cli.produce.progress import ProgressView
+
+if TYPE_CHECKING:
+    from oncelog.cli.read.told import WaitingHint
 
 #: Batches in flight. The SDK limits their bytes, too.
 BATCHES_PENDING_MAX = 32
@@ -89,8 +92,11 @@ class Pace:
 class Publishing:
     """One run; `progress` is correct at any time, also after an error."""
 
-    def __init__(self, producer: LineProducer, view: ProgressView, rate: float | None, start: int) -> None:
+    def __init__(
+        self, producer: LineProducer, view: ProgressView, rate: float | None, start: int, waiting: "WaitingHint"
+    ) -> None:
         self.progress = RunProgress(start)
+        self._waiting = waiting
         self._producer = producer
         self._view = view
         self._rate = rate
@@ -147,7 +153,11 @@ class Publishing:
         progress = self.progress
         while (item := await pending.get()) is not None:
             sending, end = item
-            result = await sending
+            self._waiting.begins()
+            try:
+                result = await sending
+            finally:
+                self._waiting.ends()
             progress.acked += result.count
             progress.duplicates += result.duplicates
             progress.unverified += sum(map(len, result.unverified_ranges))

@@ -106,7 +106,7 @@ def read(
                 tell_created(errors, topic)
             waiting = WaitingReport(errors)
             if follow:
-                batches = _batches(reader, waiting.tell, WaitingHint(errors, topic))
+                batches = _batches(reader, waiting.tell, WaitingHint(errors, f"messages of {topic}"))
             else:
                 from oncelog.cli.read.whole import batches_up_to_now
 

@@ -1,4 +1,4 @@
-"""What `read` and `consume` say on standard error before messages come: a topic that was missing, a wait."""
+"""What `read`, `consume` and `produce` say on standard error: a topic that was missing, a wait."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -41,11 +41,14 @@ def say(errors: Console, sentence: str) -> None:
 
 
 class WaitingHint:
-    """Says once that the command waits for messages; only on a terminal, after WAIT_S of silence."""
+    """Says once what the command waits for; only on a terminal, after WAIT_S of silence.
 
-    def __init__(self, errors: Console, topic: str) -> None:
+    awaited: for example "messages of orders".
+    """
+
+    def __init__(self, errors: Console, awaited: str) -> None:
         self._errors = errors
-        self._topic = topic
+        self._awaited = awaited
         self._timer: asyncio.TimerHandle | None = None
         self._wanted = errors.is_terminal
 
@@ -55,10 +58,10 @@ class WaitingHint:
             self._timer = asyncio.get_running_loop().call_later(WAIT_S, self._tell)
 
     def ends(self) -> None:
-        """A message has come, or the command ends."""
+        """What was awaited has come, or the command ends."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _tell(self) -> None:
         self._wanted = False
-        say(self._errors, f"waiting for messages of {self._topic}; Ctrl-C ends")
+        say(self._errors, f"waiting for {self._awaited}; Ctrl-C ends")
