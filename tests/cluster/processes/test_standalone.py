@@ -188,6 +188,8 @@ def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cl
     """Also the second time, when ZooKeeper's directory is not empty any more. No cluster is created beside the messages
     of the former one. The same with an older copy of ZooKeeper's data. They are served again once the data is back."""
     older = shutil.copytree(cluster.data / "zookeeper", cluster.data.with_name("older"))
+    created = cluster.run("admin", "topics", "create", "newer")
+    assert created.returncode == 0, created.stderr
     published(cluster, "kept")
     lines = stored(cluster)
     cluster.kill_all()
