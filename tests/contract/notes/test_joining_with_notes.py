@@ -188,15 +188,20 @@ async def test_known_records_follow_zookeeper(backend: Backend) -> None:
     topics, namespaces = TopicStore(other), NamespaceStore(other)
 
     async def refreshed() -> set[str]:
-        changed = {note.path async for group in records.refresh(cluster) for note in group}
-        fresh = NotedRecords(other)
-        async for _ in fresh.refresh(cluster):
-            pass
-        assert (records.digest, records.known) == (fresh.digest, fresh.known)
+        changed: set[str] = set()
+
+        async def is_current() -> bool:
+            """A watch's event may come after the answer to another session."""
+            changed.update([note.path async for group in records.refresh(cluster) for note in group])
+            fresh = NotedRecords(other)
+            async for _ in fresh.refresh(cluster):
+                pass
+            return (records.digest, records.known) == (fresh.digest, fresh.known)
+
+        await until(is_current, DEADLINE_S, waiting_for="the records of the tree")
         return changed
 
     async def seen(path: str) -> bool:
-        """The watch's event may come after the answer to another session."""
         return path in await refreshed()
 
     async def is_known(name: str) -> bool:
