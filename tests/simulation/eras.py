@@ -40,9 +40,12 @@ class Eras:
         """lost: the former store is gone, and does not stay beside the new one."""
         cluster, rng = self.cluster, self.world.rng
         cluster.store.lost = lost
+        copies = [] if self.parts is None else self.parts.copies
+        if copied is not None:
+            copies = [*copies, (cluster.store.era.number, copied)]
         parts = self.parts = RestoreParts(
             self.world, cluster.network, cluster.nodes, cluster.store, cluster.shape.settings.pages, self._committed,
-            copied,
+            copies,
         )  # fmt: skip
         self.restores += 1
         began: list[Restorer] = []

@@ -164,6 +164,13 @@ RECOVERY_HAZARDS = {
         "replaces the restored list of ledgers.",
         "The records of each era have a root of their own, which no process of a former era knows.",
     ),
+    "left-out-ledger-returns": Hazard(
+        "One storage node alone has a ledger that was never acknowledged. A restore does not ask that node, and the "
+        "ledger before it is recovered with a longer end. A second restore asks it: its head would end the ledger "
+        "before it where the owner of that time knew, and acknowledged entries are lost.",
+        "A restore keeps a copy of the records that it has written on storage nodes. A list of era e names all ledgers "
+        "of the eras before, so one that it does not name stays left out.",
+    ),
     "restore-beyond-the-bound": Hazard(
         "More storage nodes are missing than the ack quorum allows. An entry that only they had is gone, and it may be "
         "of any topic: its index or its generation is given a second time.",

@@ -83,6 +83,33 @@ async def test_emptied_zookeeper_is_restored_from_heads_and_notes(tmp_path: Path
         assert OWNER not in world.tree.children("/oncelog/era-2/owners")
 
 
+@pytest.mark.hazard("left-out-ledger-returns")
+@pytest.mark.parametrize("full", [False, True])
+async def test_restore_keeps_a_copy_by_which_the_next_one_leaves_out_the_same_ledgers(
+    tmp_path: Path, *, full: bool
+) -> None:
+    """Ledger 9 is at one node only, which the first restore does not reach. Without a place for the copy the restore
+    goes on, and says so."""
+    async with restoring_world(tmp_path) as world:
+        *asked, late = world.nodes
+        await world.note_cluster()
+        await world.write(4, 3, to=asked)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(1)), to=[late])
+        for node in world.nodes if full else ():
+            node.copies_room = 0
+        async with world.stopped([late]):
+            first = await world.restore()
+        assert (first.state, first.reviews) == (RestoreState.DONE, [])
+        assert any("no copy of the restored records" in warning for warning in first.warnings) is full
+        if full:
+            return
+        world.tree = MemoryTree()
+        second = await world.restore(restore_id="2" * 32)
+        assert (second.state, second.era, len(second.copies)) == (RestoreState.DONE, 3, 1)
+        assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0]]
+        assert world.record("/era-3/ledgers/4")["state"] == "OPEN"
+
+
 class Failing(MemorySession):
     """Calls `fail` before one of its transactions."""
 

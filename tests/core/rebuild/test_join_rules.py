@@ -8,7 +8,8 @@ import pytest
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.formats.topic_record import CursorRecord, GivenUpBehind, LedgerLink, TopicRecord
+from oncelog.core.formats.ledger_page import PageLink
+from oncelog.core.formats.topic_record import CursorLink, CursorRecord, GivenUpBehind, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
@@ -298,6 +299,42 @@ def test_missing_front_is_no_gap_if_it_was_deleted() -> None:
     last = held(3, 4, former=at(2, 7), base_index=9)
     rebuilt = joined({A: (gone, last), B: (last, held(4, 2, purpose=DEDUP))})
     assert (listed(rebuilt), rebuilt.reviews) == ([3], ())
+
+
+@pytest.mark.hazard("left-out-ledger-returns")
+def test_ledger_that_an_earlier_restore_left_out_does_not_return() -> None:
+    """Ledger 6 was at D only, which the restore before did not ask: it reopened ledger 4, and entries 3 and 4 were
+    acknowledged then."""
+    epoch = OwnerEpoch(Era(2, "f" * 32).first_epoch)
+    listing = TopicRecord(TOPIC, NAME, owner_epoch=epoch, ledgers=(LedgerLink(LedgerId(4), 0),), acks=(LedgerId(5),))
+    cursor = CursorRecord(epoch, (CursorLink(LedgerId(3), None),))
+    late = (
+        held(6, 1, former=at(4, 2), base_index=2), held(7, 1, purpose=ACKS, former=at(5, 0)), held(8, 1, purpose=DEDUP)
+    )  # fmt: skip
+    world = everywhere(held(3, 1, purpose=DEDUP), held(4, 4), held(5, 3, purpose=ACKS)) | {D: late}
+    copied = CopiedRecords({TOPIC: listing}, {TOPIC: cursor})
+    rebuilt = joined(world, copied=copied)
+    topic = topic_of(rebuilt)
+    assert (listed(rebuilt), topic.record.acks, rebuilt.reviews) == ([4], (5,), ())
+    assert topic.cursor is not None
+    assert [link.ledger_id for link in topic.cursor.ledgers] == [3]
+    assert record(rebuilt, 4).state is OPEN
+    assert sorted(topic.passed_over) == [6, 7, 8]
+    # A list of the era of these ledgers may be older than they are.
+    first = CopiedRecords({TOPIC: replace(listing, owner_epoch=OwnerEpoch(1))}, {TOPIC: CursorRecord(OwnerEpoch(1))})
+    assert listed(joined(world, copied=first)) == [4, 6]
+
+
+@pytest.mark.hazard("left-out-ledger-returns")
+def test_ledger_in_a_gap_returns_and_one_in_a_lacking_page_was_not_left_out() -> None:
+    epoch = OwnerEpoch(Era(2, "f" * 32).first_epoch)
+    world = everywhere(held(1, 4), held(2, 4, former=at(1, 4), base_index=4), held(3, 4, former=at(2, 4), base_index=8))
+    listing = TopicRecord(
+        TOPIC, NAME, owner_epoch=epoch, ledgers=(LedgerLink(LedgerId(1), 0), LedgerLink(LedgerId(3), 8))
+    )
+    assert listed(joined(world, copied=CopiedRecords({TOPIC: listing}))) == [1, 2, 3]
+    paged = replace(listing, ledgers=(), pages=(PageLink(LedgerId(1), LedgerId(1), 0, LedgerId(3), 3, 12, 0),))
+    assert listed(joined(world, copied=CopiedRecords({TOPIC: paged}))) == [1, 2, 3]
 
 
 def test_ledger_without_a_head_needs_a_copy() -> None:

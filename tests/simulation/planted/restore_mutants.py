@@ -1,6 +1,6 @@
 """Planted bugs of what a restore reads, and of how it restores: each takes one rule away."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -117,9 +117,9 @@ def _collect_what_was_read(restorer: Restorer, nodes: tuple[Incarnation, ...]) -
     _ask(restorer, nodes, asked)
 
 
-def _counters_of_the_lost_store(rebuilt: Rebuilt, era: Era) -> dict[str, bytes]:
+def _counters_of_the_lost_store(rebuilt: Rebuilt, tree: dict[str, bytes]) -> dict[str, bytes]:
     """Producer ids begin again."""
-    records = _records(rebuilt, era)
+    records = _records(rebuilt, tree)
     records["ids/producer"] = encode_counter(replace(decode_counter(records["ids/producer"]), next=1))
     return records
 
@@ -141,6 +141,11 @@ def _without_findings(walk: _ChainWalk) -> ChainList:
     chain = _result(walk)
     chain.findings.clear()
     return chain
+
+
+def _all_of_chain(_: _ChainWalk, ids: Sequence[LedgerId]) -> list[LedgerId]:
+    """A ledger that an earlier restore has left out is listed."""
+    return list(ids)
 
 
 def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
@@ -179,5 +184,9 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "floor ignored", "floor-ignored", 5_000_017,
         ((_ChainWalk, "_in_chain", _is_in_chain), (_ChainWalk, "result", _without_findings)),
+    ),
+    (
+        "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
+        ((_ChainWalk, "_of_chain", _all_of_chain),),
     ),
 )  # fmt: skip

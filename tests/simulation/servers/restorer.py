@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
-from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.era import Era
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_topic
 from oncelog.core.ids import Incarnation
@@ -48,7 +48,7 @@ from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords
+from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
 from oncelog.verify.violation import Violation
@@ -87,8 +87,8 @@ class RestoreParts:
     pages: PageSettings
     #: told of each commit
     committed: Callable[[Era, Restored], None]
-    #: made of the lost records before; None: none
-    copied: CopiedRecords | None = None
+    #: with their eras: those that restores have put on storage nodes, and a walk of the lost records
+    copies: list[tuple[int, CopiedRecords]] = field(default_factory=list)
     #: the store that is new
     store: Store = field(init=False)
     #: {era: what is below its root}
@@ -105,6 +105,17 @@ class RestoreParts:
         if not restoring:
             self.world.count("restore committed")
             self.committed(era, self.roots[era])
+
+    def copied(self) -> CopiedRecords:
+        """The newest of each record."""
+        found = CopiedRecords({}, {}, {}, {})
+        for _, copy in sorted(self.copies, key=lambda one: one[0]):
+            pages = {each: [*found.pages.get(each, ()), *some] for each, some in copy.pages.items()}
+            found = CopiedRecords(
+                {**found.topics, **copy.topics}, {**found.cursors, **copy.cursors},
+                {**found.ledgers, **copy.ledgers}, {**found.pages, **pages},
+            )  # fmt: skip
+        return found
 
     @property
     def done(self) -> bool:
@@ -275,7 +286,7 @@ class Restorer(Process):
         topics = [decode_topic(lost.records[f"topics/{each}"][0]) for each in lost.children("topics")]
         noted = NotedRecords({each.name: NotedName(each.topic_id) for each in topics})
         asked = Asked(effect.missing, ACK_QUORUM)
-        rebuilt = join(inventories, noted, parts.copied, asked, self.plan.era, parts.pages, self.world.now)
+        rebuilt = join(inventories, noted, parts.copied(), asked, self.plan.era, parts.pages, self.world.now)
         if rebuilt.reviews:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
         self._rebuilt = replace(
@@ -299,7 +310,10 @@ class Restorer(Process):
     def _write(self, effect: WriteRecords) -> None:
         assert self._rebuilt is not None
         parts, era = self.parts, effect.era
-        records = _records(self._rebuilt, era)
+        tree = new_tree(
+            self._rebuilt, NewestRecords(), era=era, retired=(), rights=Rights.OPEN, by="an operator"
+        ).records
+        records = _records(self._rebuilt, tree)
         for node in parts.lost.children("storage_cookies"):
             records[f"storage_cookies/{node}"] = parts.lost.records[f"storage_cookies/{node}"][0]
         restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
@@ -309,6 +323,7 @@ class Restorer(Process):
             self.world.count("performer fenced", fenced)
             if not fenced:
                 parts.roots[era] = restored
+                parts.copies.append((era.number, copied_records(tree)))
             self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)))
 
         self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)
@@ -318,10 +333,8 @@ class Restorer(Process):
         self._put(data, effect.version, lambda status, _: self._handle(EraCommitted(status)))
 
 
-def _records(rebuilt: Rebuilt, era: Era) -> dict[str, bytes]:
+def _records(rebuilt: Rebuilt, tree: dict[str, bytes]) -> dict[str, bytes]:
     """By the paths of the simulated store."""
-    assert era != FIRST_ERA
-    tree = new_tree(rebuilt, NewestRecords(), era=era, retired=(), rights=Rights.OPEN, by="an operator").records
     records = {
         f"ids/{path.rpartition('/')[2]}": data for path, data in tree.items() if path.startswith(f"{paths.IDS}/")
     }

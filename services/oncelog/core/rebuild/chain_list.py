@@ -15,6 +15,9 @@ Rules
   the last entry that any node has: what is stored behind it has a head (hazard refilled-member).
 - Ledgers with snapshots do not follow from one another: each begins with a base. So all of them are listed, and a
   snapshot that was never acknowledged is as good as another: it is what a durable state was.
+- A list that was written in a later era names every ledger of the eras before it. One that it does not name was left
+  out, and stays so: since then the ledgers before it have got entries that it does not know. Unless a ledger of the
+  chain names it as its former one: then the chain went on behind it (hazard left-out-ledger-returns).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,10 +44,12 @@ class Finding(NamedTuple):
 
 
 class CopiedList(NamedTuple):
-    """What the copy says of a chain. ledgers: {ledger: its base_index}. missing_pages: those that the copy lacks."""
+    """What the copy says of a chain. ledgers: {ledger: its base_index}. complete_below: all ledgers of the chain below
+    this id are named. missing_pages: those that the copy lacks."""
 
     ledgers: Mapping[LedgerId, int]
     floor: LedgerId
+    complete_below: LedgerId
     missing_pages: Sequence[PageLink] = ()
 
 
@@ -88,6 +93,7 @@ class _ChainWalk:
     def __init__(self, evidence: Evidence, chain: Chain, copied: CopiedList) -> None:
         self._evidence = evidence
         self._copied = copied.ledgers
+        self._complete_below = copied.complete_below
         self._copied_pages = copied.missing_pages
         self._shown = evidence.shown(chain)
         self._heads = {each: head for each in self._shown if (head := evidence.head(each)) is not None}
@@ -102,13 +108,31 @@ class _ChainWalk:
 
     def result(self) -> ChainList:
         known = {**self._heads, **dict.fromkeys(self._copied)}
-        ids = sorted(each for each in known if self._in_chain(each) and self._may_have(each))
+        ids = self._of_chain(sorted(each for each in known if self._in_chain(each) and self._may_have(each)))
         order = ids if self._list.chain.purpose is LedgerPurpose.DEDUP else self._walk(ids)
         for place, ledger_id in enumerate(order):
             self._list.ledgers.append(self._ledger(ledger_id, is_last=place == len(order) - 1))
         if self._list.chain.purpose is not LedgerPurpose.DEDUP:
             self._find_unplaced(order)
         return self._list
+
+    def _of_chain(self, ids: Sequence[LedgerId]) -> list[LedgerId]:
+        """Without those that an earlier restore has left out."""
+        kept: list[LedgerId] = []
+        formers: set[LedgerId] = set()
+        for ledger_id in reversed(ids):
+            unnamed = ledger_id < self._complete_below and ledger_id not in self._copied
+            if unnamed and ledger_id not in formers and not self._in_missing_page(ledger_id):
+                self._list.passed_over.append(ledger_id)
+                continue
+            kept.append(ledger_id)
+            head = self._heads.get(ledger_id)
+            if head is not None and head.former is not None:
+                formers.add(head.former.ledger_id)
+        return kept[::-1]
+
+    def _in_missing_page(self, ledger_id: LedgerId) -> bool:
+        return any(page.first <= ledger_id <= page.last for page in self._copied_pages)
 
     def _in_chain(self, ledger_id: LedgerId) -> bool:
         """Whether it was not trimmed."""
@@ -190,9 +214,9 @@ class _ChainWalk:
 
     def _left_out(self, ledger_id: LedgerId) -> bool:
         """Whether the copy proves that it is not of the chain: a list is complete up to its last ledger."""
-        if any(page.first <= ledger_id <= page.last for page in self._copied_pages):
+        if self._in_missing_page(ledger_id):
             return False
-        return ledger_id <= max(self._copied, default=LedgerId(-1))
+        return ledger_id < self._complete_below or ledger_id <= max(self._copied, default=LedgerId(-1))
 
     # --- one ledger ---------------------------------------------------------------------------------------------------
 

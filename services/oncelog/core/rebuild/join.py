@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.era import Era
+from oncelog.core.era import Era, era_of
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger
 from oncelog.core.formats.topic_record import (
     FORMAT_WITH_HEADS,
@@ -98,6 +98,11 @@ def _names(evidence: Evidence, topics: Mapping[TopicId, RebuiltTopic]) -> tuple[
     return names, reviews
 
 
+def _complete_below(owner_epoch: OwnerEpoch) -> LedgerId:
+    """A record of this epoch names all ledgers below: owners of its era get higher ids for new ones."""
+    return LedgerId(Era(era_of(owner_epoch), "").first_id)
+
+
 class _TopicJoin:
     def __init__(self, evidence: Evidence, topic_id: TopicId, era: Era, pages: PageSettings, now_ms: int) -> None:
         self._evidence = evidence
@@ -116,9 +121,11 @@ class _TopicJoin:
         listed = {each.ledger_id: each.base_index for each in paged.values()} | dict(copied.ledgers)
         missing = [link for link in copied.pages if link.first not in paged]
         links = {link.ledger_id: link for link in cursor.ledgers}
-        log = self._chain(LedgerPurpose.LOG, CopiedList(listed, copied.deleted_below, missing))
-        acks = self._chain(LedgerPurpose.ACKS, CopiedList(dict.fromkeys(copied.acks, 0), copied.acks_deleted_below))
-        snapshots = self._chain(LedgerPurpose.DEDUP, CopiedList(dict.fromkeys(links, 0), cursor.deleted_below))
+        below, cursor_below = _complete_below(copied.owner_epoch), _complete_below(cursor.owner_epoch)
+        acked, kept = dict.fromkeys(copied.acks, 0), dict.fromkeys(links, 0)
+        log = self._chain(LedgerPurpose.LOG, CopiedList(listed, copied.deleted_below, below, missing))
+        acks = self._chain(LedgerPurpose.ACKS, CopiedList(acked, copied.acks_deleted_below, below))
+        snapshots = self._chain(LedgerPurpose.DEDUP, CopiedList(kept, cursor.deleted_below, cursor_below))
         chains = (log, acks, snapshots)
         name = self._name(chains)
         records = [
@@ -147,11 +154,13 @@ class _TopicJoin:
             format=max(copied.format, FORMAT_WITH_HEADS),
             pages=tuple(page.link for page in pages),
         )
-        kept = tuple(links.get(each.ledger_id, CursorLink(each.ledger_id, None)) for each in snapshots.ledgers)
+        cursor_links = tuple(links.get(each.ledger_id, CursorLink(each.ledger_id, None)) for each in snapshots.ledgers)
         epoch = OwnerEpoch(self._era.first_epoch)
         return RebuiltTopic(
             record,
-            replace(cursor, owner_epoch=epoch, ledgers=kept, deleted_below=snapshots.floor) if records else None,
+            replace(cursor, owner_epoch=epoch, ledgers=cursor_links, deleted_below=snapshots.floor)
+            if records
+            else None,
             tuple(each.metadata for each in records),
             pages,
             tuple(self._reviews),

@@ -22,8 +22,10 @@ from oncelog.core.placement.first_cluster import DirectorySeen
 from oncelog.core.rebuild.restore_events import Knowledge, NodeSeen
 from oncelog.core.rebuild.result import WantedLength
 from oncelog.core.rebuild.sources import Inventory
+from oncelog.core.rendezvous import ranked
 from oncelog.metadata.new_cluster import directory_at
 from oncelog.metadata.restoring.noted_records import knowledge_of, noted_cookies
+from oncelog.metadata.restoring.record_copies import holders_of
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey
@@ -33,7 +35,7 @@ from oncelog.rpc.codecs.restore_codec import INVENTORY, RAISE_ERA
 from oncelog.rpc.codecs.storage_codec import DESCRIBE, READ, ReadRequest
 from oncelog.rpc.options import ERA
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.storage_client.copy_calls import list_copies, read_copy_bytes
+from oncelog.storage_client.copy_calls import list_copies, put_copies, read_copy_bytes
 from oncelog.storage_client.inventory_calls import read_inventory
 from oncelog.storage_client.node_calls import CALL_TIMEOUT_MS, DISK_TIMEOUT_MS, require_ok
 from oncelog.storage_client.note_calls import read_notes
@@ -181,6 +183,18 @@ class NodeReader:
                 found.append(copy)
                 break
         return sorted(found, key=lambda copy: (copy.header.era.number, copy.header.created_ms)), unused
+
+    async def keep_copy(
+        self, nodes: Mapping[Incarnation, NodeSeen], ack_quorum: int, name: str, file: bytes
+    ) -> list[Incarnation]:
+        """Store a copy of records, pinned, on as many of these nodes as keep copies: these. ack_quorum: 0: not known.
+        Raises ServiceUnavailable."""
+        wanted = min(holders_of(ack_quorum), len(nodes))
+        # A restore reads no copy from a node in limbo while others answer.
+        order = sorted(ranked(name, nodes), key=lambda node: nodes[node].limbo)
+        return await put_copies(
+            lambda node: self.channel_of(node, nodes[node].era), order, wanted, name, file, pinned=True
+        )
 
     async def lengths(self, wanted: Iterable[WantedLength], era: Era) -> dict[LedgerId, int]:
         """Lengths of closed ledgers, from the headers of their last entries. One that no holder gives is left out."""

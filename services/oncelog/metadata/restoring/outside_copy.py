@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from io import BytesIO
 
 from oncelog.core.errors import Conflict, InvalidArgument, ServiceUnavailable
-from oncelog.core.rendezvous import ranked
 from oncelog.metadata.restoring.node_reader import NodeReader
 from oncelog.metadata.restoring.noted_records import knowledge_of
 from oncelog.metadata.restoring.performer import RestoreSources
-from oncelog.metadata.restoring.record_copies import KeptCopy, holders_of
+from oncelog.metadata.restoring.record_copies import KeptCopy
 from oncelog.metadata.restoring.tree_nodes import nodes_in_trees
 from oncelog.metadata_store.copies.copy_file import CopyHeader, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of, name_by_content
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.storage_client.copy_calls import put_copies
 
 
 async def store_copy(sources: RestoreSources, name: str, file: bytes, *, given: Sequence[str]) -> KeptCopy:
@@ -45,12 +43,7 @@ async def store_copy(sources: RestoreSources, name: str, file: bytes, *, given: 
             message = "no storage node with data has answered: name storage nodes by --nodes HOST:PORT, and start them"
             raise ServiceUnavailable(f"{message} ({silent})" if silent else message)
         _require_cluster(header, {node.cluster_id for node in seen.values()})
-        wanted = min(holders_of(ack_quorum or knowledge_of(notes).ack_quorum), len(seen))
-        # A restore reads no copy from a node in limbo while others answer.
-        nodes = sorted(ranked(name, seen), key=lambda node: seen[node].limbo)
-        stored = await put_copies(
-            lambda node: reader.channel_of(node, seen[node].era), nodes, wanted, name, file, pinned=True
-        )
+        stored = await reader.keep_copy(seen, ack_quorum or knowledge_of(notes).ack_quorum, name, file)
     return KeptCopy(name, created_of(name), len(file), True, tuple(stored))
 
 

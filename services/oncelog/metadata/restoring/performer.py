@@ -8,7 +8,7 @@ from typing import assert_never
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.join import join
@@ -54,7 +54,8 @@ from oncelog.metadata.restoring.noted_records import (
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
 from oncelog.metadata.restoring.tree_nodes import era_of, nodes_in_trees
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
-from oncelog.metadata_store.copies.copy_file import RecordCopy
+from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, RecordCopy, copy_of
+from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore, Rights
 from oncelog.metadata_store.records.registry import Registry
@@ -238,11 +239,14 @@ class Performer:
         knowledge = knowledge_from(self._contents).with_further(await asyncio.to_thread(self._knowledge_of_copies))
         self._ack_quorum = knowledge.ack_quorum
         self._report_nodes(knowledge)
-        seen = {
+        return Collected(self._nodes(), knowledge)
+
+    def _nodes(self) -> dict[Incarnation, NodeSeen]:
+        """Those whose contents were collected."""
+        return {
             node: NodeSeen(each.inventory.cluster_id, each.inventory.era, each.inventory.limbo_below > 0)
             for node, each in self._contents.items()
         }
-        return Collected(seen, knowledge)
 
     async def _read_copies(self) -> None:
         """The newest copy that storage nodes keep, and the pinned ones, which have ledgers of before heads."""
@@ -343,7 +347,25 @@ class Performer:
             await self._write_tree(effect, tree)
         except FencedError:
             return RecordsWritten(fenced=True)
+        await self._keep_copy(tree)
         return RecordsWritten()
+
+    async def _keep_copy(self, tree: NewTree) -> None:
+        """A later restore knows by it which ledgers this one has left out. It goes on without one, because a cluster
+        in trouble needs it."""
+        assert self._record is not None, "WRITE follows CLAIM"
+        era, level = self._restore.era, self._record.level.stored
+        header = CopyHeader(self._restore.cluster_id, era, level, now_ms())
+        records = [CopiedRecord(*each) for each in tree.records.items() if not each[0].startswith(paths.IDS)]
+        try:
+            copy = await asyncio.to_thread(lambda: copy_of(header, self._sources.copy_keys(), records))
+            await self._reader.keep_copy(self._nodes(), self._ack_quorum, name_by_content(header, copy), copy)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            warning = f"no copy of the restored records is on enough storage nodes: {error.message}"
+            self.progress.warnings.append(f"{warning}; make one with `oncelog admin backup create`")
+            await self._sources.audit.write("restore without a copy of its records", {"era": str(era), "why": warning})
 
     async def _write_tree(self, effect: WriteRecords, tree: NewTree) -> None:
         """Raises FencedError."""

@@ -206,6 +206,15 @@ class CopyWriter:
         self._write(data)
 
 
+def copy_of(header: CopyHeader, keys: Sequence[CopyKey], records: Iterable[CopiedRecord]) -> bytes:
+    """A whole file of records in memory, encrypted with the first key, if there is any. Raises InvalidArgument."""
+    parts: list[bytes] = []
+    writer = CopyWriter(header, keys[0] if keys else None, parts.append)
+    writer.add(records)
+    writer.finish()
+    return b"".join(parts)
+
+
 class CopyReader:
     """Reads the header at once. `records` must be read to its end: only then was the copy whole, and `manifest` is set.
 
