@@ -20,7 +20,7 @@ from oncelog.runtime.settings import (
 
 UNITS = (
     "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
-    "_file", "_superusers", "_url", "_s", "_check", "balance", "_addresses", "_name",
+    "_file", "_superusers", "_url", "_s", "_check", "balance", "_addresses", "_name", "_target", "_roles",
 )  # fmt: skip
 
 
