@@ -1,5 +1,7 @@
 """The audit of a log whose ledgers begin with heads."""
 
+from dataclasses import replace
+
 import pytest
 from crc32c import crc32c
 
@@ -20,10 +22,10 @@ def headed_log() -> PlantedLog:
     log.open("a")
     log.store("a", range(3))
     log.roll(epoch=2)
-    log.append(EntryKind.HEAD_LOG, encode_head(HEAD))
+    log.append(EntryKind.HEAD_LOG, encode_head(replace(HEAD, former=Position(LedgerId(1), EntryId(2)))))
     log.store("a", [5])
     log.roll()
-    log.append(EntryKind.HEAD_LOG, encode_head(HEAD))
+    log.append(EntryKind.HEAD_LOG, encode_head(replace(HEAD, former=Position(LedgerId(2), EntryId(1)))))
     return log
 
 
