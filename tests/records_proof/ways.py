@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -194,7 +195,13 @@ class Ways:
 
     async def _restore(self, *words: str, admin_url: str = "") -> None:
         began_s = time.monotonic()
-        code, report = await backup(self._cluster, "restore", "--yes", *words, admin_url=admin_url)
+
+        async def taken() -> tuple[int, dict[str, Any]] | None:
+            """None: storage nodes start yet, and the answer says so. An operator repeats the command then."""
+            code, report = await backup(self._cluster, "restore", "--yes", *words, admin_url=admin_url)
+            return None if "storage nodes can be used" in report.get("message", "") else (code, report)
+
+        code, report = await until(taken, DEADLINE_S, waiting_for="enough storage nodes for a restore")
         self.restored_s, self.answered = (began_s, time.monotonic()), self._loads.answered
         assert (code, report["state"], report["reviews"], report["gives_up"]) == (0, "done", [], False), report
 
