@@ -181,7 +181,8 @@ RECOVERY_HAZARDS = {
         "ZooKeeper was restored from an older backup below running services. One storage node still takes part, its "
         "topic's owner claims new ledger ids until they pass those that the other nodes have, and these join: the "
         "topic goes on without the ledgers that the older ZooKeeper does not list.",
-        "A node joins only if ZooKeeper knows the newest ledger of which the node has entries: its record, its place "
-        "in a list, or its deletion.",
+        "A node joins only if ZooKeeper's record of the node is not older than the node has written it, and if "
+        "ZooKeeper knows the newest ledger of which the node has entries: its record, its place in a list, or its "
+        "deletion.",
     ),
 }

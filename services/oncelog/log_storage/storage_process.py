@@ -17,7 +17,7 @@ from functools import partial
 
 from oncelog.core.errors import CorruptEntry, JournalFailed, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.ids import LedgerId
-from oncelog.log_storage.directory.directory_starts import DirectoryStarts
+from oncelog.log_storage.directory.directory_starts import DirectoryStarts, refuse_older_than_written
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import cluster_of
 from oncelog.log_storage.directory.volume_mount import has_own_filesystem, refuse_unmounted
@@ -103,7 +103,9 @@ class StorageProcess:
             node, directory, runner = opened, opened.directory, opened.runner
             incarnation = runner.incarnation
             await refuse_decommissioned(directory.path, incarnation, Registry(session))
-            starts = DirectoryStarts(directory.path, incarnation, Registry(session), on_superseded=_superseded)
+            starts = DirectoryStarts(
+                directory.path, incarnation, Registry(session), on_superseded=_superseded, era=joined.cluster.era
+            )
             if self._address_is_chosen:
                 waits_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
                 await starts.wait_for_other(settings.grpc_address(settings.grpc_port), wait_ms=waits_ms)
@@ -140,6 +142,7 @@ class StorageProcess:
             stack.push_async_callback(joining.close)
 
             async def refuse_older() -> None:
+                await refuse_older_than_written(directory.path, incarnation, Registry(session), joined.cluster.era)
                 await refuse_older_zookeeper(directory.path, runner, lookup)
                 await refuse_older_than_notes(directory.path, session, node.notes)
 
@@ -219,6 +222,8 @@ class StorageProcess:
                 return joined
             lookup = LedgerLookup(joined.session, joined.cluster.era)
             try:
+                path, registry = node.directory.path, Registry(joined.session)
+                await refuse_older_than_written(path, node.runner.incarnation, registry, joined.cluster.era)
                 await refuse_older_zookeeper(node.directory.path, node.runner, lookup)
                 await refuse_older_than_notes(node.directory.path, joined.session, node.notes)
                 return joined

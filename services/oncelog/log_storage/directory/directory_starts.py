@@ -4,6 +4,7 @@ copied-directory).
     starts.json              {starts, start_id, former_id, crc32c}, in the directory: its last start, and the one before
     /storage_ends/<node>     {starts, start_id, segment_id, offset}: the newest start, and up to where its journal was
                              synced, noted every second
+    noted.json               {era, version}, in the directory: of that record, as it was written last
 
 The rules are in `core.node.starts`. Besides
 - Each start writes its id into the record by compare-and-set.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.formats.record_fields import FURTHER, built
 from oncelog.core.ids import Incarnation
@@ -37,6 +39,7 @@ from oncelog.metadata_store.session.store_session import Versioned
 logger = logging.getLogger(__name__)
 
 STARTS = "starts.json"
+NOTED = "noted.json"
 #: How often the synced end is noted.
 NOTE_INTERVAL_S = 1.0
 #: How often a start looks whether another process is still registered for its directory.
@@ -68,13 +71,52 @@ def mark_restored(path: Path) -> None:
     write_durably(path, STARTS, encode_start(LastStart(start_id=RESTORED, former_id=RESTORED)))
 
 
+def _note_written(path: Path, era: Era, version: int) -> None:
+    """ZooKeeper's record of this directory has this version. Not synced: after a power cut it proves less."""
+    new = path / f"{NOTED}.new"
+    new.write_text(json.dumps({"era": era.number, "version": version}))
+    new.replace(path / NOTED)
+
+
+def _written(path: Path, era: Era) -> int:
+    """The version that this directory has written last in this era; ABSENT_VERSION if it does not know."""
+    try:
+        fields = json.loads((path / NOTED).read_bytes())
+        return int(fields["version"]) if fields["era"] == era.number else ABSENT_VERSION
+    except (OSError, ValueError, KeyError, TypeError):
+        return ABSENT_VERSION
+
+
+async def refuse_older_than_written(path: Path, incarnation: Incarnation, registry: Registry, era: Era) -> None:
+    """Each second the node writes to its record in ZooKeeper, and nobody else does. If the record has a lower version
+    than the node has written, ZooKeeper has gone back, whatever ids it has given since (hazard
+    ids-hide-an-older-zookeeper). Raises StorageDirectoryRefused, StoreUnavailable."""
+    written = _written(path, era)
+    stored = await registry.end_version(incarnation)
+    if stored < written:
+        raise StorageDirectoryRefused(
+            f"{path}: ZooKeeper is older than the data: its record of this storage node has version {stored}, and the "
+            f"node has written version {written}. ZooKeeper was restored from an older backup. Stop the topic owners, "
+            "keep all directories as they are, and restore a ZooKeeper that is not older than they are, or its records "
+            "by `oncelog admin backup restore`",
+            incarnation=incarnation,
+        )
+
+
 class DirectoryStarts:
     """The starts of one directory, seen by one of them: `look`, replay the directory, `begin`, `watch`, `end`."""
 
     def __init__(
-        self, path: Path, incarnation: Incarnation, registry: Registry, *, on_superseded: Callable[[str], None]
+        self,
+        path: Path,
+        incarnation: Incarnation,
+        registry: Registry,
+        *,
+        on_superseded: Callable[[str], None],
+        era: Era = FIRST_ERA,
     ) -> None:
-        """on_superseded: called with a message when a copy of the directory was started."""
+        """on_superseded: called with a message when a copy of the directory was started. era: of the registry."""
+        self._era = era
         self._path = path
         self._incarnation = incarnation
         self._registry = registry
@@ -161,6 +203,7 @@ class DirectoryStarts:
         written = await self._registry.write_end(self._incarnation, end, version=version)
         if written.status is WriteStatus.OK:
             self._stored = Versioned(end, written.version)
+            await asyncio.to_thread(_note_written, self._path, self._era, written.version)
         else:
             self._stored = await self._read()
             if written.status is WriteStatus.UNKNOWN and (self._stored is None or self._stored.version == version):

@@ -212,6 +212,11 @@ class Registry:
         """Possibly an older one. Raises StoreUnavailable, CorruptEntry."""
         return _stored_end(await self._session.read_unsynced(f"{paths.STORAGE_ENDS}/{incarnation}"))
 
+    async def end_version(self, incarnation: Incarnation) -> int:
+        """Of that record after a sync; ABSENT_VERSION without one. Raises StoreUnavailable."""
+        node = await self._session.read(f"{paths.STORAGE_ENDS}/{incarnation}")
+        return ABSENT_VERSION if node is None else node.version
+
     async def write_end(self, incarnation: Incarnation, end: StorageEnd, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates, also the folder, which an older cluster lacks.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
@@ -15,6 +16,7 @@ from oncelog.log_storage.directory.directory_starts import (
     encode_start,
     mark_restored,
     read_start,
+    refuse_older_than_written,
 )
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
@@ -29,7 +31,8 @@ class World:
     """One directory, and the cluster that knows it."""
 
     def __init__(self, path: Path) -> None:
-        self.session = MemorySession(MemoryTree())
+        self.tree = MemoryTree()
+        self.session = MemorySession(self.tree)
         self.registry = Registry(self.session)
         self.path = path / "data"
         self.path.mkdir()
@@ -64,6 +67,23 @@ async def test_starts_of_one_directory_follow_each_other(tmp_path: Path) -> None
     for number in (1, 2, 3):
         starts = await world.started()
         assert (starts.past, (await world.known()).starts) == ("", number)
+
+
+@pytest.mark.hazard("ids-hide-an-older-zookeeper")
+async def test_zookeeper_that_lacks_what_the_node_has_written_is_older(tmp_path: Path) -> None:
+    """Whatever it has given to others since. Not the ZooKeeper of a later era, nor one that the node knows less of."""
+    world = World(tmp_path)
+    starts = await world.started()
+    older = Registry(MemorySession(MemoryTree(dict(world.tree.nodes))))
+    world.copy("before")
+    await starts.note(JournalEnd(1, 9))
+    await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+    for lacking in (older, Registry(MemorySession(MemoryTree()))):
+        with pytest.raises(StorageDirectoryRefused, match="ZooKeeper is older than the data: its record of this"):
+            await refuse_older_than_written(world.path, NODE, lacking, FIRST_ERA)
+        await refuse_older_than_written(world.path, NODE, lacking, Era(2, "a" * 32))
+    world.restore("before")
+    await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
 
 
 async def test_directory_of_an_earlier_start_is_one_of_the_past(tmp_path: Path) -> None:
