@@ -94,13 +94,16 @@ async def refuse_older_than_written(path: Path, incarnation: Incarnation, regist
     written = _written(path, era)
     stored = await registry.end_version(incarnation)
     if stored < written:
-        raise StorageDirectoryRefused(
-            f"{path}: ZooKeeper is older than the data: its record of this storage node has version {stored}, and the "
-            f"node has written version {written}. ZooKeeper was restored from an older backup. Stop the topic owners, "
-            "keep all directories as they are, and restore a ZooKeeper that is not older than they are, or its records "
-            "by `oncelog admin backup restore`",
-            incarnation=incarnation,
-        )
+        raise StorageDirectoryRefused(_older(path, stored, written), incarnation=incarnation)
+
+
+def _older(path: Path, stored: int, written: int) -> str:
+    return (
+        f"{path}: ZooKeeper is older than the data: its record of this storage node has version {stored}, and the node "
+        f"has written version {written}. ZooKeeper was restored from an older backup. Stop the topic owners, keep all "
+        "directories as they are, and restore a ZooKeeper that is not older than they are, or its records by `oncelog "
+        "admin backup restore`"
+    )
 
 
 class DirectoryStarts:
@@ -115,7 +118,8 @@ class DirectoryStarts:
         on_superseded: Callable[[str], None],
         era: Era = FIRST_ERA,
     ) -> None:
-        """on_superseded: called with a message when a copy of the directory was started. era: of the registry."""
+        """on_superseded: called with a message when a copy of the directory was started, or ZooKeeper has gone back.
+        era: of the registry."""
         self._era = era
         self._path = path
         self._incarnation = incarnation
@@ -206,6 +210,9 @@ class DirectoryStarts:
             await asyncio.to_thread(_note_written, self._path, self._era, written.version)
         else:
             self._stored = await self._read()
+            stored = ABSENT_VERSION if self._stored is None else self._stored.version
+            if self._begun is not None and stored < version:
+                self._on_superseded(_older(self._path, stored, version))
             if written.status is WriteStatus.UNKNOWN and (self._stored is None or self._stored.version == version):
                 return False
         self._begun = end

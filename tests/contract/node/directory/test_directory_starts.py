@@ -74,7 +74,8 @@ async def test_zookeeper_that_lacks_what_the_node_has_written_is_older(tmp_path:
     """Whatever it has given to others since. Not the ZooKeeper of a later era, nor one that the node knows less of."""
     world = World(tmp_path)
     starts = await world.started()
-    older = Registry(MemorySession(MemoryTree(dict(world.tree.nodes))))
+    former = dict(world.tree.nodes)
+    older = Registry(MemorySession(MemoryTree(dict(former))))
     world.copy("before")
     await starts.note(JournalEnd(1, 9))
     await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
@@ -82,6 +83,10 @@ async def test_zookeeper_that_lacks_what_the_node_has_written_is_older(tmp_path:
         with pytest.raises(StorageDirectoryRefused, match="ZooKeeper is older than the data: its record of this"):
             await refuse_older_than_written(world.path, NODE, lacking, FIRST_ERA)
         await refuse_older_than_written(world.path, NODE, lacking, Era(2, "a" * 32))
+    world.tree.nodes = former
+    await starts.note(JournalEnd(1, 12))
+    (ended,) = world.ended
+    assert "ZooKeeper is older than the data" in ended, "a process whose session goes on in the older ZooKeeper"
     world.restore("before")
     await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
 
