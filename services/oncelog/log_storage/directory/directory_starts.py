@@ -32,7 +32,7 @@ from oncelog.core.node import starts
 from oncelog.core.node.starts import RESTORED, JournalEnd, LastStart, StorageEnd
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.log_storage.directory.identity import write_durably
+from oncelog.log_storage.directory.identity import write_durably, write_whole
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.store_session import Versioned
 
@@ -73,9 +73,8 @@ def mark_restored(path: Path) -> None:
 
 def _note_written(path: Path, era: Era, version: int) -> None:
     """ZooKeeper's record of this directory has this version. Not synced: after a power cut it proves less."""
-    new = path / f"{NOTED}.new"
-    new.write_text(json.dumps({"era": era.number, "version": version}))
-    new.replace(path / NOTED)
+    fields = {"era": era.number, "version": version}
+    write_whole(path, NOTED, json.dumps(fields).encode(), synced=False)
 
 
 def _written(path: Path, era: Era) -> int:

@@ -86,12 +86,19 @@ def write_identity(path: Path, identity: Identity) -> None:
 
 def write_durably(path: Path, name: str, data: bytes) -> None:
     """Replace a file of the directory. After a crash it has the old or the new content. Raises OSError."""
+    write_whole(path, name, data, synced=True)
+
+
+def write_whole(path: Path, name: str, data: bytes, *, synced: bool) -> None:
+    """Replace a file of the directory. Not synced: after a power cut it may have any content. Raises OSError."""
     temporary = path / (name + TEMPORARY)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         write_all(DiskCalls(), fd, [data], 0)
-        os.fsync(fd)
+        if synced:
+            os.fsync(fd)
     finally:
         os.close(fd)
     temporary.rename(path / name)
-    sync_directory(path)
+    if synced:
+        sync_directory(path)
