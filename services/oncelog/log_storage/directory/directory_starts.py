@@ -206,7 +206,10 @@ class DirectoryStarts:
         written = await self._registry.write_end(self._incarnation, end, version=version)
         if written.status is WriteStatus.OK:
             self._stored = Versioned(end, written.version)
-            await asyncio.to_thread(_note_written, self._path, self._era, written.version)
+            try:
+                await asyncio.to_thread(_note_written, self._path, self._era, written.version)
+            except OSError as error:  # a full disk: the file proves less, and the node goes on
+                logger.warning("could not keep what was written to ZooKeeper: %s", error)
         else:
             self._stored = await self._read()
             stored = ABSENT_VERSION if self._stored is None else self._stored.version

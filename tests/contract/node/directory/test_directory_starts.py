@@ -11,6 +11,7 @@ from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.log_storage.directory.directory_starts import (
+    NOTED,
     STARTS,
     DirectoryStarts,
     encode_start,
@@ -18,6 +19,7 @@ from oncelog.log_storage.directory.directory_starts import (
     read_start,
     refuse_older_than_written,
 )
+from oncelog.log_storage.directory.identity import TEMPORARY
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -89,6 +91,15 @@ async def test_zookeeper_that_lacks_what_the_node_has_written_is_older(tmp_path:
     assert "ZooKeeper is older than the data" in ended, "a process whose session goes on in the older ZooKeeper"
     world.restore("before")
     await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+
+
+async def test_disk_that_takes_no_file_does_not_end_a_node(tmp_path: Path) -> None:
+    """What the node has written to ZooKeeper is kept where it can be: a full disk must not end what serves reads."""
+    world = World(tmp_path)
+    starts = await world.started()
+    (world.path / (NOTED + TEMPORARY)).mkdir()
+    await starts.note(JournalEnd(1, 9))
+    assert ((await world.known()).end, world.ended) == (JournalEnd(1, 9), [])
 
 
 async def test_directory_of_an_earlier_start_is_one_of_the_past(tmp_path: Path) -> None:
