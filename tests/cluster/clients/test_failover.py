@@ -122,8 +122,10 @@ async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster,
         "import oncelog, sys\n"
         "consumer = oncelog.Client(sys.argv[1]).subscribe(sys.argv[2], subscription='s', type='shared',"
         " start=oncelog.EARLIEST)\n"
-        "consumer.ack(consumer.receive_batch(10, max_wait=30))\n"
+        "acked = consumer.receive_batch(10, max_wait=30)\n"
         "consumer.receive_batch(5, max_wait=30)\n"
+        # Answered behind the report of what was received, which is sent on the same stream without an answer.
+        "consumer.ack(acked)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
