@@ -85,7 +85,7 @@ class Ways:
 
         await self._replace(put_back)
         shutil.rmtree(former)
-        await lose_zookeeper(self._cluster)
+        await lose_zookeeper(self._cluster, away={MISSING})  # it may have seen nothing yet
         await self._restore()
 
     async def interrupted(self, chosen: random.Random) -> None:
