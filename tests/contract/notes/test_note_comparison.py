@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import Era
+from oncelog.core.errors import StoreUnavailable
 from oncelog.core.formats.note import Note, digest_of
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.noted_records import NotedRecords
-from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.json_records import FORMAT, encode_record
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
@@ -19,12 +21,14 @@ from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
+from oncelog.runtime.credentials import PLAIN
 from tests.contract.notes.noting_world import NotingWorld, noting, noting_world
 
 pytestmark = pytest.mark.asyncio
 
 TOPIC = TopicName("public", "default", "orders")
 OTHER = NamespaceName("public", "other")
+ERA = Era(2, "2" * 32)
 
 
 @asynccontextmanager
@@ -127,6 +131,58 @@ async def test_nothing_is_taken_for_deleted_by_a_zookeeper_of_the_past(tmp_path:
         await other.round()
         assert other.whole == {world.members[0].incarnation: False}
         assert await world.held(world.members[0]) == held
+        await other.close()
+
+
+async def restored(world: NotingWorld, *, commits: bool = True) -> None:
+    """A restore has written the records of era 2: those that are there now."""
+    found = await ClusterStore(world.session).find()
+    assert found is not None
+    below = {path.removeprefix("/oncelog"): node for path, node in world.tree.nodes.items()}
+    world.tree.nodes |= {f"/oncelog/era-2{path}": node for path, node in below.items() if path != "/cluster"}
+    state = ClusterState.SERVING if commits else ClusterState.RESTORING
+    await ClusterStore(world.session).write(replace(found.value, era=ERA, state=state), version=found.version)
+
+
+@pytest.mark.hazard("late-note")
+async def test_note_of_a_record_that_a_restore_has_not_found_becomes_a_deletion(tmp_path: Path) -> None:
+    """One node alone had it, and was away. What era 2 says is newer than all notes of era 1."""
+    async with compared(tmp_path) as (world, comparison):
+        topics = TopicStore(world.session)
+        before = dict(world.tree.nodes)
+        await topics.create(TOPIC)
+        held = await require_whole(world, comparison)
+        world.tree.nodes = before
+        await restored(world)
+        peers = replace(PLAIN, era=ERA)
+        for node in world.members:
+            await node.runner.raise_era(node.incarnation, ERA, committed=True)
+        later = NoteComparison(world.open().below("/era-2"), peers)
+        await later.round()
+        assert later.whole == {node.incarnation: True for node in world.members}
+        for node in world.members:
+            order = (await world.held(node))[paths.topic_name(TOPIC)].order
+            assert order == held[paths.topic_name(TOPIC)].order._replace(deleted=True)
+        await later.close()
+
+
+@pytest.mark.hazard("late-note")
+@pytest.mark.parametrize("commits", [True, False])
+async def test_process_of_a_former_era_notes_nothing(tmp_path: Path, *, commits: bool) -> None:
+    """Its records are those of era 1, and the cluster's record names era 2 already. A note of them in era 2 would be
+    newer than what the restore has found, at a node that the restore has not raised."""
+    async with compared(tmp_path) as (world, comparison), noting(world, timeout_s=0.5) as session:
+        before = await require_whole(world, comparison)
+        await restored(world, commits=commits)
+        await PolicyStore(world.session).change(CLUSTER, lambda one: replace(one, deduplication=False))
+        other = NoteComparison(world.open())
+        for each in (comparison, other):
+            await each.round()
+            assert not any(each.whole.values())
+        with pytest.raises(StoreUnavailable, match="era 2"):
+            await PolicyStore(session).change(CLUSTER, lambda one: replace(one, deduplication=True))
+        for node in world.members:
+            assert await world.held(node) == before
         await other.close()
 
 

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from oncelog.core.errors import StorageDirectoryRefused
+from oncelog.core.era import FIRST_ERA
+from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
 from oncelog.core.process_version import LEVELS_VERSION
@@ -39,6 +40,7 @@ class JoinByNotes:
     ) -> None:  # fmt: skip
         self._session = session
         self._notes = notes
+        self._era = peers.era or FIRST_ERA
         self._cookie = paths.storage_cookie(me)
         self._holders = NoteHolders(session, peers, me=me, timeout_s=timeout_s)
 
@@ -52,6 +54,8 @@ class JoinByNotes:
         """Return when the node may become a member; its cookie exists. Raises StoreUnavailable, JournalFailed."""
         await NotingSession(self._session, self._holders.store).note([self._cookie])
         cluster = await ClusterStore(self._session).require()
+        if cluster.era != self._era:
+            raise StoreUnavailable(f"ZooKeeper is in era {cluster.era.number} since this node has joined it: retry")
         own: list[Note] = []
         async for group in NotedRecords(self._session).refresh(cluster):
             own += [note for note in group if note.path == self._cookie]

@@ -9,6 +9,8 @@ Rules
 - Nobody waits for the notes of names that topics got by use. This sends them.
 - A higher note of a record than ZooKeeper's, or a name without its record and without the tombstone of its topic,
   shows that ZooKeeper went back in time. Then nothing is taken for deleted, and the node does not count as whole.
+- That does not hold for a note of a former era: what a restore has not found is no more.
+- A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
 - A damaged record is not sent, and is no difference: nodes keep the note of what it was.
 - A node that is joining copies the notes itself.
 """
@@ -18,6 +20,7 @@ import logging
 from collections.abc import Callable
 
 from oncelog.core.address import join_address
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation
@@ -47,10 +50,12 @@ class NoteComparison:
     """Used inside one event loop."""
 
     def __init__(self, session: StoreSession, peers: Credentials = PLAIN) -> None:
+        """session: below the root of the era of `peers`."""
         self._cluster = ClusterStore(session)
         self._registry = Registry(session)
         self._records = NotedRecords(session)
         self._channels = Channels(peers)
+        self._era = peers.era or FIRST_ERA
         self._looked = False
         #: {registered node that is no more joining: whether it held all notes at the last round}
         self.whole: dict[Incarnation, bool] = {}
@@ -71,7 +76,8 @@ class NoteComparison:
     async def round(self) -> None:
         """Compare once. Raises StoreUnavailable."""
         cluster = await self._cluster.require()
-        if cluster.level.stored < LEVELS_VERSION:
+        if cluster.level.stored < LEVELS_VERSION or cluster.era != self._era:
+            self.whole = {}
             return
         changed: list[Note] = []
         async for group in self._records.refresh(cluster):
@@ -143,6 +149,8 @@ class NoteComparison:
         known = self._records.known
         if note.path in known:
             return note.order > known[note.path].order
+        if note.order.era < self._era.number:
+            return False
         proof = proof_of_deletion(note)
         return note.path in self._records.too_large or (proof is not None and proof not in known)
 

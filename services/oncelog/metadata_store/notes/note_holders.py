@@ -7,6 +7,8 @@ Rules
   at most Qa - 1 nodes, so it meets one of them (hazard unnoted-member). While no owner ever started, Qa is N.
 - A node that waits in place of another one has no cookie, and one that was replaced is retired. Neither is asked in a
   restore, so neither counts, whatever it holds.
+- A process of a former era notes nothing: a note of its records with the era of the restore would be newer than what
+  the restore finds, at a node that is not raised yet.
 - A node that is joining does not get the note of its own cookie: it stores that note itself, when it becomes a member.
 """
 
@@ -14,6 +16,7 @@ import asyncio
 from collections.abc import Sequence
 
 from oncelog.core.address import join_address
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
@@ -40,6 +43,7 @@ class NoteHolders:
     ) -> None:  # fmt: skip
         self._registry = Registry(session)
         self._channels = Channels(peers)
+        self._era = peers.era or FIRST_ERA
         self._me = me
         self._timeout_s = timeout_s
         self._tasks = BackgroundTasks()
@@ -50,6 +54,12 @@ class NoteHolders:
         (notes, cluster), live, cookies = await asyncio.gather(collect(), self._live(), self._registry.cookies())
         if cluster is None or not notes:
             return
+        if cluster.era != self._era:
+            raise StoreUnavailable(
+                f"the change of {notes[0].path} is written to the records of era {self._era.number}, and ZooKeeper is "
+                f"in era {cluster.era.number} since: its records are restored without this change. Repeat the call "
+                "once the restore has ended"
+            )
         holders: set[Incarnation] = set()
         missing = "no storage node is registered"
         loop = asyncio.get_running_loop()
