@@ -24,7 +24,8 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from urllib.parse import unquote
@@ -124,6 +125,7 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         try:
             if self._first is None:
                 self._first = asyncio.ensure_future(self._context.write(data))
+                self._first.add_done_callback(_retrieve)
                 await asyncio.shield(self._first)
                 return
             if not self._first.done():
@@ -201,7 +203,7 @@ class Server:
                 answer = method.encode_answer(await handler(request, caller))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method.path, error)
-            await context.write(answer)
+            await _write(context, answer)
 
         self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 
@@ -228,7 +230,7 @@ class Server:
             try:
                 caller = self._caller(context)
                 async for answer in handler(method.decode_request(await _only_message(context)), caller):
-                    await context.write(method.encode_answer(answer))
+                    await _write(context, method.encode_answer(answer))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method.path, error)
 
@@ -329,6 +331,12 @@ def _address(peer: str) -> str:
     return unquote(address) if kind in ("ipv4", "ipv6") else peer
 
 
+def _retrieve(write: "asyncio.Future[None]") -> None:
+    """asyncio logs an error that nobody retrieved, and the writer may be cancelled: then nobody needs to know."""
+    if not write.cancelled():
+        write.exception()
+
+
 def _free_calls(error: BaseException | None) -> None:
     """Free what the calls hold in which an error was raised, such as frames of messages that were not sent.
 
@@ -353,6 +361,21 @@ async def _only_message(context: _Context) -> bytes:
         raise InvalidArgument("the call ended without a request", field="request")
     message: bytes = data
     return message
+
+
+async def _write(context: _Context, data: bytes) -> None:
+    with _client_may_be_gone():
+        await context.write(data)
+
+
+@contextmanager
+def _client_may_be_gone() -> Iterator[None]:
+    """What is written last may fail before gRPC cancels the handler, as it does for a client that is gone. It would be
+    logged as an error, with the stack and all that this holds."""
+    try:
+        yield
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -392,4 +415,5 @@ async def _refuse(context: _Context, path: str, error: Exception) -> NoReturn:
         meaning = InvariantViolated(
             f"the server failed; search its log for request {request_id}", request_id=request_id
         )
-    await context.abort(code_of(meaning), meaning.message[:_STATUS_CHARACTERS_MAX], trailing_of(meaning))
+    with _client_may_be_gone():
+        await context.abort(code_of(meaning), meaning.message[:_STATUS_CHARACTERS_MAX], trailing_of(meaning))
