@@ -50,6 +50,7 @@ def test_a_directory_gets_copies_under_their_names_and_keeps_the_newest(cluster:
     assert len(names) == 1
     assert all(created_of(name.removesuffix(SUFFIX)) for name in names)
     assert "--keep needs the directory" in backup(cluster, "create", "--keep", "1", code=1)
+    assert "there is no directory" in backup(cluster, "create", "--to", f"{tmp_path}/none/", code=1)
 
 
 def test_standard_output_gets_the_file_alone(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from oncelog.core.era import ERA_JUMP_MAX, Era
 from oncelog.core.errors import Conflict, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.core.placement.level import Level
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.rebuild.result import ReviewReason
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
@@ -20,10 +23,10 @@ from oncelog.metadata.restoring.drill import live_records
 from oncelog.metadata.restoring.outside_copy import store_copy
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.record_copies import KeptCopy
-from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, CopyWriter
+from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, copy_of
 from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, encode_cluster
 from oncelog.metadata_store.records.policies import Policies, encode_policies
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
@@ -35,6 +38,14 @@ from tests.contract.stores.memory_store import MemoryTree
 pytestmark = pytest.mark.asyncio
 KEY, OTHER_KEY = CopyKey(b"k" * 32), CopyKey(b"o" * 32)
 HEADER = CopyHeader(CLUSTER, ClusterRecord(CLUSTER).era, 7, 1_764_200_000_000)
+RECORD = encode_cluster(ClusterRecord(CLUSTER))
+#: Whole files of this cluster that no restore uses: header, record of the cluster, why.
+UNUSABLE = [
+    (replace(HEADER, level=PROCESS_VERSION + 1), RECORD, f"of level {PROCESS_VERSION + 1}"),
+    (replace(HEADER, era=Era(ERA_JUMP_MAX + 2, "9" * 32)), RECORD, f"of era {ERA_JUMP_MAX + 2}"),
+    (HEADER, b"\xff", "cannot read the cluster record"),
+    (HEADER, RECORD.replace(b'"format":2', b'"format":9'), "format 9"),
+]
 
 
 @pytest_asyncio.fixture
@@ -64,13 +75,12 @@ async def world(tmp_path: Path) -> AsyncIterator[RestoringWorld]:
         yield world
 
 
-async def copied(world: RestoringWorld, header: CopyHeader = HEADER, key: CopyKey | None = None) -> bytes:
-    """A copy that was taken, and is nowhere in the cluster."""
-    parts: list[bytes] = []
-    writer = CopyWriter(header, key, parts.append)
-    writer.add(CopiedRecord(path, value, 0, 1) for path, value in (await live_records(world.session())).items())
-    writer.finish()
-    return b"".join(parts)
+async def copied(
+    world: RestoringWorld, header: CopyHeader = HEADER, key: CopyKey | None = None, **changed: bytes
+) -> bytes:
+    """A copy that was taken, and is nowhere in the cluster. changed: records at the root of the era."""
+    records = await live_records(world.session()) | {f"/{name}": value for name, value in changed.items()}
+    return copy_of(header, [key] if key else [], [CopiedRecord(*each, 0, 1) for each in records.items()])
 
 
 async def given(world: RestoringWorld, file: bytes, name: str | None = None) -> KeptCopy:
@@ -136,11 +146,51 @@ async def test_file_that_a_restore_would_not_use_is_refused_before_anything_is_s
     for file in (whole, await copied(world, key=OTHER_KEY)):
         with pytest.raises(InvalidArgument, match="encrypted"):
             await given(world, file)
+    world.copy_keys = ()
+    for header, record, message in UNUSABLE:
+        file = await copied(world, header, cluster=record)
+        with pytest.raises(Conflict, match=f"the copy is refused: .*{message}"):
+            await given(world, file, name_by_content(header, file))
+    world.copy_keys = (KEY,)
     with pytest.raises(InvalidArgument, match="the name of this copy is"):
         await given(world, await copied(world, key=KEY), "2026-11-27t06-00-00z-era1-00000000")
     assert stored(world) == []
     await given(world, await copied(world, key=KEY))
     assert len(stored(world)) == len(world.members)
+
+
+@pytest.mark.parametrize(("header", "record", "message"), UNUSABLE)
+async def test_copy_that_cannot_be_used_stops_no_restore(
+    world: RestoringWorld, header: CopyHeader, record: bytes, message: str
+) -> None:
+    """It is on a disk, pinned, so it is there at each attempt."""
+    await world.note_cluster()
+    file = await copied(world, header, cluster=record)
+    folder = world.nodes[0].path / FOLDER
+    folder.mkdir()
+    (folder / f"{name_by_content(header, file)}.pinned").write_bytes(file)
+    world.tree = MemoryTree()
+    done = await world.restore(accepted=("all",))
+    assert (done.state, done.era, done.copies) == (RestoreState.DONE, 2, [])
+    assert any("is not used" in warning and message in warning for warning in done.warnings), done.warnings
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_right_that_was_revoked_after_a_copy_of_a_later_era_stays_revoked(world: RestoringWorld) -> None:
+    """The disks of all nodes are older than the copy. It is pinned, so each later restore reads it."""
+    header = CopyHeader(CLUSTER, Era(7, "9" * 32), 8, HEADER.created_ms)
+    file = await copied(world, header)
+    world.tree = MemoryTree()
+    await given(world, file, name_by_content(header, file))
+    done = await world.restore()
+    assert (done.state, done.era, done.reviews) == (RestoreState.DONE, 8, [])
+    policies = "/policies/namespaces/public/default"
+    assert world.record(f"/era-8{policies}")["permissions"] == {"ann": ["produce"]}
+    await world.note(policies, encode_policies(Policies()), era=Era(8, done.restore_id))
+    world.tree = MemoryTree()
+    again = await world.restore(restore_id="2" * 32)
+    assert (again.state, again.era, len(again.copies)) == (RestoreState.DONE, 9, 2)
+    assert "permissions" not in world.record(f"/era-9{policies}")
 
 
 async def test_no_storage_node_that_answers_is_named_an_error(world: RestoringWorld) -> None:

@@ -63,6 +63,8 @@ class World:
     retired: tuple[Incarnation, ...] = ()
     owners: tuple[str, ...] = ()
     review: tuple[str, ...] = ()
+    #: of the newest copy that nodes keep
+    copied_era: int = FIRST_ERA.number
     #: the first nodes that the operator has given
     given: tuple[Incarnation, ...] = (A, B, C)
     raised_at_collect: list[dict[Incarnation, Era]] = field(default_factory=list)
@@ -89,7 +91,8 @@ class World:
             case Collect():
                 asked = [name for name in effect.nodes if not self.nodes[name].silent]
                 self.raised_at_collect.append({name: self.nodes[name].era for name in asked})
-                return Collected({name: self._seen(name) for name in asked}, self._knowledge(asked))
+                knowledge = self._knowledge(asked).with_further(Knowledge(era=self.copied_era))
+                return Collected({name: self._seen(name) for name in asked}, knowledge)
             case JoinRecords():
                 self.joined.append(effect)
                 return RecordsJoined(self.review, frozenset({*self.review, TOPIC}))

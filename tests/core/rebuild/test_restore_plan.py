@@ -48,6 +48,17 @@ def test_emptied_tree_is_restored_in_the_next_era() -> None:
     assert world.joined == [JoinRecords((), False)]
 
 
+@pytest.mark.hazard("revoked-right-returns")
+def test_restore_takes_an_era_above_that_of_each_copy() -> None:
+    """The disks of all nodes are older than the copy. What is noted in the new era must be newer than the copy."""
+    world = world_of(A, B, C)
+    world.copied_era = 7
+    assert ended(world) == ""
+    assert committed(world)
+    assert world.raised_at_collect[-1] == dict.fromkeys((A, B, C), Era(8, R1))
+    assert len(world.joined) == 1, "nothing is written in an era that is not above it"
+
+
 @pytest.mark.hazard("restore-at-too-few-nodes")
 @pytest.mark.parametrize(("quorum", "silent"), [(1, 1), (2, 2), (3, 2)])
 def test_more_missing_nodes_than_the_bound_refuse_the_restore(quorum: int, silent: int) -> None:

@@ -15,6 +15,8 @@ Rules
   for anything (hazard restore-at-too-few-nodes). Qa is the lowest that any owner ever wrote with; unknown: 1.
 - (e, r) is a ballot. Of one era a node stores one restore id, so of two restores one gets more than half. The other
   takes a higher era and begins again (hazard two-restores).
+- The era is also above that of each copy: a copy stays for days, and a right that is revoked in the new era must win
+  over it in the next restore (hazard revoked-right-returns).
 - A node that only another node's note names is raised like the others; notes are read again behind each node's record
   of the era, so the last one that joined is not overlooked (hazard unnoted-member).
 - A node whose disk went back has forgotten what it held, so it counts as missing, although its copies are used (hazard
@@ -236,6 +238,8 @@ class Restore:
         census = self._census
         if not self.request.dry_run:
             rivals = [seen.era.number for seen in event.nodes.values() if self._is_rival(seen.era)]
+            # A copy may be of a later era than all nodes. Notes of this one must win over it in the next restore.
+            rivals += [event.knowledge.era] if event.knowledge.era > self.era.number else []
             if rivals:
                 self._outbid = max(self._outbid, *rivals)
                 self.step = RestoreStep.PLAN

@@ -24,7 +24,7 @@ from oncelog.core.rebuild.result import WantedLength
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.rendezvous import ranked
 from oncelog.metadata.new_cluster import directory_at
-from oncelog.metadata.restoring.noted_records import knowledge_of, noted_cookies
+from oncelog.metadata.restoring.noted_records import copy_fault, knowledge_of, noted_cookies
 from oncelog.metadata.restoring.record_copies import holders_of
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
@@ -158,6 +158,7 @@ class NodeReader:
         """(The newest copy that these nodes keep and the pinned ones, the oldest first; {name: why one is not used}).
         nodes: with the era that each is in."""
         listed = await self._each(nodes, lambda node: list_copies(self.channel_of(node, nodes[node]), node))
+        highest = max((era.number for era in nodes.values()), default=FIRST_ERA.number)
         holders: dict[str, list[Incarnation]] = {}
         for node, copies in listed.items():
             for stored in copies:
@@ -176,8 +177,8 @@ class NodeReader:
                 except OncelogError as error:
                     unused[name] = error.message
                     continue
-                if copy.header.cluster_id != cluster_id:
-                    unused[name] = f"it is of cluster {copy.header.cluster_id}"
+                if (fault := copy_fault(copy, {cluster_id}, highest)) is not None:
+                    unused[name] = fault
                     continue
                 unused.pop(name, None)
                 found.append(copy)

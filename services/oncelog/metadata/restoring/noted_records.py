@@ -8,13 +8,14 @@ its file, and the transaction and version that the walk has read.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from oncelog.core.era import FIRST_ERA
-from oncelog.core.errors import CorruptEntry
+from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA
+from oncelog.core.errors import CorruptEntry, WrongCluster
 from oncelog.core.formats.ledger_page import ListPage, decode_page
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
 from oncelog.metadata_store.copies.copy_file import RecordCopy
@@ -162,6 +163,24 @@ def notes_of_copy(copy: RecordCopy) -> list[Note]:
         for record in copy.records.values()
         if record.path == paths.CLUSTER or record.path.startswith(_NOTED_FOLDERS)
     ]
+
+
+def copy_fault(copy: RecordCopy, cluster_ids: set[str], era: int) -> str | None:
+    """Why a restore does not use this copy; None: it does. cluster_ids: of the storage nodes. era: the highest of them.
+    Records of topics that cannot be read are told one by one instead."""
+    header = copy.header
+    if cluster_ids != {header.cluster_id}:
+        theirs = " and ".join(sorted(cluster_ids))
+        return f"it is of cluster {header.cluster_id}, and storage nodes have data of cluster {theirs}"
+    if header.level > PROCESS_VERSION:
+        return f"it is of level {header.level}, and this program knows level {PROCESS_VERSION}: use a newer version"
+    if header.era.number >= era + ERA_JUMP_MAX:
+        return f"it is of era {header.era.number}, and storage nodes are in era {era}: no restore takes such a jump"
+    try:
+        knowledge_of(notes_of_copy(copy))
+    except (CorruptEntry, WrongCluster) as error:
+        return error.message
+    return None
 
 
 def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> CopiedRecords:

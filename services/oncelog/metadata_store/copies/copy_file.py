@@ -237,9 +237,15 @@ class CopyReader:
         key = {one.key_id: one for one in keys}.get(self.header.key_id)
         if key is None and self.header.authenticated:
             known = ", ".join(one.key_id for one in keys) or "none"
-            raise _refused(f"it is encrypted with key {self.header.key_id}, and the given keys are: {known}")
+            raise _refused(
+                f"it is encrypted with key {self.header.key_id}, and the given keys are: {known}. Give its key to the "
+                "command (--key-file), and for a restore to the metadata service, too (ONCELOG_BACKUP_KEY_FILE)"
+            )
         if keys and not self.header.authenticated and not accept_unauthenticated:
-            raise _refused("it is not encrypted, so it may be forged, and keys are given: leave them out to accept it")
+            raise _refused(
+                "it is not encrypted, so it may be forged, and the metadata service has keys: start it without "
+                "ONCELOG_BACKUP_KEY_FILE to accept it"
+            )
         self._seal = _Seal(encoded, key)
 
     def records(self) -> Iterator[CopiedRecord]:

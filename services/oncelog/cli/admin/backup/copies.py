@@ -60,6 +60,8 @@ def add_copies(backup: typer.Typer) -> None:
         """
         if keep is not None and (to is None or not Path(to).is_dir()):
             raise InvalidArgument("--keep needs the directory of --to", field="keep")
+        if to is not None and to.endswith("/") and not Path(to).is_dir():
+            raise InvalidArgument(f"there is no directory {to}: create it", field="to")
         made = api.post(_BACKUPS)
         name = str(made.get("name")) if isinstance(made, dict) else ""
         if to is None:
