@@ -59,6 +59,13 @@ RECOVERY_HAZARDS = {
         "position. So is one behind the end of a closed ledger. Only an owner that has proved to be the current one "
         "says so. The beginning of an empty ledger that left the list is no loss.",
     ),
+    "tail-in-front-of-a-reader": Hazard(
+        "A reader has read all of a ledger and waits at the next one, which is empty. ZooKeeper is lost. A restore "
+        "leaves the empty ledger out, and the recovery of the one before it keeps a batch that one node has; a "
+        "producer is told that it is stored. The reader goes on behind the empty ledger, without this batch.",
+        "A reader begins each stream behind the last entry that it received, wherever the former stream waited. An "
+        "owner never names the beginning of an empty ledger as the place where the log goes on.",
+    ),
     "late-note": Hazard(
         "A note of version 1 arrives at a storage node behind the note of version 2. Or a record is deleted and made "
         "again, and its version begins at 0. The older value stays, and a restore brings it back.",

@@ -45,6 +45,8 @@ class ReaderClient(Process):
         self.topic_id = topic_id
         #: the next entry to read, None before the first
         self.next: Position | None = None
+        #: the last entry that was received
+        self._last: Position | None = None
         self._lives = 0
 
     @property
@@ -54,7 +56,7 @@ class ReaderClient(Process):
     def start(self) -> None:
         super().start()
         self._lives += 1
-        self.next = None
+        self.next = self._last = None
         self._later()
 
     def _later(self) -> None:
@@ -79,11 +81,8 @@ class ReaderClient(Process):
     def _may_read(self, store: Store, ledgers: list[LedgerId], confirmed: Position) -> None:
         bound = self.parts.bound(confirmed)
         if self.next is not None and self.next.ledger_id < store.era.first_id and self.next.ledger_id not in ledgers:
-            # A restore may have brought back a tail in front of this position, and no oracle says what such a reader
-            # may miss: it begins again.
             self.world.count("reader in a ledger that no restore lists")
-            self._lives += 1
-            self.next = None
+            self.next = self._resumed()
         if self.next is None or self.next.ledger_id < ledgers[0]:
             self.next = Position(ledgers[0], EntryId(0))
         if self.next.ledger_id not in ledgers:
@@ -101,6 +100,11 @@ class ReaderClient(Process):
                 self._read(decode_ledger(data), bound, ledgers)
 
         store.read(self, f"ledgers/{ledger_id}", ledger_read)
+
+    def _resumed(self) -> Position | None:
+        """Each stream begins behind the last entry that was received, wherever the former one waited: a restore may
+        have brought back a tail there, and left out the empty ledger behind it."""
+        return self._last and Position(self._last.ledger_id, EntryId(self._last.entry_id + 1))
 
     def _read(self, metadata: LedgerMetadata, bound: Position, ledgers: list[LedgerId]) -> None:
         position = self.next
@@ -142,4 +146,5 @@ class ReaderClient(Process):
                 return
             self.parts.history.read(self.reader, position, data)
             self.world.count("entry read")
+            self._last = position
             self.next = position = Position(position.ledger_id, EntryId(position.entry_id + 1))

@@ -17,6 +17,7 @@ from oncelog.core.rebuild.result import Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
+from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.inventories import inventory_of
 from tests.simulation.servers.restorer import Restorer
@@ -188,5 +189,9 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
         ((_ChainWalk, "_of_chain", _all_of_chain),),
+    ),
+    (
+        "reader stays at an empty ledger", "tail-in-front-of-a-reader", 5_000_022,
+        ((ReaderClient, "_resumed", lambda reader: reader.next),),
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ The folds begin anew from the lists, and must give what owners of the new era ta
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.entry import peek_header
@@ -123,7 +124,8 @@ class _NewEra:
         if is_snapshot:  # it may end with what was never acknowledged
             closed[record.ledger_id] = (record, [])
             return
-        entries = check_copies(record, durable_copies(self.watch.nodes, record.ledger_id))
+        copies = durable_copies(self.watch.nodes, record.ledger_id)
+        entries = check_copies(replace(record, members=tuple(copies)), copies)  # former members have copies, too
         if former is not None and entries != former[1]:
             raise Violation("restore", f"ledger {record.ledger_id} has other entries than before")
         closed[record.ledger_id] = (record, entries)

@@ -162,7 +162,9 @@ class LogView:
         that is told, for it is neither the beginning of the log nor its future (hazard position-of-a-lost-part). An
         empty ledger leaves the list without a loss. From level 8 on entry 0 is a head, so who names it knows no message
         of the ledger. Before it raises, the owner must have proved that it is current: a newer one may have linked
-        more ledgers. Raises EntriesLost, also with next_ledger_id and next_entry_id: where the log goes on.
+        more ledgers. The log goes on behind its last entry, not in a ledger that is still empty: a restore may leave
+        that one out, and bring back entries before it (hazard tail-in-front-of-a-reader). Raises EntriesLost, also with
+        next_ledger_id and next_entry_id: where the log goes on.
         """
         while at.ledger_id >= self._log.core.ownership.record.deleted_below:
             link, end = await self._list.at_or_behind(at.ledger_id), None
@@ -176,7 +178,7 @@ class LogView:
                 if metadata.state is not LedgerState.CLOSED or known <= end + 1:
                     return at
                 link = await self._list.at_or_behind(LedgerId(at.ledger_id + 1))
-            following = self._end if link is None else Position(link.ledger_id, EntryId(0))
+            following = self._end if link is None else min(Position(link.ledger_id, EntryId(0)), self._end)
             if known == 0:
                 return following
             why = "no ledger of the topic has this id" if end is None else f"the ledger ends at entry {end}"

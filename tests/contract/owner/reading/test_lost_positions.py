@@ -98,6 +98,22 @@ async def test_empty_ledger_that_left_the_list_is_no_loss() -> None:
         await view.start_of(place(5, 0, behind=True))
 
 
+@pytest.mark.hazard("tail-in-front-of-a-reader")
+async def test_lost_position_in_front_of_an_empty_ledger_goes_on_behind_the_last_entry() -> None:
+    """A restore leaves the empty ledger out, and may bring back entries of the one before it."""
+    log = log_of_two()
+    log.open_ledger(6)
+    with pytest.raises(EntriesLost) as raised:
+        await log.view.start_of(place(5, 7))
+    start = place(*following(raised.value))
+    assert (await log.view.start_of(place(5, 0)))[0] == start.position == at(4, 2)
+    log.add(1)
+    assert await walk(log, start) == [(6, 0, 0)]
+    restored = log_of_two()
+    restored.add(1)
+    assert await walk(restored, start) == [(4, 2, 2)]
+
+
 async def test_beginning_of_a_ledger_above_all_others_is_the_end_of_the_log() -> None:
     """It may be linked already, or be lost: nothing of it is known. A wait for its id could be for ever."""
     log = log_of_two()

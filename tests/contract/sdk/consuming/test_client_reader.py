@@ -184,6 +184,7 @@ async def test_read_with_a_timeout_raises_deadline_exceeded(client: oncelog.Asyn
     assert await rest(reader) == [b"1"]
 
 
+@pytest.mark.hazard("tail-in-front-of-a-reader")
 async def test_reader_continues_through_takeovers(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """It continues behind the last received entry: no message twice or lost, producer names still known."""
     await filled(client, 200)
