@@ -178,6 +178,13 @@ RECOVERY_HAZARDS = {
         "A restore keeps a copy of the records that it has written on storage nodes. A list of era e names all ledgers "
         "of the eras before, so one that it does not name stays left out.",
     ),
+    "copy-of-an-attempt": Hazard(
+        "A restore has given up storage nodes, has stored a copy of its records, and ends before its COMMIT. The nodes "
+        "come back, and it is repeated. By the copy they are retired, rights are closed, and the ledgers that they "
+        "alone have stay left out: acknowledged messages are lost although all nodes are there.",
+        "A copy that a restore has made is used only if its era served: a storage node journals that when it joins, "
+        "and its inventory says so. Of several attempts of one era the last one counts.",
+    ),
     "restore-beyond-the-bound": Hazard(
         "More storage nodes are missing than the ack quorum allows. An entry that only they had is gone, and it may be "
         "of any topic: its index or its generation is given a second time.",

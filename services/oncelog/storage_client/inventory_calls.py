@@ -2,7 +2,7 @@
 
 from crc32c import crc32c
 
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import body_of, decode_entry
 from oncelog.core.formats.head import LedgerHead, decode_head
@@ -44,9 +44,8 @@ async def read_inventory(
             break
         request.after_ledger = page.ledgers[-1].ledger_id
     floors = {_chain(floor.topic_id, floor.purpose): LedgerId(floor.below) for floor in page.floors}
-    return Inventory(
-        node, first.cluster_id, Era.checked(first.era, first.restore_id), ledgers, LedgerId(limbo_below), floors
-    )
+    era, committed_era = Era.checked(first.era, first.restore_id), max(FIRST_ERA.number, first.committed_era)
+    return Inventory(node, first.cluster_id, era, ledgers, LedgerId(limbo_below), floors, committed_era)
 
 
 def _held(found: pb.InventoryLedger) -> HeldLedger:

@@ -186,6 +186,8 @@ async def test_right_that_was_revoked_after_a_copy_of_a_later_era_stays_revoked(
     assert (done.state, done.era, done.reviews) == (RestoreState.DONE, 8, [])
     policies = "/policies/namespaces/public/default"
     assert world.record(f"/era-8{policies}")["permissions"] == {"ann": ["produce"]}
+    for node in world.nodes:  # they have joined the cluster
+        await node.runner.join_era(Era(8, done.restore_id))
     await world.note(policies, encode_policies(Policies()), era=Era(8, done.restore_id))
     world.tree = MemoryTree()
     again = await world.restore(restore_id="2" * 32)

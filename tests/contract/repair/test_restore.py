@@ -39,7 +39,7 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, encode_cookie
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import Step, Znode
+from oncelog.metadata_store.session.store_session import Step, WriteResult, Znode
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import (
     NAME,
@@ -100,6 +100,8 @@ async def test_restore_keeps_a_copy_by_which_the_next_one_leaves_out_the_same_le
         async with world.stopped([late]):
             first = await world.restore()
         assert (first.state, first.reviews) == (RestoreState.DONE, [])
+        for node in asked:  # they have joined the cluster
+            await node.runner.join_era(Era(2, RESTORE_ID))
         assert any("no copy of the restored records" in warning for warning in first.warnings) is full
         if full:
             return
@@ -147,6 +149,42 @@ async def test_restore_whose_performer_dies_while_it_writes_is_resumed_under_its
         assert world.tree.children("/oncelog/era-2/ledgers") == ["4", "9"]
         done = await world.restoring().progress(Work.RESTORE)
         assert done.state is RestoreState.DONE, "any metadata service shows it"
+
+
+class Uncommitted(MemorySession):
+    """Is lost before the COMMIT."""
+
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
+        if path == paths.CLUSTER and b'"serving"' in data:
+            self.faults.close()
+        return await super().write(path, data, version=version, timeout_ms=timeout_ms)
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
+@pytest.mark.parametrize("lost", [False, True])
+async def test_copy_of_a_restore_that_was_not_committed_is_not_used(tmp_path: Path, *, lost: bool) -> None:
+    """One node of three was there, so the attempt gave up the others, which have acknowledged messages. They come back
+    before it is repeated. lost: ZooKeeper is lost again between the two."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes[1:])
+        async with world.stopped(world.nodes[1:]):
+            session = Uncommitted(world.tree, root="/oncelog")
+            first = await world.restore(
+                world.restoring(session), given=world.nodes[:1], absent=world.members[1:], accepted=("all",)
+            )
+            assert (first.state, first.gives_up) == (RestoreState.FAILED, True)
+        if lost:
+            world.tree = MemoryTree()
+        second = await world.restore(restore_id="2" * 32)
+        era = 3 if lost else 2
+        assert (second.state, second.era, second.gives_up, second.copies) == (RestoreState.DONE, era, False, [])
+        assert any("was not committed" in warning for warning in second.warnings)
+        assert world.record(f"/era-{era}/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0]]
+        assert world.record(f"/era-{era}/policies/namespaces/public/default")["permissions"] == {"ann": ["produce"]}
+        cookies = [world.record(f"/era-{era}/storage_cookies/{node}") for node in world.members]
+        assert not any(cookie.get("retired") for cookie in cookies)
 
 
 async def test_performer_that_was_replaced_writes_nothing_more(tmp_path: Path) -> None:

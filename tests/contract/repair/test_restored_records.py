@@ -16,7 +16,13 @@ from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords, 
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
 from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, knowledge_of, notes_of_copy
+from oncelog.metadata.restoring.noted_records import (
+    NewestRecords,
+    copied_records,
+    knowledge_of,
+    notes_of_copy,
+    usable_copies,
+)
 from oncelog.metadata.restoring.tree_writer import BYTES_MAX, STEPS_MAX, batches
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, Rights, encode_cluster
@@ -195,3 +201,27 @@ def test_transactions_stay_within_the_limits_of_zookeeper() -> None:
     large: list[Step] = [CreateStep(f"/{number}", bytes(BYTES_MAX // 2)) for number in range(5)]
     assert [len(each) for each in batches(large)] == [1] * 5
     assert batches([]) == []
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
+def test_of_several_attempts_of_one_restore_the_last_one_counts_and_then_what_the_cluster_wrote() -> None:
+    """Clocks of metadata services differ, so times decide nothing between them. Era 3 was never committed."""
+    served = (CopiedRecord(paths.CLUSTER, b"", 9, 5),)
+    made = {
+        "first": (2, 3_000, (CopiedRecord("/topics/a", b"first", 1),)),
+        "last": (2, 2_000, (CopiedRecord("/topics/a", b"last", 4),)),
+        "hourly": (2, 1_000, served),
+        "before": (1, 4_000, served),
+        "uncommitted": (3, 5_000, (CopiedRecord("/topics/a", b"", 7),)),
+    }
+    copies = {
+        name: RecordCopy(
+            CopyHeader("c" * 32, Era(era, "1" * 32 if era > 1 else ""), 8, created_ms),
+            CopyManifest(0, 0, {}),
+            {record.path: record for record in records},
+        )
+        for name, (era, created_ms, records) in made.items()
+    }
+    used, unused = usable_copies(copies, 2)
+    assert used == [copies[name] for name in ("before", "last", "hourly")]
+    assert unused.keys() == {"first", "uncommitted"}

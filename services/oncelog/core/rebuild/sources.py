@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import CopyState
@@ -53,7 +53,8 @@ class HeldLedger:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """Of one node. limbo_below: of every lower ledger that is not in `ledgers`, entries may be missing; 0: of none.
-    floors: by which the node has erased copies."""
+    floors: by which the node has erased copies. committed_era: the highest of which it knows that its restore was
+    committed."""
 
     node: Incarnation
     cluster_id: str
@@ -61,3 +62,4 @@ class Inventory:
     ledgers: Mapping[LedgerId, HeldLedger]
     limbo_below: LedgerId = LedgerId(0)
     floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
+    committed_era: int = FIRST_ERA.number

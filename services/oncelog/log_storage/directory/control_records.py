@@ -12,6 +12,7 @@ Rules (hazards compaction-skips-damage-65)
 
 from collections.abc import Iterable
 
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.node.era import EraState
 from oncelog.core.node.node_ledger import DELETED, LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.segment_format import Body, StoredRecord
@@ -34,6 +35,8 @@ class ControlRecords:
         self.limbo_over_number = 0
         #: the highest number of an ERA record that says JOINED_LATE
         self.joined_late_number = 0
+        #: the highest era of which the node has learned that its restore was committed
+        self.committed_era = FIRST_ERA.number
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
         #: {chain: (its floor, the number of that record)}
@@ -57,8 +60,10 @@ class ControlRecords:
             self.limbo_number, self.limbo_below = number, ledger_id
             if not ledger_id:
                 self.limbo_over_number = number
-        elif kind == RecordKind.ERA and entry_id == EraState.JOINED_LATE:
-            self.joined_late_number = max(number, self.joined_late_number)
+        elif kind == RecordKind.ERA and entry_id != EraState.CLAIMED:
+            self.committed_era = max(ledger_id, self.committed_era)
+            if entry_id == EraState.JOINED_LATE:
+                self.joined_late_number = max(number, self.joined_late_number)
         elif kind == RecordKind.LIMBO_CLEARED:
             self.cleared[ledger_id] = max(number, self.cleared.get(ledger_id, 0))
         elif kind == RecordKind.FLOOR and (chain := LedgerOrigin.decode(body)) is not None:

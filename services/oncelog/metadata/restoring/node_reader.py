@@ -24,7 +24,7 @@ from oncelog.core.rebuild.result import WantedLength
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.rendezvous import ranked
 from oncelog.metadata.new_cluster import directory_at
-from oncelog.metadata.restoring.noted_records import copy_fault, knowledge_of, noted_cookies
+from oncelog.metadata.restoring.noted_records import copy_fault, knowledge_of, noted_cookies, usable_copies
 from oncelog.metadata.restoring.record_copies import holders_of
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
@@ -153,10 +153,10 @@ class NodeReader:
         return [note async for note in read_notes(self.channel_of(node, era), node, timeout_ms=DISK_TIMEOUT_MS)]
 
     async def copies(
-        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey]
+        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey], *, committed_era: int
     ) -> tuple[list[RecordCopy], dict[str, str]]:
         """(The newest copy that these nodes keep and the pinned ones, the oldest first; {name: why one is not used}).
-        nodes: with the era that each is in."""
+        nodes: with the era that each is in. committed_era: see `usable_copies`."""
         listed = await self._each(nodes, lambda node: list_copies(self.channel_of(node, nodes[node]), node))
         highest = max((era.number for era in nodes.values()), default=FIRST_ERA.number)
         holders: dict[str, list[Incarnation]] = {}
@@ -165,7 +165,7 @@ class NodeReader:
                 holders.setdefault(stored.name, []).append(node)
         pinned = {stored.name for copies in listed.values() for stored in copies if stored.pinned}
         wanted = sorted({*pinned, *sorted(holders.keys() - pinned, key=created_of)[-1:]})
-        found: list[RecordCopy] = []
+        found: dict[str, RecordCopy] = {}
         unused: dict[str, str] = {}
         for name in wanted:
             for node in holders[name]:
@@ -181,9 +181,10 @@ class NodeReader:
                     unused[name] = fault
                     continue
                 unused.pop(name, None)
-                found.append(copy)
+                found[name] = copy
                 break
-        return sorted(found, key=lambda copy: (copy.header.era.number, copy.header.created_ms)), unused
+        usable, outdated = usable_copies(found, committed_era)
+        return usable, unused | outdated
 
     async def keep_copy(
         self, nodes: Mapping[Incarnation, NodeSeen], ack_quorum: int, name: str, file: bytes

@@ -183,6 +183,37 @@ def copy_fault(copy: RecordCopy, cluster_ids: set[str], era: int) -> str | None:
     return None
 
 
+def attempt_of(copy: RecordCopy) -> int | None:
+    """Of a copy that a restore has made of what it was about to commit: the version of its claim, which rises with each
+    attempt. No transaction of ZooKeeper had created them. None: the cluster served with these records."""
+    records = copy.records.values()
+    if copy.header.era.number == FIRST_ERA.number or any(record.created >= 0 for record in records):
+        return None
+    return max((record.version for record in records), default=-1)
+
+
+def usable_copies(copies: Mapping[str, RecordCopy], committed_era: int) -> tuple[list[RecordCopy], dict[str, str]]:
+    """(The oldest first, {name: why one is not used}). A restore that did not get to its COMMIT had other answers, and
+    what it left out, retired or closed is nothing that ever was (hazard copy-of-an-attempt).
+
+    committed_era: the highest that a storage node, or ZooKeeper, knows to have served.
+    """
+    unused: dict[str, str] = {}
+    newest: dict[int, int] = {}
+    for copy in copies.values():
+        era, attempt = copy.header.era.number, attempt_of(copy)
+        if attempt is not None:
+            newest[era] = max(attempt, newest.get(era, attempt))
+    for name, copy in copies.items():
+        era, attempt = copy.header.era.number, attempt_of(copy)
+        if attempt is not None and (era > committed_era or attempt < newest[era]):
+            unused[name] = f"the attempt at a restore of era {era} that has made it was not committed"
+    used = [copy for name, copy in copies.items() if name not in unused]
+    # What a restore has written is older than all that the cluster wrote after it, whatever the clocks said.
+    order = sorted(used, key=lambda each: (each.header.era.number, attempt_of(each) is None, each.header.created_ms))
+    return order, unused
+
+
 def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> CopiedRecords:
     """The records of topics in a copy, by their paths. What cannot be read goes to `unreadable`; None: it raises
     CorruptEntry."""

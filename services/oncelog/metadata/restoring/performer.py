@@ -254,6 +254,7 @@ class Performer:
             {node: each.inventory.era for node, each in self._contents.items()},
             self._restore.cluster_id,
             self._sources.copy_keys(),
+            committed_era=max([self._former, *(each.inventory.committed_era for each in self._contents.values())]),
         )
         self._copies = found
         self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]
@@ -347,16 +348,17 @@ class Performer:
             await self._write_tree(effect, tree)
         except FencedError:
             return RecordsWritten(fenced=True)
-        await self._keep_copy(tree)
+        await self._keep_copy(tree, effect.version)
         return RecordsWritten()
 
-    async def _keep_copy(self, tree: NewTree) -> None:
+    async def _keep_copy(self, tree: NewTree, claim: int) -> None:
         """A later restore knows by it which ledgers this one has left out. It goes on without one, because a cluster
-        in trouble needs it."""
+        in trouble needs it. claim: the version of the claimed record."""
         assert self._record is not None, "WRITE follows CLAIM"
         era, level = self._restore.era, self._record.level.stored
         header = CopyHeader(self._restore.cluster_id, era, level, now_ms())
-        records = [CopiedRecord(*each) for each in tree.records.items() if not each[0].startswith(paths.IDS)]
+        kept = (each for each in tree.records.items() if not each[0].startswith(paths.IDS))
+        records = [CopiedRecord(path, value, version=claim) for path, value in kept]
         try:
             copy = await asyncio.to_thread(lambda: copy_of(header, self._sources.copy_keys(), records))
             await self._reader.keep_copy(self._nodes(), self._ack_quorum, name_by_content(header, copy), copy)

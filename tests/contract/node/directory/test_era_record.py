@@ -8,7 +8,7 @@ from oncelog.core.era import Era
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.log_storage.directory.holes import encode_holes
-from oncelog.log_storage.directory.replay import replay
+from oncelog.log_storage.directory.replay import Replayed, replay
 from oncelog.log_storage.directory.segment_format import FIRST_GROUP, SegmentRecord
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from tests.contract.node.directory.compacting import compacted, erased, found
@@ -27,12 +27,20 @@ def record(era: Era, state: EraState) -> SegmentRecord:
     return SegmentRecord(RecordKind.ERA, era.number, state, era.restore_id.encode())
 
 
-def stored(path: Path) -> StoredEra:
+def replayed(path: Path) -> Replayed:
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=8192)
     try:
-        return replay(directory).era
+        return replay(directory)
     finally:
         directory.close()
+
+
+def stored(path: Path) -> StoredEra:
+    return replayed(path).era
+
+
+def committed_era(path: Path) -> int:
+    return replayed(path).control.committed_era
 
 
 def test_the_newest_record_counts(path: Path) -> None:
@@ -41,6 +49,7 @@ def test_the_newest_record_counts(path: Path) -> None:
     assert stored(path) == StoredEra(TWO, EraState.CLAIMED)
     write_groups(path, [[record(TWO, EraState.COMMITTED)], [record(THREE, EraState.CLAIMED)]])
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
+    assert committed_era(path) == 2, "the restore of era 3 may have ended before its COMMIT"
 
 
 @pytest.mark.asyncio
@@ -56,7 +65,7 @@ async def test_compaction_keeps_the_era_and_the_limbo_of_a_node_that_came_late(p
         assert node.directory.identity.first_segment_id > 1
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
     state = found(path)
-    assert (state.limbo_below, state.limbo_cleared) == (TWO.first_id, {7})
+    assert (state.limbo_below, state.limbo_cleared, committed_era(path)) == (TWO.first_id, {7}, 2)
 
 
 def test_limbo_of_a_node_that_came_late_is_over_when_a_record_says_so(path: Path) -> None:
