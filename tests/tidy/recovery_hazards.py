@@ -199,4 +199,11 @@ RECOVERY_HAZARDS = {
         "ZooKeeper knows the newest ledger of which the node has entries: its record, its place in a list, or its "
         "deletion.",
     ),
+    "older-zookeeper-is-served": Hazard(
+        "ZooKeeper was restored from an older backup. Storage nodes refuse it, and a metadata service that starts over "
+        "it has seen nothing newer: deleted topics are listed, and revoked rights are granted.",
+        "Owners and metadata services ask the storage nodes that ZooKeeper names. One that has written a newer version "
+        "of its own record proves that ZooKeeper is older, as does more than half of them in a later era. A start then "
+        "waits, and a running process ends. No answer proves nothing.",
+    ),
 }

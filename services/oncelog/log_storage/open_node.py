@@ -21,7 +21,7 @@ from oncelog.core.errors import NotFound, StorageDirectoryRefused
 from oncelog.core.node import starts
 from oncelog.core.node.starts import JournalEnd
 from oncelog.core.placement.first_cluster import RESTORE
-from oncelog.log_storage.directory.directory_starts import DirectoryStarts, read_start
+from oncelog.log_storage.directory.directory_starts import DirectoryStarts, read_start, read_written
 from oncelog.log_storage.directory.metadata_copies import MetadataCopies
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
@@ -109,9 +109,10 @@ class OpenNode:
         """host:port of the gRPC server as others see it; empty: it is not known yet."""
         return self._settings.grpc_address(self._port) if self._port else ""
 
-    def describe(self) -> pb.DescribeAnswer:
+    async def describe(self) -> pb.DescribeAnswer:
         """Without what work in the background finds out."""
         runner, directory = self.runner, self.directory
+        written = await asyncio.to_thread(read_written, directory.path)
         return pb.DescribeAnswer(
             incarnation=runner.incarnation,
             cluster_id=self.cluster_id,
@@ -123,6 +124,9 @@ class OpenNode:
             damaged_ledgers=len(runner.core.ledgers.damaged),
             erased_ledgers=len(runner.core.ledgers.tombstones),
             orphaned_ledgers=len(runner.counts.orphaned),
+            era=runner.core.durable_era.number,
+            written_era=0 if written is None else written.era,
+            written_version=0 if written is None else written.version,
         )
 
     def _new_server(self, security: Security) -> Server:
@@ -130,7 +134,7 @@ class OpenNode:
         settings, runner = self._settings, self.runner
 
         async def describe(request: pb.DescribeRequest) -> pb.DescribeAnswer:
-            answer = self.describe()
+            answer = await self.describe()
             answer.scrubbed_ms_ago = -1
             answer.verified_ms_ago.extend(-1 for _ in request.ledger_ids[:DESCRIBED_LEDGERS_MAX])
             return answer

@@ -251,7 +251,7 @@ class StorageProcess:
         """Serve all calls."""
 
         async def describe(request: pb.DescribeRequest) -> pb.DescribeAnswer:
-            answer = node.describe()
+            answer = await node.describe()
             answer.dead_bytes, answer.scrubbed_ms_ago = compactor.dead_bytes, scrubber.finished_ms_ago
             answer.verified_ms_ago.extend(map(scrubber.verified_ms_ago, request.ledger_ids[:DESCRIBED_LEDGERS_MAX]))
             return answer

@@ -6,16 +6,20 @@ A storage node answers GET /directory at its health port, also while it waits fo
 
 import asyncio
 import json
+import logging
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
 from oncelog.core.address import host_fault, split_address
 from oncelog.core.errors import InvalidArgument, NotFound
-from oncelog.core.placement.first_cluster import DirectorySeen, NoAnswer, creation_refusal
+from oncelog.core.placement.first_cluster import Answers, DirectorySeen, NoAnswer, creation_refusal
 from oncelog.metadata_store.joining.joining import Find
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.runtime.settings import MetadataSettings, variable
+
+logger = logging.getLogger(__name__)
 
 #: Of one question to a storage node.
 ASK_TIMEOUT_S = 2.0
@@ -49,9 +53,7 @@ async def find_or_create(nodes_file: Path, store: ClusterStore) -> ClusterRecord
     record = await store.read()
     if record is not None:
         return record
-    nodes = _read_nodes(nodes_file)
-    answers = dict(zip(nodes, await asyncio.gather(*map(directory_at, nodes)), strict=True))
-    refusal = creation_refusal(answers)
+    refusal = creation_refusal(await _answers_of(_read_nodes(nodes_file)))
     if refusal is not None:
         raise NotFound(refusal)
     return await store.establish()
@@ -73,6 +75,20 @@ def nodes_in(settings: MetadataSettings) -> list[str]:
     """The health addresses of all storage nodes, as far as the settings name them. Raises InvalidArgument."""
     path = settings.new_cluster_nodes_file
     return _read_nodes(Path(path)) if path else []
+
+
+async def directories_in(settings: MetadataSettings) -> Answers:
+    """What those storage nodes say of their directories; none if the file cannot be read, which only a new cluster
+    needs."""
+    try:
+        return await _answers_of(nodes_in(settings))
+    except InvalidArgument as error:
+        logger.warning("storage nodes are not found by settings: %s", error.message)
+        return {}
+
+
+async def _answers_of(nodes: Sequence[str]) -> Answers:
+    return dict(zip(nodes, await asyncio.gather(*map(directory_at, nodes)), strict=True))
 
 
 async def directory_at(node: str) -> DirectorySeen | NoAnswer:

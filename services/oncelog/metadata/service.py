@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching, own_client
-from oncelog.metadata.new_cluster import finder
+from oncelog.metadata.new_cluster import directories_in, finder
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
@@ -31,11 +32,13 @@ from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
 from oncelog.metadata.restoring.record_copies import CopySettings
 from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.node_proofs import NodeProofs
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.keys.key_server import key_store
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.note_holders import NoteHolders
 from oncelog.metadata_store.notes.noting_session import NotingSession
+from oncelog.metadata_store.records.cluster_store import ClusterRecord
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session import paths
@@ -88,6 +91,13 @@ class MetadataService:
                 reason=lambda: self._unready,
             )
             rest_port = early.open()
+            proofs = NodeProofs(security.peers, partial(directories_in, settings))
+            stack.push_async_callback(proofs.close)
+
+            async def proved_older(session: StoreSession, cluster: ClusterRecord) -> str | None:
+                """Not while a restore runs here: it needs this process."""
+                return None if early.restores else await proofs.fault(session, cluster)
+
             joined = await join_cluster(
                 settings,
                 shutdown,
@@ -96,6 +106,7 @@ class MetadataService:
                 on_session=early.reached,
                 for_ever=True,
                 on_level=self._sees_level,
+                proved_older=proved_older,
             )
             if joined is None:
                 await early.close()

@@ -19,6 +19,7 @@ from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.metadata_store.joining.node_proofs import NodeProofs
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.notes.note_holders import NoteHolders
 from oncelog.metadata_store.notes.noting_session import NotingSession
@@ -160,7 +161,15 @@ class Owner:
             health.ready_when("state", lambda: self._unready)
             stack.push_async_callback(health.stop)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            joined = await join_cluster(settings, shutdown, on_waiting=self._waits, on_level=self.topics.level_seen)
+            proofs = NodeProofs(self.security.peers)
+            stack.push_async_callback(proofs.close)
+            joined = await join_cluster(
+                settings,
+                shutdown,
+                on_waiting=self._waits,
+                on_level=self.topics.level_seen,
+                proved_older=proofs.fault,
+            )
             if joined is None:
                 return
             session, cluster = joined.session, joined.cluster

@@ -764,6 +764,9 @@ class DescribeAnswer(_message.Message):
     DEAD_BYTES_FIELD_NUMBER: _builtins.int
     SCRUBBED_MS_AGO_FIELD_NUMBER: _builtins.int
     VERIFIED_MS_AGO_FIELD_NUMBER: _builtins.int
+    ERA_FIELD_NUMBER: _builtins.int
+    WRITTEN_ERA_FIELD_NUMBER: _builtins.int
+    WRITTEN_VERSION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     cluster_id: _builtins.str
     ledger_count: _builtins.int
@@ -778,6 +781,13 @@ class DescribeAnswer(_message.Message):
     """Bytes that a compaction can give back."""
     scrubbed_ms_ago: _builtins.int
     """Time since every byte was read once; -1: not yet."""
+    era: _builtins.int
+    """The newest era that the node has taken; 0: an older version, which does not say."""
+    written_era: _builtins.int
+    """The node's own record in ZooKeeper as it has written it last: its version, and the era of the records that it is one
+    of. 0: the node does not know. A ZooKeeper that has a lower version in that era is older than the data.
+    """
+    written_version: _builtins.int
     @_builtins.property
     def verified_ms_ago(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each requested ledger: time since its entries here were last read from the disk, all of them sound; -1: not
@@ -800,10 +810,13 @@ class DescribeAnswer(_message.Message):
         dead_bytes: _builtins.int = ...,
         scrubbed_ms_ago: _builtins.int = ...,
         verified_ms_ago: _abc.Iterable[_builtins.int] | None = ...,
+        era: _builtins.int = ...,
+        written_era: _builtins.int = ...,
+        written_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_ledgers", b"damaged_ledgers", "dead_bytes", b"dead_bytes", "erased_ledgers", b"erased_ledgers", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "limbo_ledgers", b"limbo_ledgers", "orphaned_ledgers", b"orphaned_ledgers", "read_only", b"read_only", "scrubbed_ms_ago", b"scrubbed_ms_ago", "stored_bytes", b"stored_bytes", "verified_ms_ago", b"verified_ms_ago"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_ledgers", b"damaged_ledgers", "dead_bytes", b"dead_bytes", "era", b"era", "erased_ledgers", b"erased_ledgers", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "ledger_count", b"ledger_count", "limbo_ledgers", b"limbo_ledgers", "orphaned_ledgers", b"orphaned_ledgers", "read_only", b"read_only", "scrubbed_ms_ago", b"scrubbed_ms_ago", "stored_bytes", b"stored_bytes", "verified_ms_ago", b"verified_ms_ago", "written_era", b"written_era", "written_version", b"written_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

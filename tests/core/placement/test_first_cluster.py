@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.placement.first_cluster import DirectorySeen, NoAnswer, creation_refusal
+from oncelog.core.placement.first_cluster import Answers, DirectorySeen, NoAnswer, creation_refusal, other_cluster
 
 pytestmark = pytest.mark.hazard("emptied-zookeeper")
 
@@ -33,3 +33,15 @@ def test_node_that_does_not_answer_refuses_the_creation() -> None:
 def test_no_node_proves_nothing() -> None:
     """An empty list, as by a mistake in the settings."""
     assert creation_refusal({}) is not None
+
+
+@pytest.mark.hazard("older-zookeeper-is-served")
+def test_cluster_that_only_directories_of_another_one_know_is_not_theirs() -> None:
+    """It was created in the emptied ZooKeeper. Silence, or one directory that is of it, does not show that."""
+    own = DirectorySeen("d" * 32)
+    refusal = other_cluster({"a:1": FULL, "b:1": EMPTY, "c:1": SILENT}, own.cluster_id)
+    assert refusal is not None
+    assert all(part in refusal for part in ("a:1", "c" * 32, "d" * 32, "oncelog admin backup restore"))
+    nothing: tuple[Answers, ...] = ({}, {"a:1": EMPTY, "b:1": SILENT}, {"a:1": FULL, "b:1": own})
+    for answers in nothing:
+        assert other_cluster(answers, own.cluster_id) is None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncelog.core.placement.store_history import StoreHistory
+from oncelog.core.ids import Incarnation
+from oncelog.core.placement.store_history import NodeSaid, NodesHistory, StoreHistory
 
 pytestmark = pytest.mark.hazard("emptied-zookeeper")
 
@@ -31,3 +32,38 @@ def test_counter_that_went_back_is_a_fault(following: int) -> None:
     for _ in range(2):
         assert f"its next ledger id is {following}, and was 7" in str(history.fault("ours", following))
     assert history.fault("ours", 7) is None
+
+
+ONE, TWO, THREE = (Incarnation(letter * 32) for letter in "abc")
+ALL = (ONE, TWO, THREE)
+
+
+@pytest.mark.hazard("older-zookeeper-is-served")
+@pytest.mark.parametrize(("version", "older"), [(8, False), (7, False), (6, True), (-1, True)])
+def test_lower_version_than_one_node_has_written_proves_an_older_zookeeper(version: int, *, older: bool) -> None:
+    """A node that has gone since has said it all the same. A record of another era proves nothing."""
+    history = NodesHistory()
+    history.hear(ONE, NodeSaid("one:1", era=1, written_era=1, written_version=7))
+    history.hear(TWO, NodeSaid("two:1", era=1, written_era=0, written_version=0))
+    assert history.to_compare(1) == [ONE]
+    for _ in range(2):
+        fault = history.fault(1, {ONE: version}, ALL)
+        assert (fault is not None) == older
+        assert not older or f"storage node {ONE} at one:1 has written version 7 of its record" in str(fault)
+    assert history.to_compare(2) == []
+    assert history.fault(2, {ONE: version}, ALL) is None
+
+
+@pytest.mark.hazard("older-zookeeper-is-served")
+def test_more_than_half_of_the_nodes_in_a_later_era_prove_it() -> None:
+    """One alone may be left from a restore that was given up."""
+    history = NodesHistory()
+    history.hear(ONE, NodeSaid("one:1", era=3, written_era=2, written_version=7))
+    assert history.fault(1, {}, ALL) is None
+    history.hear(TWO, NodeSaid("two:1", era=2, written_era=2, written_version=7))
+    assert "2 of 3 storage nodes are in era 3, among them one:1, and ZooKeeper is in era 1" in str(
+        history.fault(1, {}, ALL)
+    )
+    history.hear(THREE, NodeSaid("three:1", era=1, written_era=1, written_version=7))
+    assert history.fault(1, {}, [*ALL, Incarnation("d" * 32)]) is None
+    assert history.fault(3, {}, ALL) is None

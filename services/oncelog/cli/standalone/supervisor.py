@@ -44,7 +44,7 @@ _LOSSES = {
     ),
     OLDER_ZOOKEEPER: (
         "{storage} knows of newer changes than {zookeeper} has: an older copy of ZooKeeper's data was put back. "
-        "Storage nodes refuse it. What metadata services show meanwhile is old, and no change is kept"
+        "Nothing is served from it"
     ),
 }
 

@@ -32,6 +32,20 @@ RESTORE = "keep the data of all storage nodes, and run `oncelog admin backup res
 Answers = Mapping[str, DirectorySeen | NoAnswer]
 
 
+def other_cluster(answers: Answers, cluster_id: str) -> str | None:
+    """Why the cluster with this id, which no storage node has joined, was created in a ZooKeeper that had lost the one
+    of the storage nodes; None: nothing shows it."""
+    seen = {node: answer for node, answer in answers.items() if isinstance(answer, DirectorySeen) and answer.cluster_id}
+    if not seen or any(answer.cluster_id == cluster_id for answer in seen.values()):
+        return None
+    node, answer = next(iter(seen.items()))
+    return (
+        f"ZooKeeper has cluster {cluster_id}, which no storage node has joined, and storage node {node} has data of "
+        f"cluster {answer.cluster_id}: ZooKeeper has lost its data, and another cluster was created in it, or its "
+        f"address or path is wrong. Correct it, or use another path, which is empty; {RESTORE}"
+    )
+
+
 def creation_refusal(answers: Answers) -> str | None:
     """Why no cluster may be created; None: it is the first one. answers: by the address of each storage node."""
     if not answers:

@@ -1,12 +1,23 @@
-"""Whether ZooKeeper still has the history that this process has seen in it, or has lost some of it (hazards
-ledger-id-given-twice, emptied-zookeeper).
+"""Whether ZooKeeper still has the history that this process and the storage nodes have seen in it, or has lost some of
+it (hazards ledger-id-given-twice, emptied-zookeeper, older-zookeeper-is-served).
 
 Rules
 - A cluster's record is written once, and the counter of ledger ids only rises. A process that finds another record,
   none, or a lower counter than before has a ZooKeeper whose data was lost, or restored from an older backup.
 - ZooKeeper itself refuses a client that has seen a later transaction than it has. That alone does not show a restored
   ensemble: its next leader begins a new epoch, and all transactions of that are later.
+- A storage node has a record of its own in ZooKeeper, which it writes while its journal grows, and nobody else does. A
+  lower version of it than the node has written proves that ZooKeeper went back. One node is enough: nothing else, also
+  no wrong setting of the node, can be the reason.
+- A node of a later era has taken part in a restore, perhaps in another ZooKeeper, and perhaps one that was given up. So
+  more than half of the nodes must be of a later era.
+- A node that does not answer proves nothing. What one has said stays true when it is gone.
 """
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from oncelog.core.ids import Incarnation
 
 
 class StoreHistory:
@@ -32,3 +43,49 @@ class StoreHistory:
             )
         self._next_ledger = next_ledger
         return None
+
+
+class NodeSaid(NamedTuple):
+    """What a storage node has said of itself. address: where. era: the number of its era. written_version: of its own
+    record, as it has written it last, among the records of the era with the number written_era; 0: it does not know."""
+
+    address: str
+    era: int
+    written_era: int
+    written_version: int
+
+
+class NodesHistory:
+    """What the storage nodes have said that one process has asked."""
+
+    def __init__(self) -> None:
+        self._said: dict[Incarnation, NodeSaid] = {}
+
+    def hear(self, node: Incarnation, said: NodeSaid) -> None:
+        self._said[node] = said
+
+    def to_compare(self, era: int) -> list[Incarnation]:
+        """The nodes that have written records of this era: their versions in ZooKeeper are to be read now."""
+        return [node for node, said in self._said.items() if said.written_era == era]
+
+    def fault(self, era: int, versions: Mapping[Incarnation, int], members: Collection[Incarnation]) -> str | None:
+        """Why ZooKeeper, which is in this era, is older than the data; None: nothing proves it.
+
+        versions: of the records of `to_compare`, read after the nodes have answered; -1 without one. members: the
+        nodes that ZooKeeper names.
+        """
+        for node, version in versions.items():
+            said = self._said[node]
+            if said.written_era == era and version < said.written_version:
+                return (
+                    f"ZooKeeper is older than the data: storage node {node} at {said.address} has written version "
+                    f"{said.written_version} of its record, and ZooKeeper has "
+                    f"{'none' if version < 0 else f'version {version}'}"
+                )
+        later = [said for node, said in self._said.items() if node in members and said.era > era]
+        if len(later) * 2 <= len(members):
+            return None
+        return (
+            f"ZooKeeper is older than the data: {len(later)} of {len(members)} storage nodes are in era "
+            f"{max(said.era for said in later)}, among them {later[0].address}, and ZooKeeper is in era {era}"
+        )

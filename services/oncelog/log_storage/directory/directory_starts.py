@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -77,23 +78,32 @@ def _note_written(path: Path, era: Era, version: int) -> None:
     write_whole(path, NOTED, json.dumps(fields).encode(), synced=False)
 
 
-def _written(path: Path, era: Era) -> int:
-    """The version that this directory has written last in this era; ABSENT_VERSION if it does not know."""
+class Written(NamedTuple):
+    """The version of its record in ZooKeeper that a directory has written last, and the number of the era of that."""
+
+    era: int
+    version: int
+
+
+def read_written(path: Path) -> Written | None:
+    """None: the directory does not know. Reads a file."""
     try:
         fields = json.loads((path / NOTED).read_bytes())
-        return int(fields["version"]) if fields["era"] == era.number else ABSENT_VERSION
+        return Written(int(fields["era"]), int(fields["version"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return ABSENT_VERSION
+        return None
 
 
 async def refuse_older_than_written(path: Path, incarnation: Incarnation, registry: Registry, era: Era) -> None:
     """Each second the node writes to its record in ZooKeeper, and nobody else does. If the record has a lower version
     than the node has written, ZooKeeper has gone back, whatever ids it has given since (hazard
     ids-hide-an-older-zookeeper). Raises StorageDirectoryRefused, StoreUnavailable."""
-    written = _written(path, era)
+    written = read_written(path)
+    if written is None or written.era != era.number:
+        return
     stored = await registry.end_version(incarnation)
-    if stored < written:
-        raise StorageDirectoryRefused(_older(path, stored, written), incarnation=incarnation)
+    if stored < written.version:
+        raise StorageDirectoryRefused(_older(path, stored, written.version), incarnation=incarnation)
 
 
 def _older(path: Path, stored: int, written: int) -> str:
@@ -103,6 +113,10 @@ def _older(path: Path, stored: int, written: int) -> str:
         "directories as they are, and restore a ZooKeeper that is not older than they are, or its records by `oncelog "
         "admin backup restore`"
     )
+
+
+def _is_lower(found: Versioned[StorageEnd] | None, known: Versioned[StorageEnd] | None) -> bool:
+    return known is not None and (found is None or found.version < known.version)
 
 
 class DirectoryStarts:
@@ -190,8 +204,8 @@ class DirectoryStarts:
             found = await self._registry.read_end_unsynced(self._incarnation)
             if found is not None and self._stored is not None and found.version > self._stored.version:
                 self._stored = found
-            elif end != self._begun.end:
-                await self._write(replace(self._begun, end=end))
+            elif end != self._begun.end or _is_lower(found, self._stored):
+                await self._write(replace(self._begun, end=end))  # it fails in an older ZooKeeper
         except (StoreUnavailable, CorruptEntry) as error:
             logger.info("could not note how far the journal is synced; will retry: %s", error.message)
 

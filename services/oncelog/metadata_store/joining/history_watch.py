@@ -5,13 +5,15 @@ then.
 Rules of the era (hazard the-lost-ensemble-returns)
 - A process lives in one era. If the cluster's record names another one, higher or lower, it ends. It also ends if more
   than half of the storage nodes say that its era is a former one: its own ZooKeeper may be the one that was lost.
+- It ends, too, if storage nodes prove that ZooKeeper is older than their data (`node_proofs`): its own session may have
+  gone on, and it may have seen nothing newer.
 - While the records of an era are being restored, two go on: the metadata service that restores them (`restores`), and
   storage nodes, which are asked for what they hold and would be away for the time of a start.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from oncelog.core.era import Era
 from oncelog.core.errors import OncelogError, StaleEra, StoreUnavailable, WrongCluster
@@ -31,6 +33,10 @@ from oncelog.metadata_store.session.store_session import SessionState, StoreSess
 
 logger = logging.getLogger(__name__)
 
+#: Why ZooKeeper is older than the data, and what to do; None: nothing proves it. Called with a session below the root
+#: of the cluster's era, and the cluster's record. Raises StoreUnavailable.
+ProvedOlder = Callable[[StoreSession, ClusterRecord], Awaitable[str | None]]
+
 #: Pause between two looks while the connection lasts: so old the counter of ledger ids may be that a later one is
 #: compared with.
 LOOK_INTERVAL_S = 10.0
@@ -47,11 +53,13 @@ class HistoryWatch:
         on_lost: Callable[[OncelogError], None],
         on_level: Callable[[Level], None] | None = None,
         stays_while_restoring: bool = False,
+        proved_older: ProvedOlder | None = None,
     ) -> None:
         """session: below the root of the era. joined: the cluster's record when this process joined. on_lost: called
         once, if history was lost, the era is another one, or the level was raised above what this program knows.
-        on_level: called with the level each time that it was read."""
+        on_level: called with the level each time that it was read. proved_older: see `joining`."""
         self._session = session
+        self._proved_older = proved_older
         self._joined = joined
         self._stays = stays_while_restoring
         #: the era whose records this process restores now
@@ -122,7 +130,16 @@ class HistoryWatch:
             return None  # this process restores that era, or waits for it
         next_ledger = 0 if counter is None else counter.value.next
         fault = self._history.fault(None if record is None else record.cluster_id, next_ledger)
-        return None if fault is None else WrongCluster(f"{fault}; {RESTORE}")
+        return await self._older_fault() if fault is None else WrongCluster(f"{fault}; {RESTORE}")
+
+    async def _older_fault(self) -> WrongCluster | None:
+        if self._proved_older is None:
+            return None
+        try:
+            older = await self._proved_older(self._session, self._joined)
+        except StoreUnavailable:
+            return None
+        return None if older is None or self.restores is not None else WrongCluster(older)
 
     def _era_fault(self, record: ClusterRecord) -> StaleEra | None:
         mine, found = self._joined.era, record.era

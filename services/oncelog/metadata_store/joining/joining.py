@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.placement.level import Level
-from oncelog.metadata_store.joining.history_watch import HistoryWatch
+from oncelog.metadata_store.joining.history_watch import HistoryWatch, ProvedOlder
 from oncelog.metadata_store.records.cluster_store import (
     ClusterRecord,
     ClusterState,
@@ -74,6 +74,7 @@ async def join_cluster(
     on_lost: Callable[[OncelogError], None] = end_process,
     on_level: Callable[[Level], None] | None = None,
     stays_while_restoring: bool = False,
+    proved_older: ProvedOlder | None = None,
 ) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
@@ -84,10 +85,22 @@ async def join_cluster(
     ZooKeeper's. on_lost: called when ZooKeeper turns out to have lost what this process has seen in it (hazard
     emptied-zookeeper), or when the cluster has a level that this program does not know. on_level: called with the level
     at once, and now and then. stays_while_restoring: a restore that begins later does not end this process, see
-    `HistoryWatch`. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied,
-    WrongCluster.
+    `HistoryWatch`. proved_older: while it gives a reason, the start waits without a deadline; later a reason ends the
+    process by on_lost. Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated,
+    PermissionDenied, WrongCluster.
     """
-    start = _Start(settings, find, on_waiting, on_session, for_ever, connect, on_lost, on_level, stays_while_restoring)
+    start = _Start(
+        settings,
+        find,
+        on_waiting,
+        on_session,
+        for_ever,
+        connect,
+        on_lost,
+        on_level,
+        stays_while_restoring,
+        proved_older,
+    )
     return await shutdown.or_result(start.join())
 
 
@@ -105,8 +118,10 @@ class _Start:
         on_lost: Callable[[OncelogError], None],
         on_level: Callable[[Level], None] | None,
         stays_while_restoring: bool,
+        proved_older: ProvedOlder | None,
     ) -> None:
         self._stays = stays_while_restoring
+        self._proved_older = proved_older
         self._on_lost = on_lost
         self._on_level = on_level
         self._find = find
@@ -128,7 +143,7 @@ class _Start:
         if self._on_session is not None:
             self._on_session(base)
         try:
-            cluster = await self._cluster(ClusterStore(base))
+            cluster = await self._cluster(base)
             refuse_unknown_level(cluster)
             if self._on_level is not None:
                 self._on_level(cluster.level)
@@ -139,6 +154,7 @@ class _Start:
                 on_lost=self._on_lost,
                 on_level=self._on_level,
                 stays_while_restoring=self._stays,
+                proved_older=self._proved_older,
             )
             return JoinedCluster(session, cluster, history, base)
         except BaseException:
@@ -168,15 +184,19 @@ class _Start:
                 self._log_waiting("ZooKeeper", error.message)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
-    async def _cluster(self, store: ClusterStore) -> ClusterRecord:
+    async def _cluster(self, base: StoreSession) -> ClusterRecord:
+        store = ClusterStore(base)
         logged_s: float | None = None
         logged = ""
         while True:
             try:
                 record = await self._find(store)
-                if record.state is ClusterState.SERVING:
-                    return record
                 awaited, reason = "the restore of ZooKeeper's records", _restoring(record)
+                if record.state is ClusterState.SERVING:
+                    older = await self._older(base, record)
+                    if older is None:
+                        return record
+                    reason = older
             except (StoreUnavailable, NotFound) as error:
                 if self._left_ms <= 0 and not self._for_ever:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
@@ -185,6 +205,11 @@ class _Start:
                 logged_s, logged = _now_s(), reason
                 self._log_waiting(awaited, reason)
             await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+    async def _older(self, base: StoreSession, record: ClusterRecord) -> str | None:
+        if self._proved_older is None:
+            return None
+        return await self._proved_older(base.below(paths.era_root(record.era.number)), record)
 
     def _log_waiting(self, awaited: str, reason: str) -> None:
         fields = {"reason": reason, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}

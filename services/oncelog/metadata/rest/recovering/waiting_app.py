@@ -53,7 +53,9 @@ def waiting_app(
     @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
     async def refuse(path: str) -> None:
         """Until the service has joined its cluster."""
-        raise ServiceUnavailable(f"this metadata service has no cluster yet: {reason() or 'starting'}", path=path[:200])
+        raise ServiceUnavailable(
+            f"this metadata service serves nothing but restores yet: {reason() or 'starting'}", path=path[:200]
+        )
 
     problems.install(app)
     app.add_middleware(BodyLimit)
@@ -102,6 +104,11 @@ class EarlyRest:
         copy_keys = partial(read_keys, Path(key_file) if key_file else None)
         sources = RestoreSources(session, self._audit, nodes, copy_keys, self._security.peers)
         self.restoring = Restoring(sources, self._start)
+
+    @property
+    def restores(self) -> bool:
+        """Whether a restore or a drill runs here."""
+        return self.restoring is not None and self.restoring.runs
 
     def serve(self, app: ASGIApp) -> None:
         """From now on every request is one of this application."""

@@ -1,0 +1,106 @@
+"""Asks storage nodes whether ZooKeeper is older than their data (hazard older-zookeeper-is-served). The rules of the
+proof are in `core.placement.store_history`.
+
+    proofs = NodeProofs(credentials)
+    reason = await proofs.fault(session, cluster)     # a start waits while there is a reason, a running process ends
+
+Rules
+- Storage nodes are found where ZooKeeper names them, and by a metadata service also where its settings do: a node may
+  have moved since, or ZooKeeper may never have known it. Whoever answers there speaks for itself.
+- A start asks all of them, once and at the same time. Those that do not answer delay it by one call's timeout, and do
+  not stop it.
+- A registered node has compared ZooKeeper with its data. So a running process asks only while one that ZooKeeper names
+  is not registered.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import Incarnation
+from oncelog.core.placement.first_cluster import RESTORE, Answers, DirectorySeen, other_cluster
+from oncelog.core.placement.store_history import NodeSaid, NodesHistory
+from oncelog.metadata_store.records.cluster_store import ClusterRecord
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.rpc.channels import Channels
+from oncelog.rpc.codecs.storage_codec import DESCRIBE
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.storage_client.node_calls import CALL_TIMEOUT_MS
+from oncelog.wire import storage_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+
+async def _nobody() -> Answers:
+    return {}
+
+
+class NodeProofs:
+    """Of one process; used inside one event loop."""
+
+    def __init__(self, peers: Credentials = PLAIN, named: Callable[[], Awaitable[Answers]] = _nobody) -> None:
+        """named: what the storage nodes that settings name say of their directories."""
+        self._channels = Channels(peers)
+        self._named = named
+        self._history = NodesHistory()
+        #: the process has started
+        self._passed = False
+
+    async def fault(self, session: StoreSession, cluster: ClusterRecord) -> str | None:
+        """Why ZooKeeper is older than the data, and what to do; None: no storage node that answers proves it.
+
+        session: below the root of the era. Raises StoreUnavailable.
+        """
+        registry = Registry(session)
+        cookies = await registry.cookies()
+        may_return = [one for one in cookies.values() if one.may_return and one.host]
+        nodes = {one.incarnation: join_address(one.host, one.port) for one in may_return}
+        fault = await self._compare(registry, cluster, nodes)
+        if fault is None:
+            live = await registry.storage_nodes.live() if self._passed else {}
+            away = {address for node, address in nodes.items() if node not in live}
+            if away or not nodes:
+                named = await self._named()
+                if not cookies and (other := other_cluster(named, cluster.cluster_id)) is not None:
+                    return other
+                seen = [each for each in named.values() if isinstance(each, DirectorySeen) and each.address]
+                await self._ask(away | {each.address for each in seen}, cluster.cluster_id)
+            fault = await self._compare(registry, cluster, nodes)
+        if fault is None:
+            self._passed = True
+            return None
+        return (
+            f"{fault}. It was restored from an older backup, or is another one: deleted topics and revoked rights "
+            f"would be back; {RESTORE}"
+        )
+
+    async def _compare(self, registry: Registry, cluster: ClusterRecord, nodes: Collection[Incarnation]) -> str | None:
+        era = cluster.era.number
+        compared = self._history.to_compare(era)
+        versions = await asyncio.gather(*map(registry.end_version, compared))
+        return self._history.fault(era, dict(zip(compared, versions, strict=True)), nodes)
+
+    async def _ask(self, addresses: Collection[str], cluster_id: str) -> None:
+        """Hear what storage nodes of this cluster say there."""
+
+        async def ask(address: str) -> None:
+            try:
+                channel = self._channels.shared(address)
+                said = await channel.call(DESCRIBE, pb.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
+                logger.debug("storage node %s does not say what it has seen: %s", address, error.message)
+                return
+            if said.cluster_id == cluster_id:
+                noted = NodeSaid(address, said.era, said.written_era, said.written_version)
+                self._history.hear(Incarnation(said.incarnation), noted)
+
+        self._channels.retain(addresses)
+        await asyncio.gather(*map(ask, addresses))
+
+    async def close(self) -> None:
+        await self._channels.close()

@@ -1,0 +1,201 @@
+"""A ZooKeeper that is older than the data: a storage node that answers proves it, and no silence does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.era import Era
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import Incarnation
+from oncelog.core.node.starts import JournalEnd
+from oncelog.core.placement.first_cluster import Answers, DirectorySeen, NoAnswer
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.log_storage.directory.directory_starts import DirectoryStarts
+from oncelog.metadata_store.joining.joining import JoinedCluster, join_cluster
+from oncelog.metadata_store.joining.node_proofs import NodeProofs
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.runtime.process import Shutdown
+from oncelog.runtime.settings import ProcessSettings
+from tests.cluster.until import until, yield_to_loop
+from tests.contract.node.directory.small_log import CLUSTER
+from tests.contract.node.test_open_node import open_node
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("older-zookeeper-is-served")]
+
+DEADLINE_S = 60.0
+PATIENT = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=60_000)
+
+
+class World:
+    """A cluster in memory with one storage node, of which ZooKeeper had a former state, and a process that joins."""
+
+    def __init__(self, path: Path, me: Incarnation, address: str) -> None:
+        self.me, self.address = me, address
+        self.tree = MemoryTree()
+        self.session = self.open()
+        self.registry = Registry(self.session)
+        self.starts = DirectoryStarts(path, me, self.registry, on_superseded=pytest.fail)
+        self.proofs = NodeProofs()
+        #: of the process that joins
+        self.sessions: list[MemorySession] = []
+        self.lost: list[OncelogError] = []
+        self.reasons: list[str] = []
+
+    def open(self) -> MemorySession:
+        return MemorySession(self.tree, root="/oncelog")
+
+    async def connect(self, _timeout_ms: int) -> StoreSession:
+        self.sessions.append(self.open())
+        return self.sessions[-1]
+
+    async def add_cookie(self, node: Incarnation, address: str = "") -> None:
+        host, _, port = (address or self.address).rpartition(":")
+        await self.registry.write_cookie(StorageCookie(node, host, int(port)), version=ABSENT_VERSION)
+
+    async def register(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        await self.registry.register_storage_node(LiveStorageNode(self.me, host, int(port), 0)).establish()
+
+    def go_back(self, former: MemoryTree) -> None:
+        """ZooKeeper has these records; sessions go on."""
+        self.tree.nodes.clear()
+        self.tree.nodes.update(former.nodes)
+
+    async def fault(self) -> str | None:
+        return await self.proofs.fault(self.session, await ClusterStore(self.session).require())
+
+    async def join(self, proofs: NodeProofs | None = None) -> JoinedCluster | None:
+        return await join_cluster(
+            PATIENT,
+            Shutdown(),
+            connect=self.connect,
+            on_lost=self.lost.append,
+            on_waiting=self.reasons.append,
+            proved_older=(proofs or self.proofs).fault,
+        )
+
+    async def looked(self) -> None:
+        """The connection of the process breaks and returns, and it has looked."""
+        self.sessions[-1].faults.suspend()
+        self.sessions[-1].faults.resume()
+        for _ in range(20):
+            await self.session.read("/cluster")
+            await yield_to_loop()
+
+
+@asynccontextmanager
+async def world_of(tmp_path: Path) -> AsyncIterator[tuple[World, MemoryTree]]:
+    """(The world, the records as they were before the node has written its own for the last time.)"""
+    path = tmp_path / "node"
+    async with open_node(path) as node:
+        await node.listen()
+        world = World(path, node.runner.incarnation, node.address)
+        await ClusterStore(world.session).establish(CLUSTER)
+        await world.add_cookie(world.me)
+        await world.starts.look()
+        await world.starts.begin(JournalEnd(1, 0))
+        former = MemoryTree(dict(world.tree.nodes))
+        await world.starts.note(JournalEnd(1, 100))
+        try:
+            yield world, former
+        finally:
+            await world.proofs.close()
+
+
+async def test_start_waits_while_zookeeper_is_older_and_names_the_node_that_proves_it(tmp_path: Path) -> None:
+    """Also when the node has gone meanwhile. It goes on by itself once ZooKeeper has its records again."""
+    async with world_of(tmp_path) as (world, former):
+        newest = MemoryTree(dict(world.tree.nodes))
+        world.go_back(former)
+        join = asyncio.create_task(world.join())
+        await until(lambda: world.reasons, DEADLINE_S)
+        assert f"storage node {world.me} at {world.address} has written version 1 of its record" in world.reasons[0]
+        assert "ZooKeeper has version 0" in world.reasons[0]
+        assert "run `oncelog admin backup restore`" in world.reasons[0]
+        world.address = "127.0.0.1:1"
+        for _ in range(2):
+            fault = await world.fault()
+            assert fault is not None
+            assert not join.done()
+        world.go_back(newest)
+        joined = await join
+        assert joined is not None
+        assert world.lost == []
+        await joined.session.close()
+
+
+async def test_node_that_does_not_answer_proves_nothing(tmp_path: Path) -> None:
+    """So a start does not depend on storage nodes. Nor does a node of another cluster, or of the ZooKeeper of a former
+    era."""
+    async with world_of(tmp_path) as (world, former):
+        assert await world.fault() is None
+        world.go_back(former)
+        for other in (ClusterRecord("other"), ClusterRecord(CLUSTER, era=Era(2, "a" * 32))):
+            assert await NodeProofs().fault(world.session, other) is None
+    proofs = NodeProofs()
+    joined = await world.join(proofs)
+    assert joined is not None
+    await joined.session.close()
+    await proofs.close()
+
+
+async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:
+    """ZooKeeper knows its former address, or does not know the node. One that has data of another cluster shows that
+    ZooKeeper was emptied before the cluster was created there."""
+    answers: Answers = {}
+
+    async def named() -> Answers:
+        return answers
+
+    async with world_of(tmp_path) as (world, former):
+        answers = {"node:1": DirectorySeen(CLUSTER, world.address), "silent:1": NoAnswer("refused")}
+        for where in ("127.0.0.1:1", ""):
+            world.go_back(former)
+            cookie = await world.registry.read_cookie(world.me)
+            assert cookie is not None
+            await world.session.delete(f"{paths.STORAGE_COOKIES}/{world.me}", version=cookie.version)
+            if where:
+                await world.add_cookie(world.me, where)
+            found = NodeProofs(named=named)
+            fault = await found.fault(world.session, ClusterRecord(CLUSTER))
+            assert fault is not None
+            assert f"storage node {world.me} at {world.address} has written version 1 of its record" in fault
+            await found.close()
+        fault = await NodeProofs(named=named).fault(world.session, ClusterRecord("other"))
+        assert f"storage node node:1 has data of cluster {CLUSTER}" in str(fault)
+
+
+async def test_running_process_ends_when_a_node_that_is_not_registered_proves_it(tmp_path: Path) -> None:
+    """Its session goes on in the older ZooKeeper. A node that is registered there is not asked, and a process that
+    restores the records goes on."""
+    async with world_of(tmp_path) as (world, _):
+        former = MemoryTree(dict(world.tree.nodes))
+        await world.register()
+        joined = await world.join()
+        assert joined is not None
+        registered = MemoryTree(dict(world.tree.nodes))
+        await world.starts.note(JournalEnd(1, 200))
+        world.go_back(registered)
+        await world.looked()
+        assert world.lost == []
+        joined.history.restoring(Era(2, "a" * 32))
+        world.go_back(former)
+        await world.looked()
+        await until(lambda: _asked(world), DEADLINE_S)
+        assert world.lost == []
+        joined.history.restores = None
+        await world.looked()
+        await until(lambda: world.lost, DEADLINE_S)
+        assert "has written version 2 of its record, and ZooKeeper has version 1" in world.lost[0].message
+        await joined.session.close()
+
+
+async def _asked(world: World) -> bool:
+    return await world.fault() is not None
