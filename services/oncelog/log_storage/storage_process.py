@@ -129,7 +129,7 @@ class StorageProcess:
                 forgotten=runner.core.forget_deleted,
                 disk=self._disk,
             )
-            scrubber = Scrubber(runner.journal, interval_ms=settings.scrub_interval_ms)
+            scrubber = Scrubber(runner.journal, node.notes, interval_ms=settings.scrub_interval_ms)
             observe(telemetry, runner, space, compactor, scrubber)
             await self._serve(node, reviewer, compactor, scrubber, stack)
 

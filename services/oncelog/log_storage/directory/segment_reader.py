@@ -172,7 +172,7 @@ class SegmentReader:
                 (verified.unreadable if entry_id in plan.unsynced else verified.missing).append(entry_id)
             else:
                 try:
-                    self._drop_pages(place)
+                    self.drop_pages(place)
                     data = self.read(place, ledger_id=plan.ledger_id, entry_id=entry_id)
                     decode_entry(data, ledger_id=LedgerId(plan.ledger_id), entry_id=EntryId(entry_id), checksum=crc32c)
                 except CorruptEntry as error:
@@ -188,7 +188,7 @@ class SegmentReader:
             verified.checksums.append(checksum)
         return verified._replace(bytes=size)
 
-    def _drop_pages(self, place: RecordLocation) -> None:
+    def drop_pages(self, place: RecordLocation) -> None:
         """Drop the pages of a synced record from the page cache, so that the next read is one of the disk."""
         with suppress(OSError):  # the read itself reports what is wrong
             fd = self._segment(place.segment_id).fd

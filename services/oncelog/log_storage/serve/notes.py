@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: Of the values in one answer, apart from the first.
 ANSWER_BYTES_MAX = 768 * 1024
+#: That are read back at once.
+VERIFIED_NOTES = 64
 
 
 class _Unsynced(NamedTuple):
@@ -92,9 +94,16 @@ class NodeNotes:
         held = self._journal.index.notes
         return await self._fetch([(path, found) for path in wanted if (found := held.get(path)) is not None])
 
-    async def _fetch(self, page: list[tuple[str, HeldNote[RecordLocation]]]) -> list[Note]:
+    async def verify(self, after: str) -> tuple[str, int]:
+        """Read the notes with the next higher paths back from the disk, not from the page cache, and forget those that
+        cannot be read. (The last path, empty behind the last note; how many bytes they have.)"""
+        page = self._journal.index.notes.behind(after, VERIFIED_NOTES)
+        await self._fetch(page, from_disk=True)
+        return page[-1][0] if page else "", sum(held.place.length for _, held in page)
+
+    async def _fetch(self, page: list[tuple[str, HeldNote[RecordLocation]]], *, from_disk: bool = False) -> list[Note]:
         pins = self._journal.reader.pins(held.place for _, held in page)
-        found = await asyncio.to_thread(lambda: [self._read(held.place) for _, held in page])
+        found = await asyncio.to_thread(lambda: [self._read(held.place, from_disk=from_disk) for _, held in page])
         del pins
         notes: list[Note] = []
         for (path, held), note in zip(page, found, strict=True):
@@ -105,9 +114,11 @@ class NodeNotes:
                 notes.append(note)
         return notes
 
-    def _read(self, place: RecordLocation) -> Note | None:
+    def _read(self, place: RecordLocation, *, from_disk: bool) -> Note | None:
         """On any thread."""
         try:
+            if from_disk:
+                self._journal.reader.drop_pages(place)
             return Note.decode(self._journal.reader.read(place, ledger_id=0, entry_id=0))
         except CorruptEntry:
             return None

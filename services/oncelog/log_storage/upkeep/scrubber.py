@@ -1,4 +1,4 @@
-"""The scrubber: reads every stored entry back from the disk, at a pace that finishes in a set time.
+"""The scrubber: reads every stored entry, and every note, back from the disk, at a pace that finishes in a set time.
 
 Bits rot in entries that no reader asks for. Damage that is found early is repaired while other copies exist.
 
@@ -7,6 +7,8 @@ Rules
   the entry are both checked. What cannot be read is noted, as a read notes it.
 - A pass takes `interval_ms`: after each batch the scrubber waits for the batch's share of that time. The next pass
   begins when the interval is over, so a node with few bytes reads them once per interval, too.
+- Notes are read back, too. One that cannot be read is forgotten and sent again, while other nodes hold it (hazard
+  holders-fade).
 - A ledger counts as verified at the moment at which its reading began, if all of its entries were sound.
 """
 
@@ -17,6 +19,7 @@ from collections.abc import Callable
 
 from oncelog.log_storage.directory.segment_reader import Verified
 from oncelog.log_storage.serve.journal import Journal
+from oncelog.log_storage.serve.notes import NodeNotes
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +33,13 @@ class Scrubber:
     def __init__(
         self,
         journal: Journal,
+        notes: NodeNotes,
         *,
         interval_ms: int,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._journal = journal
+        self._notes = notes
         self._interval_ms = interval_ms
         self._now_ms = now_ms
         #: {ledger_id: when its last sound reading began}
@@ -64,6 +69,7 @@ class Scrubber:
         """One pass over everything that is stored when it begins."""
         index = self._journal.index
         total_bytes = max(1, sum(index.live_bytes.values()))
+        await self._scrub_notes(total_bytes)
         ledgers = list(index.ledgers())
         for ledger_id in ledgers:
             await self._scrub_ledger(ledger_id, total_bytes)
@@ -71,6 +77,17 @@ class Scrubber:
         self.verified_ms = {ledger_id: at for ledger_id, at in self.verified_ms.items() if ledger_id in held}
         self.finished_ms = self._now_ms()
         logger.info("all entries were read once", extra={"fields": {"ledgers": len(ledgers), "bytes": total_bytes}})
+
+    async def _scrub_notes(self, total_bytes: int) -> None:
+        after, size = await self._notes.verify("")
+        while after:
+            self.read_bytes += size
+            await self._pause(size, total_bytes)
+            after, size = await self._notes.verify(after)
+
+    async def _pause(self, read_bytes: int, total_bytes: int) -> None:
+        """At most the interval in all, also when entries are added meanwhile."""
+        await asyncio.sleep(min(1.0, read_bytes / total_bytes) * self._interval_ms / 1000)
 
     async def _scrub_ledger(self, ledger_id: int, total_bytes: int) -> None:
         journal, began_ms, sound, following = self._journal, self._now_ms(), True, 0
@@ -85,8 +102,7 @@ class Scrubber:
                 )
             self.read_bytes += verified.bytes
             following = verified.next_entry
-            # At most the interval in all, also when entries are added meanwhile.
-            await asyncio.sleep(min(1.0, verified.bytes / total_bytes) * self._interval_ms / 1000)
+            await self._pause(verified.bytes, total_bytes)
         if sound:
             self.verified_ms[ledger_id] = began_ms
 

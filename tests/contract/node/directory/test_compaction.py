@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.ids import TopicId
+from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.node.node_ledger import LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.segment_format import SegmentRecord
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
+from oncelog.log_storage.serve.notes import NodeNotes
 from oncelog.log_storage.upkeep.scrubber import Scrubber
 from tests.cluster.until import until
 from tests.contract.node.directory.compacting import SEGMENT_BYTES, WAIT_S, ImageDisk, compacted, erased, fence, found
@@ -276,7 +277,7 @@ async def test_scrubber_that_pauses_holds_no_file(path: Path) -> None:
     """With few bytes it pauses for hours after each read, and compaction waits for the readers of a file."""
     async with compacted(path) as node:
         await node.write(*(entry(at) for at in range(60)))
-        scrubber = Scrubber(node.journal, interval_ms=1 << 40)
+        scrubber = Scrubber(node.journal, NodeNotes(Incarnation("a" * 32), node.journal), interval_ms=1 << 40)
         scrubbing = asyncio.ensure_future(scrubber.scrub())
         await until(lambda: scrubber.read_bytes, WAIT_S, waiting_for="the scrubber to read")
         await node.write(erased(7))
