@@ -14,8 +14,10 @@ from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.codecs import storage_codec
+from oncelog.rpc.codecs.restore_codec import READ_NOTES
 from oncelog.rpc.codecs.storage_codec import AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.rpc.server import Server, ServerStream
+from oncelog.wire import recovery_pb2 as recovery
 from oncelog.wire import storage_pb2 as pb
 
 Copies = dict[EntryId, bytes]
@@ -42,6 +44,8 @@ class FakeStorageNode:
     stopped: bool = False
     #: the disk is nearly full
     full: bool = False
+    #: how many notes it holds
+    notes: int = 0
     #: copies wait until it is set
     open: asyncio.Event = field(default_factory=asyncio.Event)
     received: list[EntryId] = field(default_factory=list)
@@ -57,6 +61,7 @@ class FakeStorageNode:
         server.unary(storage_codec.REVIEW_LEDGER, self.review)
         server.unary(storage_codec.DAMAGE, self.damage)
         server.unary(storage_codec.DESCRIBE, self.describe)
+        server.unary(READ_NOTES, self.read_notes)
         port = await server.start()
         self.record = LiveStorageNode(self.incarnation, "127.0.0.1", port, 1 << 30)
         self.open.set()
@@ -74,6 +79,10 @@ class FakeStorageNode:
     async def leave(self) -> None:
         assert self.record is not None
         await Registry(self.session).register_storage_node(self.record).withdraw()
+
+    async def read_notes(self, _: recovery.ReadNotesRequest) -> recovery.ReadNotesAnswer:
+        """The digest."""
+        return recovery.ReadNotesAnswer(status=pb.STORAGE_STATUS_OK, count=self.notes)
 
     async def append(self, stream: ServerStream[ReceivedAppend, list[AppendAnswer]]) -> None:
         async for frame in stream:

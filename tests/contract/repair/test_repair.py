@@ -331,6 +331,33 @@ async def test_may_replace_waits_until_every_copy_is_back() -> None:
         await until(allowed, DEADLINE_S)
 
 
+@pytest.mark.hazard("holders-fade")
+@pytest.mark.asyncio
+async def test_drained_node_stays_until_the_others_hold_all_notes() -> None:
+    """Two nodes have a note that was answered. One of them goes, and no restore would ask it any more."""
+    async with World.running() as world:
+        repair = world.replica()
+        for node in (world.nodes[0], world.nodes[2]):
+            node.notes = 1
+        await repair.watch.refresh()
+        await repair.decommissions.begin(world.nodes[2].incarnation, repair.watch.queue.nodes, write_quorum=3)
+        for _ in range(2):
+            rounds = (await world.progress()).updated_ms
+
+            async def later(rounds: int = rounds) -> bool:
+                return (await world.progress()).updated_ms > rounds
+
+            await until(later, DEADLINE_S)
+        assert (await world.cookie(2)).decommission is Decommission.DRAINING
+        for node in world.nodes:
+            node.notes = 1
+
+        async def removed() -> bool:
+            return (await world.cookie(2)).decommission is Decommission.DONE
+
+        await until(removed, DEADLINE_S)
+
+
 @pytest.mark.hazard("too-few-nodes")
 @pytest.mark.hazard("removed-cookie")
 @pytest.mark.asyncio

@@ -8,11 +8,13 @@ Rules
   a retired node, but it is a source meanwhile.
 - The cookie stays for ever. `done` includes `retired`: the directory is refused at its next start (hazard
   removed-cookie).
+- A drained node stays until enough others hold the notes of all records (hazard holders-fade): once it is removed, a
+  restore does not ask it.
 - Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard too-few-nodes).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from oncelog.core.errors import Conflict, NotFound
@@ -32,11 +34,19 @@ logger = logging.getLogger(__name__)
 class Decommissions:
     """Changes of cookies. Each is one compare-and-set on the version that was read; a conflict is read again.
 
-    unnoted: for what the repairer writes by itself, which waits for no notes.
+    unnoted: for what the repairer writes by itself, which waits for no notes. unheld: why the others do not hold the
+    notes of all records without this node, None if they do.
     """
 
-    def __init__(self, registry: Registry, unnoted: Registry, events: EventRing) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        unnoted: Registry,
+        events: EventRing,
+        unheld: Callable[[Incarnation, StorageSeen], Awaitable[str | None]],
+    ) -> None:
         self._events = events
+        self._unheld = unheld
         self._registry = registry
         self._unnoted = unnoted
 
@@ -79,6 +89,11 @@ class Decommissions:
         for record in records:
             draining -= {*record.members, record.joining}
         for node in sorted(draining):
+            if (why := await self._unheld(node, seen)) is not None:
+                logger.info(
+                    "a drained storage node is not removed yet", extra={"fields": {"node": node, "reason": why}}
+                )
+                continue
 
             def removed(cookie: StorageCookie) -> StorageCookie:
                 if cookie.decommission is not Decommission.DRAINING:

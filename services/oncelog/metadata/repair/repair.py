@@ -91,13 +91,13 @@ class Repair:
             owners=owners,
             now_ms=now_ms,
         )
-        decommissions, store = Decommissions(registry, Registry(unnoted or session), events), RepairStore(session)
+        notes, store = NoteDigests(ClusterStore(session), calls), RepairStore(session)
+        decommissions = Decommissions(registry, Registry(unnoted or session), events, notes.refusal)
         memory = OwnersMemory(topics, registry, copying, events, peers)
         repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory, events)
         trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
         parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
-        notes = NoteDigests(ClusterStore(session), calls)
         return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying, notes)
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
