@@ -236,6 +236,8 @@ async def test_two_metadata_services_do_not_perform_one_restore(tmp_path: Path) 
         await first.begin(Work.RESTORE, request, given=given, by="ann")
         with pytest.raises(Conflict, match=r"since 20\d\d-.* UTC, for ann"):
             await second.begin(Work.RESTORE, request, given=given, by="bob")
+        with pytest.raises(Conflict, match="this metadata service restores since"):
+            await first.begin(Work.RESTORE, replace(request, dry_run=True), given=given, by="ann")
         assert (await second.progress(Work.RESTORE)).by == "ann"
         progress = await world.restore(first)
         assert progress.state is RestoreState.DONE

@@ -225,3 +225,11 @@ def test_of_several_attempts_of_one_restore_the_last_one_counts_and_then_what_th
     used, unused = usable_copies(copies, 2)
     assert used == [copies[name] for name in ("before", "last", "hourly")]
     assert unused.keys() == {"first", "uncommitted"}
+
+
+def test_name_keeps_fields_of_a_newer_version() -> None:
+    """A record that a restore writes anew says all that its note said."""
+    name = "public/default/orders"
+    value = encode_name(NameRecord(ONE, further={"x_future": 7}))
+    tree = tree_of(newest_of(note(name_path(name), value)), TopicRecord(ONE, name))
+    assert json.loads(tree.records[name_path(name)])["x_future"] == 7

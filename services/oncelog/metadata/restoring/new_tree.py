@@ -131,8 +131,10 @@ def _put_names(tree: NewTree, rebuilt: Rebuilt, newest: NewestRecords) -> None:
         else:
             tree.put(paths.topic(record.topic_id), encode_topic(TopicRecord(record.topic_id, name)))
             tree.put(paths.cursors(record.topic_id))
+    noted = newest.names()
     for name, topic_id in rebuilt.names.items():
-        _put_name(tree, name, NameRecord(topic_id))
+        known = noted.get(name)
+        _put_name(tree, name, known if known is not None and known.topic_id == topic_id else NameRecord(topic_id))
 
 
 def _put_name(tree: NewTree, name: str, record: NameRecord) -> None:

@@ -67,10 +67,14 @@ class Restoring:
     async def begin(self, work: Work, request: RestoreRequest, *, given: Sequence[str], by: str) -> RestoreProgress:
         """Begin the work, or show it if this service performs it already.
 
-        Raises Conflict while another metadata service performs it, StoreUnavailable.
+        Raises Conflict while another metadata service performs it, or this one a dry run where a restore is wanted, or
+        the other way round; StoreUnavailable.
         """
         mine = self._running.get(work)
         if mine is not None and mine.state is RestoreState.RUNNING:
+            if mine.dry_run is not request.dry_run:
+                done = "only looks (a dry run)" if mine.dry_run else "restores"
+                raise Conflict(f"this metadata service {done} since {shown_time(mine.started_ms)}: repeat it later")
             return mine
         progress = RestoreProgress()
         progress.begin(by=by, dry_run=request.dry_run)
