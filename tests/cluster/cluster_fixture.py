@@ -261,9 +261,10 @@ def _serves(process: dict[str, Any]) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs. A zombie process does not."""
+    """Whether the process runs, or has its files open still. A zombie does not, once its other threads have ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] not in {"Z", "X"} or int(fields[17]) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -29,11 +29,14 @@ from tests.cluster.loads import Loads, passed, read_all
 from tests.cluster.processes.service_process import free_port, processes
 from tests.cluster.until import until
 from tests.records_proof.losses import DEADLINE_S, NoReport, backup, kill, lose_zookeeper, serves_a_restore, state_of
+from tests.records_proof.planted_topics import plant
 
 TOPIC = "lost-and-found"
 #: The one that is missing. A node that was ever in limbo counts as missing in each later restore, and with three nodes
 #: and an ack quorum of two only one may be.
 MISSING = "storage-1"
+#: What an answer says while storage nodes start.
+_START_YET = ("storage nodes can be used", "no storage node with data has answered")
 #: More than two ledgers.
 _DELETED_MESSAGES = 120
 
@@ -48,6 +51,16 @@ class Ways:
         self._loads = loads
         self.restored_s = (0.0, 0.0)
         self.answered = 0
+
+    async def planted(self, topics: int) -> None:
+        """The storage nodes have many more topics after it."""
+        nodes = [name for name, each in self._cluster.processes.items() if each["role"] == "storage"]
+        with self._cluster.held():
+            for name in nodes:
+                await kill(self._cluster, name)
+            await plant([self._cluster.data / name for name in nodes], topics)
+            await lose_zookeeper(self._cluster)
+        await self._restore()
 
     async def emptied(self, _: random.Random) -> None:
         await lose_zookeeper(self._cluster)
@@ -199,7 +212,8 @@ class Ways:
         async def taken() -> tuple[int, dict[str, Any]] | None:
             """None: storage nodes start yet, and the answer says so. An operator repeats the command then."""
             code, report = await backup(self._cluster, "restore", "--yes", *words, admin_url=admin_url)
-            return None if "storage nodes can be used" in report.get("message", "") else (code, report)
+            message = report.get("message", "")
+            return None if any(each in message for each in _START_YET) else (code, report)
 
         code, report = await until(taken, DEADLINE_S, waiting_for="enough storage nodes for a restore")
         self.restored_s, self.answered = (began_s, time.monotonic()), self._loads.answered

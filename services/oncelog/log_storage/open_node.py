@@ -69,7 +69,8 @@ class OpenNode:
         self.server = self._new_server(security)
         #: of gRPC; 0: it is not known yet
         self._port = settings.grpc_port
-        self._listens = False
+        #: whether it serves calls
+        self.listens = False
 
     @classmethod
     async def open(
@@ -159,21 +160,21 @@ class OpenNode:
 
     async def listen(self) -> None:
         """Serve what `server` has, unless it is served already. Raises InvalidArgument."""
-        if not self._listens:
-            self._listens = True
+        if not self.listens:
+            self.listens = True
             self._port = await self.server.start(host=self._settings.listen_host, port=self._port)
 
     async def wait(self) -> None:
         """Serve what the directory alone gives, until the ordinary start goes on. Raises InvalidArgument."""
-        if not self._listens:
+        if not self.listens:
             await self.listen()
             fields = {"address": self.address, "incarnation": self.runner.incarnation, "era": str(self.runner.era)}
             logger.warning("waiting for the cluster, and serving what a restore asks for", extra={"fields": fields})
 
     async def stop(self) -> None:
         """End the calls; repeated calls do nothing."""
-        if self._listens:
-            self._listens = False
+        if self.listens:
+            self.listens = False
             await self.server.stop(grace_ms=STOP_GRACE_MS)
 
     async def find(self, store: ClusterStore) -> ClusterRecord:

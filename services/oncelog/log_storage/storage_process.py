@@ -274,7 +274,7 @@ def _directory_value(cluster_id: str, node: OpenNode | None) -> dict[str, object
     return {
         "cluster_id": cluster_id or None,
         "incarnation": None if node is None else node.runner.incarnation,
-        "address": None if node is None else node.address or None,
+        "address": node.address if node is not None and node.listens else None,
         "era": None if node is None else node.runner.era.number,
     }
 

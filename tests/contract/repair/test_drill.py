@@ -2,11 +2,13 @@
 
 import pytest
 
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.result import Rebuilt
-from oncelog.metadata.restoring.drill import differences
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata_store.session import paths
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 COOKIE = paths.storage_cookie(Incarnation("a" * 32))
 NOTHING = Rebuilt({}, {}, (), 0)
@@ -28,3 +30,15 @@ def test_noted_record_that_differs_is_told(path: str) -> None:
     assert differs({path: b"1"}, {path: b"2"}) == [f"{path}: it would be another one"]
     assert differs({}, {path: b"2"}) == [f"{path}: no storage node has noted it, so it would be missing"]
     assert differs({path: b"1"}, {}) == [f"{path}: it would return; it is not there"]
+
+
+@pytest.mark.asyncio
+async def test_ledger_record_that_cannot_be_read_is_told() -> None:
+    """The records of ledgers are read, too, and one that is damaged does not end the drill."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    for folder in ("", *paths.FOLDERS):
+        await session.ensure_path(folder)
+    path = paths.ledger(LedgerId(7))
+    assert await session.create(path, b"{") is WriteStatus.OK
+    found = differences(NOTHING, NewTree(), await live_records(session))
+    assert [each for each in found if each.startswith(f"{path}: it cannot be read in ZooKeeper")], found

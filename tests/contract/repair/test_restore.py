@@ -40,6 +40,7 @@ from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, e
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, WriteResult, Znode
+from oncelog.runtime.health import Health
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import (
     NAME,
@@ -403,6 +404,21 @@ class Claiming(MemorySession):
 
 
 @pytest.mark.hazard("unnoted-member")
+async def test_node_that_still_reads_its_directory_says_so(tmp_path: Path) -> None:
+    """With many ledgers that takes a while. Its health port answers from the start."""
+    health = Health(lambda: b"")
+    health.serve_value("/directory", lambda: {"cluster_id": CLUSTER, "address": None})
+    port = await health.start(host="127.0.0.1", port=0)
+    try:
+        async with restoring_world(tmp_path, 1) as world:
+            progress = await world.restore(given=[], also=[f"127.0.0.1:{port}"])
+        assert "no storage node with data has answered" in progress.message
+        [starting] = progress.nodes
+        assert (starting.state, "reads its directory" in starting.reason) == ("silent", True), starting
+    finally:
+        await health.stop()
+
+
 async def test_node_that_joined_after_the_survey_is_raised_too(tmp_path: Path) -> None:
     """Two nodes were asked. Behind its record of the era one of them has a note of the third."""
     async with restoring_world(tmp_path) as world:

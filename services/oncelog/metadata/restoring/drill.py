@@ -12,25 +12,18 @@ from oncelog.core.rebuild.result import Rebuilt
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.noted_records import copied_records, names_in, noted_names
 from oncelog.metadata_store.copies.record_walk import RecordWalk
-from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 
-_READS_MAX = 64
 #: Folders and records of which notes have each record as it is.
 _NOTED = (paths.POLICIES, paths.TOMBSTONES, paths.STORAGE_COOKIES, paths.KEY_DATASET)
 
 
 async def live_records(session: StoreSession) -> dict[str, bytes]:
     """{path: value} of all lasting records. session: below the root of the era. Raises StoreUnavailable."""
-    ledgers = LedgerStore(session)
-    found = []
-    ids = sorted(await ledgers.ids())
-    for start in range(0, len(ids), _READS_MAX):
-        found += await asyncio.gather(*(ledgers.record(one) for one in ids[start : start + _READS_MAX]))
     walk = RecordWalk(session, now_s=asyncio.get_running_loop().time)
     records: dict[str, bytes] = {}
-    async for group in walk.records([each for each in found if each is not None]):
+    async for group in walk.records(None):
         records |= {each.path: each.value for each in group}
     return records
 

@@ -105,10 +105,13 @@ class NodeReader:
 
     async def _find(self, address: str) -> dict[Incarnation, NodeSeen]:
         """The node with data at this address; none if its directory is empty. Raises OncelogError."""
-        seen = await directory_at(address)
-        if isinstance(seen, DirectorySeen) and not seen.cluster_id:
-            return {}
-        grpc = seen.address if isinstance(seen, DirectorySeen) and seen.address else address
+        seen, grpc = await directory_at(address), address
+        if isinstance(seen, DirectorySeen):
+            if not seen.cluster_id:
+                return {}
+            if not seen.address:
+                raise ServiceUnavailable("the storage node reads its directory yet, or starts: repeat this in a moment")
+            grpc = seen.address
         described = await self._channel(grpc).call(DESCRIBE, storage_pb2.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
         if not described.cluster_id:
             return {}

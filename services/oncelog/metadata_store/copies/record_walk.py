@@ -9,7 +9,7 @@ Rules
 - Left out is what a restored cluster makes anew or must not have: counters, what processes register, the ends of
   storage nodes' journals, the progress of repair, proofs and verdicts. An old end would make each storage node take its
   own directory for one that went back in time.
-- Ledger records, which are most of all, come from the listing that repair keeps (`LedgerListing`).
+- Ledger records, which are most of all, come from the listing that repair keeps (`LedgerListing`), where it is at hand.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ class RecordWalk:
         #: requests to ZooKeeper so far
         self.reads = 0
 
-    async def records(self, ledgers: Iterable[LedgerMetadata]) -> AsyncIterator[Sequence[CopiedRecord]]:
-        """Groups of records. ledgers: all, from a listing. Raises StoreUnavailable."""
+    async def records(self, ledgers: Iterable[LedgerMetadata] | None) -> AsyncIterator[Sequence[CopiedRecord]]:
+        """Groups of records. ledgers: all, from a listing; None: they are read, too. Raises StoreUnavailable."""
         yield await self._read(_SINGLE)
-        for folder, levels in _FOLDERS.items():
+        for folder, levels in (_FOLDERS if ledgers is not None else _FOLDERS | {paths.LEDGERS: 1}).items():
             async for group in self._below(folder, levels):
                 yield group
         copied: list[CopiedRecord] = []
-        for ledger in ledgers:
+        for ledger in ledgers or ():
             copied.append(CopiedRecord(paths.ledger(ledger.ledger_id), encode_ledger(ledger)))
             if len(copied) >= GROUP_MAX:
                 yield copied
