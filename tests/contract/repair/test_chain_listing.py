@@ -1,16 +1,25 @@
 """The repairer's view of the topics' lists costs the same at each refresh, however long the lists are."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.repair.chain_listing import LEDGERS_MAX, TOPICS_MIN, TURNS, ChainListing
+from oncelog.metadata.repair.cluster_watch import CHAINS_AT_ONCE
+from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.topic_store import TopicStore
+from tests.cluster.until import until
+from tests.contract.repair.repairing import DEADLINE_S, Placements
+from tests.contract.storage_client.ledger_world import A, B, C
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 
@@ -54,4 +63,33 @@ async def test_many_topics_are_read_in_turns() -> None:
     turns = [{chain.topic_id for chain in await listing.refresh([])} for _ in range(TURNS)]
     assert [len(turn) for turn in turns] == [2 * TOPICS_MIN] * TURNS
     assert set().union(*turns) == set(all_of_them)
+    await session.close()
+
+
+@pytest.mark.asyncio
+async def test_first_look_at_many_lists_holds_up_nobody() -> None:
+    """With 100,000 ledgers a metadata service that has just started answered nothing for seconds."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish("test")
+    topics, ledgers = TopicStore(session), LedgerStore(session)
+    for number in range(CHAINS_AT_ONCE):
+        topic_id = (await topics.create(parse_topic(f"public/default/t{number}"))).name.value.topic_id
+        stored = await topics.read(topic_id)
+        assert stored is not None
+        ledger_id = LedgerId(number + 1)
+        await topics.write(replace(stored.value, ledgers=(LedgerLink(ledger_id, 0),)), version=stored.version)
+        await ledgers.write(LedgerMetadata(ledger_id, topic_id, (A, B, C), 2), version=ABSENT_VERSION)
+    repair = Repair.over(session, Placements(), owners=list)
+    looking = asyncio.create_task(repair.watch.refresh())
+    unlisted: list[int] = []
+
+    def looked() -> bool:
+        unlisted.append(len(repair.watch.unlisted()))
+        return looking.done()
+
+    await until(looked, DEADLINE_S, every_s=0)
+    await looking
+    assert unlisted[-1] == 0
+    assert [count for count in unlisted if 0 < count < CHAINS_AT_ONCE], "no turn between the first list and the last"
+    await repair.close()
     await session.close()

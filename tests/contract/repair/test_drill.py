@@ -1,13 +1,21 @@
 """What a drill says of records that notes have as they are."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Rebuilt
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.new_tree import NewTree
+from oncelog.metadata.restoring.progress import RestoreState
+from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import Fired, Znode
+from tests.contract.repair.restoring_world import RESTORE_ID, RestoringWorld, restoring_world
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 COOKIE = paths.storage_cookie(Incarnation("a" * 32))
@@ -42,3 +50,34 @@ async def test_ledger_record_that_cannot_be_read_is_told() -> None:
     assert await session.create(path, b"{") is WriteStatus.OK
     found = differences(NOTHING, NewTree(), await live_records(session))
     assert [each for each in found if each.startswith(f"{path}: it cannot be read in ZooKeeper")], found
+
+
+class Watched(MemorySession):
+    """Notes the state of the drill whenever the cluster's record is read."""
+
+    def __init__(self, world: RestoringWorld) -> None:
+        super().__init__(world.tree, root="/oncelog")
+        self.restoring = world.restoring(self)
+        self.states: list[RestoreState] = []
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        if path == paths.CLUSTER:
+            self.states.append((await self.restoring.progress(Work.DRILL)).state)
+        return await super().read(path, fired=fired, timeout_ms=timeout_ms)
+
+
+@pytest.mark.asyncio
+async def test_drill_is_not_done_before_it_has_compared(tmp_path: Path) -> None:
+    """It was told to be, without any difference, between JOIN and the comparison."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        session = Watched(world)
+        request = RestoreRequest(RESTORE_ID, dry_run=True)
+        given = [node.address for node in world.nodes]
+        drill = await session.restoring.begin(Work.DRILL, request, given=given, by="ann")
+        await asyncio.gather(*world.tasks)
+        assert (drill.state, drill.step, drill.differences) == (RestoreState.DONE, RestoreStep.DONE, [])
+        assert len(session.states) > 1
+        assert set(session.states) == {RestoreState.RUNNING}

@@ -1,6 +1,7 @@
 """A metadata service restores an emptied ZooKeeper from storage nodes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -40,7 +41,6 @@ from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, e
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, WriteResult, Znode
-from oncelog.runtime.health import Health
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import (
     NAME,
@@ -352,7 +352,7 @@ async def test_finished_restore_that_is_repeated_leaves_the_cluster_alone(tmp_pa
 
 async def test_each_node_is_listed_once_and_empty_ones_are_no_nodes_yet(tmp_path: Path) -> None:
     """A node that has moved left its former address in ZooKeeper. An empty directory has a health port only."""
-    async with restoring_world(tmp_path) as world, empty_directory() as empty:
+    async with restoring_world(tmp_path) as world, directory_of(None) as empty:
         await world.note_cluster()
         await world.write(4, 3, to=world.nodes)
         await ClusterStore(world.session()).establish(CLUSTER)
@@ -367,13 +367,22 @@ async def test_each_node_is_listed_once_and_empty_ones_are_no_nodes_yet(tmp_path
         assert len(progress.nodes) == 3, progress.nodes
 
 
+async def test_node_that_still_reads_its_directory_says_so() -> None:
+    """With many ledgers that takes a while. Its health port answers from the start."""
+    async with directory_of(CLUSTER) as starting:
+        progress = await RestoringWorld([]).restore(also=[starting])
+    assert "no storage node with data has answered" in progress.message
+    [node] = progress.nodes
+    assert (node.state, "reads its directory" in node.reason) == ("silent", True), node
+
+
 @asynccontextmanager
-async def empty_directory() -> AsyncIterator[str]:
-    """The health port of a storage node without data."""
+async def directory_of(cluster_id: str | None) -> AsyncIterator[str]:
+    """The health port of a storage node that serves no calls. None: its directory is empty."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"cluster_id": null, "address": null}')
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps({"cluster_id": cluster_id, "address": None}).encode())
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
@@ -404,21 +413,6 @@ class Claiming(MemorySession):
 
 
 @pytest.mark.hazard("unnoted-member")
-async def test_node_that_still_reads_its_directory_says_so(tmp_path: Path) -> None:
-    """With many ledgers that takes a while. Its health port answers from the start."""
-    health = Health(lambda: b"")
-    health.serve_value("/directory", lambda: {"cluster_id": CLUSTER, "address": None})
-    port = await health.start(host="127.0.0.1", port=0)
-    try:
-        async with restoring_world(tmp_path, 1) as world:
-            progress = await world.restore(given=[], also=[f"127.0.0.1:{port}"])
-        assert "no storage node with data has answered" in progress.message
-        [starting] = progress.nodes
-        assert (starting.state, "reads its directory" in starting.reason) == ("silent", True), starting
-    finally:
-        await health.stop()
-
-
 async def test_node_that_joined_after_the_survey_is_raised_too(tmp_path: Path) -> None:
     """Two nodes were asked. Behind its record of the era one of them has a note of the third."""
     async with restoring_world(tmp_path) as world:

@@ -92,9 +92,14 @@ class StorageNodes:
         self.registered = tuple(node for node, view in self.views.items() if view.registered)
         self._now_ms = now_ms
         self._absent_delay_ms = absent_delay_ms
+        #: of nodes that are not known, made once: a cluster may have many ledgers
+        self._unknown: dict[Incarnation, NodeView] = {}
 
     def __getitem__(self, node: Incarnation) -> NodeView:
-        return self.views.get(node) or NodeView(node, registered=False)
+        view = self.views.get(node) or self._unknown.get(node)
+        if view is None:
+            view = self._unknown[node] = NodeView(node, registered=False)
+        return view
 
     def in_state(self, *states: NodeState) -> tuple[Incarnation, ...]:
         return tuple(node for node, view in self.views.items() if view.state in states)

@@ -12,6 +12,8 @@ from oncelog.core.records.status import WriteStatus
 
 
 class RestoreStep(Enum):
+    """COMPARE: of a drill, with the records in ZooKeeper."""
+
     PLAN = "plan"
     CLAIM = "claim"
     RAISE = "raise"
@@ -20,6 +22,7 @@ class RestoreStep(Enum):
     REVIEW = "review"
     WRITE = "write"
     COMMIT = "commit"
+    COMPARE = "compare"
     DONE = "done"
     REFUSED = "refused"
 

@@ -23,6 +23,9 @@ from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader, Sto
 from oncelog.metadata_store.records.ledger_listing import LedgerListing
 from oncelog.metadata_store.session.store_session import Versioned
 
+#: Lists of which the ledgers are assessed before others get a turn: some milliseconds.
+CHAINS_AT_ONCE = 64
+
 
 class ClusterWatch:
     """`refresh` reads what has changed. One caller at a time reads; the others wait for it."""
@@ -82,8 +85,11 @@ class ClusterWatch:
                 self.queue.handle(LedgerRemoved(ledger_id))
                 topic_id = self._topic_of.pop(ledger_id, None)
                 topics += [topic_id] if topic_id is not None else []
-        for chain in await self._chains.refresh(topics):
+        for count, chain in enumerate(await self._chains.refresh(topics)):
             self.queue.handle(chain)
+            if count % CHAINS_AT_ONCE == 0:
+                # The first look takes all of them, and this process answers clients meanwhile.
+                await asyncio.sleep(0)
 
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata:
         """One record after a sync. Raises NotFound, StoreUnavailable, CorruptEntry."""

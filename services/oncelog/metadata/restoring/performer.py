@@ -95,6 +95,8 @@ class Performer:
     ) -> None:
         """given: addresses of storage nodes. by: the operator."""
         self.progress = progress
+        #: what it finds is compared with the records that are there, so it is not the end of the work
+        self.compared_next = False
         #: called with the era before it is claimed
         self.on_claim: Callable[[Era], None] = lambda _: None
         self._sources = sources
@@ -148,8 +150,11 @@ class Performer:
 
     async def _end(self, effect: RestoreEnded) -> None:
         self._show_step()
-        state = RestoreState.REFUSED if effect.refusal else RestoreState.DONE
-        self.progress.end(state, effect.refusal or effect.remark)
+        if self.compared_next and not effect.refusal:
+            self.progress.step = RestoreStep.COMPARE
+        else:
+            state = RestoreState.REFUSED if effect.refusal else RestoreState.DONE
+            self.progress.end(state, effect.refusal or effect.remark)
         await self._sources.audit.write("restore of ZooKeeper's records", self.progress.brief())
 
     async def _perform(self, effect: RestoreEffect) -> RestoreEvent:

@@ -164,20 +164,28 @@ class Restoring:
         """Compare twice if something differs: the cluster is in use."""
         found: list[str] | None = None
         for _ in range(2):
-            performer = Performer(self._sources, request, given=given, by=by, progress=progress)
-            await performer.run()
-            cluster = await ClusterStore(self._session).find()
-            if performer.rebuilt is None or cluster is None:
-                return  # refused; or there is nothing to compare with
-            progress.state = RestoreState.RUNNING
-            live = await live_records(self._session.below(paths.era_root(cluster.value.era.number)))
-            tree = await performer.tree()
-            differs = await asyncio.to_thread(differences, performer.rebuilt, tree, live)
+            differs = await self._compared(request, given, by, progress)
+            if progress.state is not RestoreState.RUNNING:
+                return
             found = differs if found is None else [each for each in differs if each in found]
             if not found:
                 break
-        progress.differences = found or []
+        progress.differences, progress.step = found or [], RestoreStep.DONE
         progress.end(RestoreState.DONE)
+
+    async def _compared(
+        self, request: RestoreRequest, given: Sequence[str], by: str, progress: RestoreProgress
+    ) -> list[str]:
+        """What differs, unless it is refused. Nothing else of it stays in memory."""
+        performer = Performer(self._sources, request, given=given, by=by, progress=progress)
+        performer.compared_next = True
+        await performer.run()
+        cluster = await ClusterStore(self._session).find()
+        if performer.rebuilt is None or cluster is None:
+            return []  # refused; or there is nothing to compare with
+        live = await live_records(self._session.below(paths.era_root(cluster.value.era.number)))
+        tree = await performer.tree()
+        return await asyncio.to_thread(differences, performer.rebuilt, tree, live)
 
     async def _show(self, work: Work, progress: RestoreProgress) -> None:
         while True:
