@@ -13,6 +13,7 @@ from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.restoring import Work
+from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.repair.restoring_world import RESTORE_ID, RestoringWorld, restoring_world
@@ -38,6 +39,12 @@ def test_noted_record_that_differs_is_told(path: str) -> None:
     assert differs({path: b"1"}, {path: b"2"}) == [f"{path}: it would be another one"]
     assert differs({}, {path: b"2"}) == [f"{path}: no storage node has noted it, so it would be missing"]
     assert differs({path: b"1"}, {}) == [f"{path}: it would return; it is not there"]
+
+
+def test_debt_of_a_storage_node_is_no_difference() -> None:
+    """The repairer notes it with the next comparison only."""
+    written, live = (encode_cookie(StorageCookie(Incarnation("a" * 32), "h", 1, debt=debt)) for debt in (None, 3))
+    assert differs({COOKIE: written}, {COOKIE: live}) == []
 
 
 @pytest.mark.asyncio

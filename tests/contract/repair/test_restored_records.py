@@ -1,6 +1,7 @@
 """Which records a restore writes, from what was rebuilt and what was noted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,16 @@ def tree_of(newest: NewestRecords, *topics: TopicRecord, rights: Rights = Rights
 
 def name_path(name: str) -> str:
     return f"{paths.NAMES}/{name}"
+
+
+def test_debt_of_a_storage_node_is_counted_anew() -> None:
+    """With an old debt of 0, the node that has replaced it would be ready at once."""
+    cookie = StorageCookie(A, "h", 1, retired=True, replaced_by=B, debt=0)
+    path = paths.storage_cookie(A)
+    for retired in ((), (A,)):
+        newest = newest_of(note(path, encode_cookie(cookie)))
+        tree = new_tree(Rebuilt({}, {}, (), 7), newest, era=ERA, retired=retired, rights=Rights.OPEN, by="ann")
+        assert tree.records[path] == encode_cookie(replace(cookie, debt=None))
 
 
 @pytest.mark.hazard("late-note")

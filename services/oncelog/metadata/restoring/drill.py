@@ -7,11 +7,13 @@ same way is told.
 import asyncio
 from collections.abc import Mapping
 
+from oncelog.core.errors import CorruptEntry
 from oncelog.core.rebuild.difference import difference
 from oncelog.core.rebuild.result import Rebuilt
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.noted_records import copied_records, names_in, noted_names
 from oncelog.metadata_store.copies.record_walk import RecordWalk
+from oncelog.metadata_store.records.registry import without_debt
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 
@@ -42,9 +44,19 @@ def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> l
             elif path not in there:
                 if path not in paths.FOLDERS:
                     found.append(f"{path}: it would return; it is not there")
-            elif written[path] != there[path]:
+            elif written[path] != _as_noted(path, there[path]):
                 found.append(f"{path}: it would be another one")
     return found
+
+
+def _as_noted(path: str, value: bytes) -> bytes:
+    """Without what changes before it is noted."""
+    if not path.startswith(f"{paths.STORAGE_COOKIES}/"):
+        return value
+    try:
+        return without_debt(value)
+    except CorruptEntry:
+        return value  # so it differs
 
 
 def _at(place: str, records: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from oncelog.metadata.restoring.rights import closed
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.records.deletion_store import Deletion, encode_deletion
 from oncelog.metadata_store.records.policies import Policies, decode_policies, encode_policies
-from oncelog.metadata_store.records.registry import StorageCookie, decode_cookie, encode_cookie
+from oncelog.metadata_store.records.registry import StorageCookie, decode_cookie, encode_cookie, without_debt
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 
@@ -107,8 +107,9 @@ def _put_namespace(tree: NewTree, name: NamespaceName) -> None:
 
 
 def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnation, ...]) -> None:
+    # A node that has replaced one would be ready by an old debt of 0, before the repairer has counted.
     for path, value in newest.below(paths.STORAGE_COOKIES).items():
-        tree.put(path, value)
+        tree.put(path, without_debt(value))
     for path in newest.lost:
         if path.startswith(f"{paths.STORAGE_COOKIES}/"):
             tree.put(path, encode_cookie(StorageCookie(Incarnation(path.rpartition("/")[2]), "", 0)))
@@ -116,7 +117,7 @@ def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnatio
         path = f"{paths.STORAGE_COOKIES}/{node}"
         known = newest.value(path)
         cookie = StorageCookie(node, "", 0) if known is None else decode_cookie(known)
-        tree.put(path, encode_cookie(replace(cookie, retired=True)))
+        tree.put(path, encode_cookie(replace(cookie, retired=True, debt=None)))
 
 
 def _put_names(tree: NewTree, rebuilt: Rebuilt, newest: NewestRecords) -> None:

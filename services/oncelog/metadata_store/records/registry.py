@@ -7,7 +7,7 @@ never come back under another incarnation, and one that is retired is never chos
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 
 from oncelog.core.address import join_address
@@ -312,3 +312,9 @@ def encode_cookie(cookie: StorageCookie) -> bytes:
 def decode_cookie(data: bytes, path: str = "") -> StorageCookie:
     """Raises CorruptEntry."""
     return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f), path=path)
+
+
+def without_debt(cookie: bytes) -> bytes:
+    """Of an encoded cookie: the debt is not noted when it changes, and the repairer counts it again. Raises
+    CorruptEntry."""
+    return encode_cookie(replace(decode_cookie(cookie), debt=None))
