@@ -23,7 +23,7 @@ class FaultyCluster(Cluster):
 
     def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
         self._faults = data.with_name("faults")
-        own = {FAULTS_VARIABLE: str(self._faults), "PYTHONPATH": str(ROOT)}
+        own = {FAULTS_VARIABLE: str(self._faults), "PYTHONPATH": f"{ROOT}:{ROOT / 'services'}"}
         super().__init__(data, arguments, {**environment, **own})
         self._orders: dict[str, DiskOrders] = {}
 

@@ -35,6 +35,7 @@ SETTINGS = {
     "segment_bytes": 1 << 18,
     "collect_interval_ms": 1_000,
     "repair_interval_ms": 500,
+    "notes_interval_ms": 1_000,
     "repair_absent_delay_ms": 5_000,
 }
 #: A node may be away, and return, several times in this time.

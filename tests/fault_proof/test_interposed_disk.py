@@ -234,7 +234,7 @@ exec(sys.argv[2])
 def run_program(tmp_path: Path, program: str) -> "subprocess.CompletedProcess[str]":
     data = tmp_path / "node"
     data.mkdir(exist_ok=True)
-    environment = {**os.environ, FAULTS_VARIABLE: str(tmp_path / "faults"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, FAULTS_VARIABLE: str(tmp_path / "faults"), "PYTHONPATH": f"{ROOT}:{ROOT / 'services'}"}
     command = [sys.executable, "-c", _PROGRAM, str(data), program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

@@ -180,7 +180,7 @@ class MetadataService:
             if not await registered_level(settings, shutdown, session):
                 return
             keeping = start(registration.keep())
-            comparison = NoteComparison(session, security.peers)
+            comparison = NoteComparison(session, security.peers, interval_ms=settings.notes_interval_ms)
             stack.push_async_callback(comparison.close)
             self._elect(coordination, comparison, registration, start)
             self._unready = None

@@ -210,6 +210,8 @@ class MetadataSettings(ProcessSettings):
     repair_absent_delay_ms: int = 600_000
     #: how often the elected replica looks for ledgers to repair
     repair_interval_ms: int = 2_000
+    #: how often the elected replica compares the notes of all storage nodes with ZooKeeper
+    notes_interval_ms: int = 60_000
     #: path of a file with host:health_port of each storage node, one in each line: if ZooKeeper has no cluster, a
     #: metadata service creates it once all of them have answered that their directories are empty; empty: never
     new_cluster_nodes_file: str = ""

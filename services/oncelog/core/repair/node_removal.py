@@ -91,7 +91,10 @@ def notes_refusal(
     expected = digests.get(node, digests[answered[0]] if answered else NotesDigest())
     differing = [one for one in answered if digests[one] != expected]
     if differing:
-        return f"the notes of storage nodes {', '.join(sorted(differing))} differ: they are compared each minute"
+        return (
+            f"the notes of storage nodes {', '.join(sorted(differing))} differ: they are compared every "
+            "ONCELOG_NOTES_INTERVAL_MS, by default each minute"
+        )
     needed = min(ack_quorum, len(others))
     if len(answered) < needed:
         return f"only {len(answered)} of {needed} other storage nodes hold the notes of all records"

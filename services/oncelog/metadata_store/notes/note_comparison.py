@@ -1,4 +1,5 @@
-"""What the elected metadata service does each minute so that all storage nodes hold the same notes as ZooKeeper.
+"""What the elected metadata service does each minute, or interval, so that all storage nodes hold the same notes as
+ZooKeeper.
 
     records that are new or have changed -> notes to all nodes -> digest of each node
         equal to that of ZooKeeper's records    the node holds all notes
@@ -37,7 +38,6 @@ from oncelog.storage_client.note_calls import notes_digest, put_notes, read_note
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_S = 60.0
 #: Until the next look whether this replica is elected.
 ELECTION_PAUSE_S = 1.0
 CALL_TIMEOUT_MS = 10_000
@@ -49,8 +49,9 @@ SENT_AT_ONCE_MAX = 1_024
 class NoteComparison:
     """Used inside one event loop."""
 
-    def __init__(self, session: StoreSession, peers: Credentials = PLAIN) -> None:
+    def __init__(self, session: StoreSession, peers: Credentials = PLAIN, *, interval_ms: int = 60_000) -> None:
         """session: below the root of the era of `peers`."""
+        self._interval_ms = interval_ms
         self._cluster = ClusterStore(session)
         self._registry = Registry(session)
         self._records = NotedRecords(session)
@@ -71,7 +72,7 @@ class NoteComparison:
                 await self.round()
             except StoreUnavailable as error:
                 logger.info("could not compare the notes of storage nodes; will retry: %s", error.message)
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(self._interval_ms / 1000)
 
     async def round(self) -> None:
         """Compare once. Raises StoreUnavailable."""
