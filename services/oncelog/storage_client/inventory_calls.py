@@ -3,7 +3,7 @@
 from crc32c import crc32c
 
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument
 from oncelog.core.formats.entry import body_of, decode_entry
 from oncelog.core.formats.head import LedgerHead, decode_head
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
@@ -19,12 +19,15 @@ from oncelog.wire import recovery_pb2 as pb
 _STATES = {int(state): state for state in CopyState}
 #: Small enough that a serving node is not held up by one page.
 PAGE_LEDGERS = 1024
+#: For a node that takes too long for such a page: two reads of a slow disk for each ledger.
+SLOW_PAGE_LEDGERS = 64
 
 
 async def read_inventory(
     channel: Channel, node: Incarnation, *, page_ledgers: int = PAGE_LEDGERS, timeout_ms: int = DISK_TIMEOUT_MS
 ) -> Inventory:
-    """All that the node has. timeout_ms: of one page. Its era is that of the first page: later pages may be newer.
+    """All that the node has. timeout_ms: of one page; after the first one that takes longer, pages are smaller. Its era
+    is that of the first page: later pages may be newer.
 
     Raises OncelogError: CorruptEntry for a head that only a newer version can read.
     """
@@ -33,7 +36,13 @@ async def read_inventory(
     first: pb.InventoryAnswer | None = None
     limbo_below = 0
     while True:
-        page = await channel.call(INVENTORY, request, timeout_ms=timeout_ms)
+        try:
+            page = await channel.call(INVENTORY, request, timeout_ms=timeout_ms)
+        except DeadlineExceeded:
+            if request.ledgers_max <= SLOW_PAGE_LEDGERS:
+                raise
+            request.ledgers_max = SLOW_PAGE_LEDGERS
+            continue
         require_ok(node, page.status)
         first = first or page
         limbo_below = max(limbo_below, page.limbo_below)

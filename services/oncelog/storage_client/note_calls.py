@@ -12,6 +12,8 @@ from oncelog.wire import recovery_pb2 as pb
 #: Of the notes of one call: a request has at most 1 MiB.
 CALL_BYTES_MAX = 768 * 1024
 _NOTE_OVERHEAD_BYTES = 64
+#: Of one answer: a slow disk must give each of them in time.
+_PAGE_NOTES = 1024
 
 
 async def put_notes(
@@ -28,7 +30,7 @@ async def read_notes(
     channel: Channel, member: Incarnation, *, timeout_ms: int = CALL_TIMEOUT_MS
 ) -> AsyncGenerator[Note, None]:
     """All notes of the node by ascending path, also those of deletions."""
-    request = pb.ReadNotesRequest(target=member, notes_max=NOTES_MAX)
+    request = pb.ReadNotesRequest(target=member, notes_max=_PAGE_NOTES)
     while True:
         answer = await channel.call(READ_NOTES, request, timeout_ms=timeout_ms)
         require_ok(member, answer.status)

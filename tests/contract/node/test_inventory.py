@@ -1,6 +1,9 @@
 """The inventory of a storage node, over a real socket and a real disk: what a rebuild of ZooKeeper's records reads."""
 
 import asyncio
+import itertools
+import os
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.errors import InvalidArgument, ServiceUnavailable
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ServiceUnavailable
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.head import LedgerHead, encode_head
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position
@@ -16,6 +19,7 @@ from oncelog.core.ledger.member_status import AppendStatus, CopyState
 from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.ledger.writer import Add
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
+from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import INVENTORY
 from oncelog.rpc.codecs.storage_codec import FENCE
@@ -82,6 +86,32 @@ async def test_every_ledger_is_listed_with_its_chain_its_runs_and_its_head(tmp_p
         await node.start()
         async with Channel(node.address) as again:
             assert (await read_inventory(again, node.incarnation)).ledgers == whole_inventory
+
+
+async def test_page_that_takes_too_long_is_asked_for_again_in_smaller_ones(tmp_path: Path) -> None:
+    """Otherwise a node with many ledgers on a slow disk could never be asked. One that does not answer at all has
+    failed."""
+    reads, gate, stuck = itertools.count(), threading.Event(), 0
+
+    def read(fd: int, size: int, offset: int) -> bytes:
+        if next(reads) < stuck:
+            gate.wait(DEADLINE_S)
+        return os.pread(fd, size, offset)
+
+    node = Node(tmp_path / "node")
+    node.disk = DiskCalls(read=read)
+    await node.start()
+    try:
+        async with Channel(node.address) as channel:
+            await append(channel, node.incarnation, adds_of(writer_of(opened(node)), 1))
+            reads, stuck = itertools.count(), 1
+            assert list((await read_inventory(channel, node.incarnation, timeout_ms=2_000)).ledgers) == [LEDGER]
+            reads, stuck = itertools.count(), 2
+            with pytest.raises(DeadlineExceeded):
+                await read_inventory(channel, node.incarnation, timeout_ms=100)
+    finally:
+        gate.set()
+        await node.stop()
 
 
 async def test_damaged_entry_is_in_no_run_and_gives_no_facts(tmp_path: Path) -> None:
