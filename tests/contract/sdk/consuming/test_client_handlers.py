@@ -50,10 +50,12 @@ async def run_until(
         await running
 
 
-async def left(client: oncelog.AsyncClient, kind: str = "exclusive") -> int:
-    """How many messages the subscription would deliver again."""
+async def require_left(client: oncelog.AsyncClient, count: int, kind: str = "exclusive") -> None:
+    """The subscription would deliver so many messages again."""
     async with await subscribe(client, kind) as consumer:
-        return len(await consumer.receive_batch(1_000, max_wait=0.3))
+        if count:
+            assert len(await consumer.receive_batch(count, max_wait=DEADLINE_S)) == count
+        assert len(await consumer.receive_batch(1_000, max_wait=0.1)) == 0
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
@@ -76,7 +78,7 @@ async def test_failed_messages_come_again_and_ordered_ones_in_order(client: once
     if kind == "key_shared":
         for key in range(5):
             assert [index for index in handled if index % 5 == key] == list(range(key, 60, 5))
-    assert await left(client, kind) == 0
+    await require_left(client, 0, kind)
 
 
 async def test_message_that_always_fails_becomes_a_dead_letter(
@@ -122,7 +124,7 @@ async def test_cancelled_run_finishes_its_handlers_and_closes(client: oncelog.As
     with pytest.raises(ConsumerClosed):
         await consumer.receive()
     assert len(begun) == 3
-    assert await left(client, "shared") == 17
+    await require_left(client, 17, "shared")
 
 
 async def test_sigterm_ends_a_run_without_an_error(client: oncelog.AsyncClient) -> None:
@@ -142,7 +144,7 @@ async def test_sigterm_ends_a_run_without_an_error(client: oncelog.AsyncClient) 
         await consumer.run(handle)
     assert handled == [0, 1]
     assert signal.getsignal(signal.SIGTERM) is former
-    assert await left(client) == 1
+    await require_left(client, 1)
 
 
 async def test_run_refuses_what_it_cannot_run(client: oncelog.AsyncClient) -> None:
@@ -155,7 +157,7 @@ async def test_run_refuses_what_it_cannot_run(client: oncelog.AsyncClient) -> No
             await consumer.run(run_until, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="handler must be an async function"):
         await consumer.run(lambda message: None)  # type: ignore[arg-type,return-value]
-    assert await left(client) == 1
+    await require_left(client, 1)
 
 
 async def test_handler_runs_in_a_span_below_that_of_the_sender(client: oncelog.AsyncClient) -> None:
@@ -219,7 +221,8 @@ with oncelog.Client(sys.argv[1]) as client:
     except KeyboardInterrupt:
         print("interrupted")
 with oncelog.Client(sys.argv[1]) as client, client.subscribe("flights", subscription="s") as consumer:
-    print([message.index for message in consumer.receive_batch(max_wait=0.3)])
+    got = [*consumer.receive_batch(1, max_wait=60), *consumer.receive_batch(max_wait=0.1)]
+    print([message.index for message in got])
 """
 
 
