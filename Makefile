@@ -22,9 +22,9 @@ COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface te
 PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
 STORES := tests/contract/copies tests/contract/eras tests/contract/notes tests/contract/sdk tests/contract/storage_client tests/contract/stores
 CONTRACT := $(addprefix tests/contract/, effects node owner process proof repair rest rpc)
-CLIENTS := tests/cluster/cli tests/cluster/clients tests/cluster/processes
+CLIENTS := tests/cluster/cli tests/cluster/clients
 RECIPES := tests/cluster/effects_proof tests/cluster/recipes
-SERVICES := tests/cluster/console tests/cluster/metadata tests/cluster/storage tests/cluster/test_until.py tests/lab
+SERVICES := tests/cluster/console tests/cluster/metadata tests/cluster/processes tests/cluster/storage tests/cluster/test_until.py tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))

@@ -37,7 +37,7 @@ def test_subscription_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> 
     produced(cluster, "printed", tmp_path / "lines", 10)
     assert consumed(cluster, "printed", "--from", "earliest", "--count", "4") == lines(0, 3)
     assert consumed(cluster, "printed", "--no-ack", "--count", "2") == lines(4, 5)
-    rows = [json.loads(row) for row in consumed(cluster, "printed", "-o", "json", "--idle", "1")]
+    rows = [json.loads(row) for row in consumed(cluster, "printed", "-o", "json", "--count", "6")]
     assert [row["value"] for row in rows] == lines(4, 9)
     assert [row["index"] for row in rows] == list(range(4, 10))
     assert consumed(cluster, "printed", "--idle", "0.5") == []
