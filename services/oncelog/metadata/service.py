@@ -94,9 +94,9 @@ class MetadataService:
             proofs = NodeProofs(security.peers, partial(directories_in, settings))
             stack.push_async_callback(proofs.close)
 
-            async def proved_older(session: StoreSession, cluster: ClusterRecord) -> str | None:
+            async def proved_older(session: StoreSession, cluster: ClusterRecord, ask_all: bool) -> str | None:
                 """Not while a restore runs here: it needs this process."""
-                return None if early.restores else await proofs.fault(session, cluster)
+                return None if early.restores else await proofs.fault(session, cluster, ask_all)
 
             joined = await join_cluster(
                 settings,

@@ -69,7 +69,7 @@ class World:
         self.tree.nodes.update(former.nodes)
 
     async def fault(self) -> str | None:
-        return await self.proofs.fault(self.session, await ClusterStore(self.session).require())
+        return await self.proofs.fault(self.session, await ClusterStore(self.session).require(), True)
 
     async def join(self, proofs: NodeProofs | None = None) -> JoinedCluster | None:
         return await join_cluster(
@@ -81,12 +81,15 @@ class World:
             proved_older=(proofs or self.proofs).fault,
         )
 
-    async def looked(self) -> None:
-        """The connection of the process breaks and returns, and it has looked."""
+    def reconnect(self) -> None:
+        """The connection of the process breaks and returns."""
         self.sessions[-1].faults.suspend()
         self.sessions[-1].faults.resume()
+
+    async def looked(self) -> None:
+        """The process has looked, if it was about to."""
         for _ in range(20):
-            await self.session.read("/cluster")
+            await self.session.read(paths.CLUSTER)
             await yield_to_loop()
 
 
@@ -138,7 +141,7 @@ async def test_node_that_does_not_answer_proves_nothing(tmp_path: Path) -> None:
         assert await world.fault() is None
         world.go_back(former)
         for other in (ClusterRecord("other"), ClusterRecord(CLUSTER, era=Era(2, "a" * 32))):
-            assert await NodeProofs().fault(world.session, other) is None
+            assert await NodeProofs().fault(world.session, other, True) is None
     proofs = NodeProofs()
     joined = await world.join(proofs)
     assert joined is not None
@@ -164,38 +167,51 @@ async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:
             if where:
                 await world.add_cookie(world.me, where)
             found = NodeProofs(named=named)
-            fault = await found.fault(world.session, ClusterRecord(CLUSTER))
+            fault = await found.fault(world.session, ClusterRecord(CLUSTER), True)
             assert fault is not None
             assert f"storage node {world.me} at {world.address} has written version 1 of its record" in fault
             await found.close()
-        fault = await NodeProofs(named=named).fault(world.session, ClusterRecord("other"))
+        fault = await NodeProofs(named=named).fault(world.session, ClusterRecord("other"), True)
         assert f"storage node node:1 has data of cluster {CLUSTER}" in str(fault)
 
 
-async def test_running_process_ends_when_a_node_that_is_not_registered_proves_it(tmp_path: Path) -> None:
-    """Its session goes on in the older ZooKeeper. A node that is registered there is not asked, and a process that
-    restores the records goes on."""
+@pytest.mark.parametrize("shown_by", ["a reconnection", "a node that is not registered"])
+async def test_running_process_ends_when_a_node_proves_it(tmp_path: Path, shown_by: str) -> None:
+    """Its session goes on in the older ZooKeeper. At other times nobody asks a registered node."""
     async with world_of(tmp_path) as (world, _):
         former = MemoryTree(dict(world.tree.nodes))
         await world.register()
+        registered = MemoryTree(dict(world.tree.nodes))
         joined = await world.join()
         assert joined is not None
-        registered = MemoryTree(dict(world.tree.nodes))
+        await world.looked()
         await world.starts.note(JournalEnd(1, 200))
         world.go_back(registered)
+        joined.history.look_soon()
         await world.looked()
         assert world.lost == []
-        joined.history.restoring(Era(2, "a" * 32))
-        world.go_back(former)
-        await world.looked()
-        await until(lambda: _asked(world), DEADLINE_S)
-        assert world.lost == []
-        joined.history.restores = None
-        await world.looked()
+        if shown_by == "a reconnection":
+            world.reconnect()
+        else:
+            world.go_back(former)
+            joined.history.look_soon()
         await until(lambda: world.lost, DEADLINE_S)
         assert "has written version 2 of its record, and ZooKeeper has version 1" in world.lost[0].message
         await joined.session.close()
 
 
-async def _asked(world: World) -> bool:
-    return await world.fault() is not None
+async def test_process_that_restores_the_records_goes_on(tmp_path: Path) -> None:
+    """It ends only when they are committed."""
+    async with world_of(tmp_path) as (world, former):
+        joined = await world.join()
+        assert joined is not None
+        joined.history.restoring(Era(2, "a" * 32))
+        world.go_back(former)
+        world.reconnect()
+        await world.looked()
+        assert await world.fault() is not None
+        assert world.lost == []
+        joined.history.restores = None
+        joined.history.look_soon()
+        await until(lambda: world.lost, DEADLINE_S)
+        await joined.session.close()

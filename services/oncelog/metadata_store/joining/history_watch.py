@@ -34,8 +34,8 @@ from oncelog.metadata_store.session.store_session import SessionState, StoreSess
 logger = logging.getLogger(__name__)
 
 #: Why ZooKeeper is older than the data, and what to do; None: nothing proves it. Called with a session below the root
-#: of the cluster's era, and the cluster's record. Raises StoreUnavailable.
-ProvedOlder = Callable[[StoreSession, ClusterRecord], Awaitable[str | None]]
+#: of the cluster's era, the cluster's record, and whether the connection is a new one. Raises StoreUnavailable.
+ProvedOlder = Callable[[StoreSession, ClusterRecord, bool], Awaitable[str | None]]
 
 #: Pause between two looks while the connection lasts: so old the counter of ledger ids may be that a later one is
 #: compared with.
@@ -73,11 +73,14 @@ class HistoryWatch:
         self._counter = CounterStore(session, Counter.LEDGER, joined.era)
         self._history = StoreHistory(joined.cluster_id)
         self._changed = asyncio.Event()
+        #: the connection has changed since storage nodes were asked
+        self._reconnected = False
         session.add_listener(self._heard)
         #: the session holds the listener, and that holds this task
         self._task = asyncio.create_task(self._run(), name="zookeeper-history")
 
     def _heard(self, _state: SessionState) -> None:
+        self._reconnected = True
         self._changed.set()
 
     def restoring(self, era: Era) -> None:
@@ -135,9 +138,11 @@ class HistoryWatch:
     async def _older_fault(self) -> WrongCluster | None:
         if self._proved_older is None:
             return None
+        reconnected, self._reconnected = self._reconnected, False
         try:
-            older = await self._proved_older(self._session, self._joined)
+            older = await self._proved_older(self._session, self._joined, reconnected)
         except StoreUnavailable:
+            self._reconnected = True
             return None
         return None if older is None or self.restores is not None else WrongCluster(older)
 

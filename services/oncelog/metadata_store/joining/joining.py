@@ -209,7 +209,7 @@ class _Start:
     async def _older(self, base: StoreSession, record: ClusterRecord) -> str | None:
         if self._proved_older is None:
             return None
-        return await self._proved_older(base.below(paths.era_root(record.era.number)), record)
+        return await self._proved_older(base.below(paths.era_root(record.era.number)), record, True)
 
     def _log_waiting(self, awaited: str, reason: str) -> None:
         fields = {"reason": reason, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}

@@ -2,15 +2,16 @@
 proof are in `core.placement.store_history`.
 
     proofs = NodeProofs(credentials)
-    reason = await proofs.fault(session, cluster)     # a start waits while there is a reason, a running process ends
+    reason = await proofs.fault(session, cluster, ask_all)
+    # a start waits while there is a reason, a running process ends
 
 Rules
 - Storage nodes are found where ZooKeeper names them, and by a metadata service also where its settings do: a node may
   have moved since, or ZooKeeper may never have known it. Whoever answers there speaks for itself.
-- A start asks all of them, once and at the same time. Those that do not answer delay it by one call's timeout, and do
-  not stop it.
-- A registered node has compared ZooKeeper with its data. So a running process asks only while one that ZooKeeper names
-  is not registered.
+- All of them are asked by a start, and after each reconnection: then ZooKeeper may be another one. They are asked once
+  and at the same time. Those that do not answer delay a start by one call's timeout, and do not stop it.
+- A node that is registered meanwhile has compared ZooKeeper with its data. So at other times they are asked only while
+  one that ZooKeeper names is not registered.
 """
 
 import asyncio
@@ -46,13 +47,11 @@ class NodeProofs:
         self._channels = Channels(peers)
         self._named = named
         self._history = NodesHistory()
-        #: the process has started
-        self._passed = False
 
-    async def fault(self, session: StoreSession, cluster: ClusterRecord) -> str | None:
+    async def fault(self, session: StoreSession, cluster: ClusterRecord, ask_all: bool) -> str | None:
         """Why ZooKeeper is older than the data, and what to do; None: no storage node that answers proves it.
 
-        session: below the root of the era. Raises StoreUnavailable.
+        session: below the root of the era. ask_all: also those that are registered. Raises StoreUnavailable.
         """
         registry = Registry(session)
         cookies = await registry.cookies()
@@ -60,7 +59,7 @@ class NodeProofs:
         nodes = {one.incarnation: join_address(one.host, one.port) for one in may_return}
         fault = await self._compare(registry, cluster, nodes)
         if fault is None:
-            live = await registry.storage_nodes.live() if self._passed else {}
+            live = {} if ask_all else await registry.storage_nodes.live()
             away = {address for node, address in nodes.items() if node not in live}
             if away or not nodes:
                 named = await self._named()
@@ -70,7 +69,6 @@ class NodeProofs:
                 await self._ask(away | {each.address for each in seen}, cluster.cluster_id)
             fault = await self._compare(registry, cluster, nodes)
         if fault is None:
-            self._passed = True
             return None
         return (
             f"{fault}. It was restored from an older backup, or is another one: deleted topics and revoked rights "

@@ -54,7 +54,7 @@ def waiting_app(
     async def refuse(path: str) -> None:
         """Until the service has joined its cluster."""
         raise ServiceUnavailable(
-            f"this metadata service serves nothing but restores yet: {reason() or 'starting'}", path=path[:200]
+            f"this metadata service serves nothing but restores now: {reason() or 'starting'}", path=path[:200]
         )
 
     problems.install(app)
