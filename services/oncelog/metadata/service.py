@@ -38,7 +38,6 @@ from oncelog.metadata_store.keys.key_server import key_store
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.note_holders import NoteHolders
 from oncelog.metadata_store.notes.noting_session import NotingSession
-from oncelog.metadata_store.records.cluster_store import ClusterRecord
 from oncelog.metadata_store.records.json_records import observe_damaged
 from oncelog.metadata_store.records.registry import LiveMetadata
 from oncelog.metadata_store.session import paths
@@ -93,11 +92,6 @@ class MetadataService:
             rest_port = early.open()
             proofs = NodeProofs(security.peers, partial(directories_in, settings))
             stack.push_async_callback(proofs.close)
-
-            async def proved_older(session: StoreSession, cluster: ClusterRecord, ask_all: bool) -> str | None:
-                """Not while a restore runs here: it needs this process."""
-                return None if early.restores else await proofs.fault(session, cluster, ask_all)
-
             joined = await join_cluster(
                 settings,
                 shutdown,
@@ -106,7 +100,7 @@ class MetadataService:
                 on_session=early.reached,
                 for_ever=True,
                 on_level=self._sees_level,
-                proved_older=proved_older,
+                proved_older=proofs.fault,
             )
             if joined is None:
                 await early.close()

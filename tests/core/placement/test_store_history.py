@@ -67,3 +67,4 @@ def test_more_than_half_of_the_nodes_in_a_later_era_prove_it() -> None:
     history.hear(THREE, NodeSaid("three:1", era=1, written_era=1, written_version=7))
     assert history.fault(1, {}, [*ALL, Incarnation("d" * 32)]) is None
     assert history.fault(3, {}, ALL) is None
+    assert history.fault(1, {}, [THREE]) is None, "the others are no members"

@@ -59,11 +59,6 @@ class Restoring:
     def sources(self) -> RestoreSources:
         return self._sources
 
-    @property
-    def runs(self) -> bool:
-        """Whether this service performs anything now."""
-        return any(progress.state is RestoreState.RUNNING for progress in self._running.values())
-
     async def begin(self, work: Work, request: RestoreRequest, *, given: Sequence[str], by: str) -> RestoreProgress:
         """Begin the work, or show it if this service performs it already.
 

@@ -62,11 +62,13 @@ class NodeProofs:
             live = {} if ask_all else await registry.storage_nodes.live()
             away = {address for node, address in nodes.items() if node not in live}
             if away or not nodes:
-                named = await self._named()
+                named, _ = await asyncio.gather(self._named(), self._ask(away, cluster.cluster_id))
                 if not cookies and (other := other_cluster(named, cluster.cluster_id)) is not None:
                     return other
                 seen = [each for each in named.values() if isinstance(each, DirectorySeen) and each.address]
-                await self._ask(away | {each.address for each in seen}, cluster.cluster_id)
+                further = {each.address for each in seen} - away
+                await self._ask(further, cluster.cluster_id)
+                self._channels.retain(away | further)
             fault = await self._compare(registry, cluster, nodes)
         if fault is None:
             return None
@@ -97,7 +99,6 @@ class NodeProofs:
                 noted = NodeSaid(address, said.era, said.written_era, said.written_version)
                 self._history.hear(Incarnation(said.incarnation), noted)
 
-        self._channels.retain(addresses)
         await asyncio.gather(*map(ask, addresses))
 
     async def close(self) -> None:

@@ -105,11 +105,6 @@ class EarlyRest:
         sources = RestoreSources(session, self._audit, nodes, copy_keys, self._security.peers)
         self.restoring = Restoring(sources, self._start)
 
-    @property
-    def restores(self) -> bool:
-        """Whether a restore or a drill runs here."""
-        return self.restoring is not None and self.restoring.runs
-
     def serve(self, app: ASGIApp) -> None:
         """From now on every request is one of this application."""
         self._app = app
