@@ -17,7 +17,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from oncelog.core.errors import NotFound, StorageDirectoryRefused
+from oncelog.core.errors import CorruptEntry, NotFound, StorageDirectoryRefused
 from oncelog.core.node import starts
 from oncelog.core.node.starts import JournalEnd
 from oncelog.core.placement.first_cluster import RESTORE
@@ -179,8 +179,13 @@ class OpenNode:
 
     async def find(self, store: ClusterStore) -> ClusterRecord:
         """The part of a node with data in `join_cluster`: the record of its cluster. Raises NotFound with the reason to
-        wait, and serves meanwhile; StoreUnavailable, and WrongCluster for a format that only a newer version knows."""
-        record = await store.read()
+        wait, or CorruptEntry, and serves meanwhile; StoreUnavailable, and WrongCluster for a format that only a newer
+        version knows."""
+        try:
+            record = await store.read()
+        except CorruptEntry:
+            await self.wait()
+            raise
         reason = self._reason_to_wait(record)
         if reason is not None or (record is not None and record.state is ClusterState.RESTORING):
             await self.wait()

@@ -10,6 +10,7 @@ import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.errors import (
+    CorruptEntry,
     JournalFailed,
     NotFound,
     ServiceUnavailable,
@@ -149,6 +150,19 @@ async def test_node_waits_for_its_own_cluster_in_its_own_era(tmp_path: Path) -> 
         await node.find(store)
         async with Channel(node.address) as channel:
             assert (await read_inventory(channel, node.runner.incarnation)).era == TWO
+
+
+async def test_node_serves_a_restore_while_the_record_of_its_cluster_cannot_be_read(tmp_path: Path) -> None:
+    path = await used_directory(tmp_path)
+    async with open_node(path) as node:
+        session = MemorySession(MemoryTree(), root="/oncelog")
+        store = ClusterStore(session)
+        await store.establish(CLUSTER)
+        await session.write(paths.CLUSTER, b"garbage", version=0)
+        with pytest.raises(CorruptEntry, match="oncelog admin backup restore"):
+            await node.find(store)
+        async with Channel(node.address) as channel:
+            await raised(channel, node, TWO)
 
 
 @pytest.mark.hazard("ids-hide-an-older-zookeeper")

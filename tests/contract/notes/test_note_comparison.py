@@ -1,5 +1,7 @@
 """The elected metadata service makes all storage nodes hold the notes of what ZooKeeper has."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +24,7 @@ from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.credentials import PLAIN
+from tests.cluster.until import until
 from tests.contract.notes.noting_world import NotingWorld, noting, noting_world
 
 pytestmark = pytest.mark.asyncio
@@ -184,6 +187,20 @@ async def test_process_of_a_former_era_notes_nothing(tmp_path: Path, *, commits:
         for node in world.members:
             assert await world.held(node) == before
         await other.close()
+
+
+async def test_comparison_goes_on_when_the_record_of_the_cluster_was_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The metadata service must stay: it performs the restore."""
+    caplog.set_level(logging.INFO)
+    async with compared(tmp_path, 1) as (world, comparison):
+        await overwrite(world, paths.CLUSTER, b"garbage")
+        running = asyncio.create_task(comparison.run(lambda: "me"))
+        await until(lambda: running.done() or "could not compare" in caplog.text, 30)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait((running,))
 
 
 async def test_node_that_does_not_answer_is_not_whole(tmp_path: Path) -> None:

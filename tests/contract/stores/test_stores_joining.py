@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable, Unauthenticated, WrongCluster
+from oncelog.core.errors import CorruptEntry, NotFound, OncelogError, StoreUnavailable, Unauthenticated, WrongCluster
 from oncelog.metadata_store.joining.joining import ATTEMPT_TIMEOUT_MS, Find, JoinedCluster, join_cluster
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.metadata_store.session import paths
@@ -168,6 +168,25 @@ async def test_process_that_serves_a_restore_waits_for_the_record_without_a_dead
     joined = await join
     assert joined is not None
     assert joined.cluster.cluster_id == cluster_id
+    await joined.session.close()
+
+
+async def test_record_that_cannot_be_read_is_waited_for_as_one_that_is_missing() -> None:
+    """A restore writes it anew, and a metadata service must be there for that. Other processes end at the deadline."""
+    store, reasons = Store(), list[str]()
+    await store.make_cluster()
+    sound = store.tree.nodes["/oncelog/cluster"]
+    store.tree.nodes["/oncelog/cluster"] = sound._replace(data=b"garbage")
+    with pytest.raises(CorruptEntry, match="oncelog admin backup restore"):
+        await join_cluster(HASTY, Shutdown(), connect=store.connect)
+    join = asyncio.create_task(
+        join_cluster(HASTY, Shutdown(), connect=store.connect, on_waiting=reasons.append, for_ever=True)
+    )
+    await waiting(join, lambda: bool(reasons))
+    assert "cannot read the cluster record" in reasons[0]
+    store.tree.nodes["/oncelog/cluster"] = sound
+    joined = await join
+    assert joined is not None
     await joined.session.close()
 
 

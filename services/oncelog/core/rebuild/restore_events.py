@@ -84,12 +84,14 @@ class Knowledge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """tree None: ZooKeeper has no record of a cluster. owners: addresses of registered owners that answer."""
+    """tree None: ZooKeeper has no record of a cluster that can be read. owners: addresses of registered owners that
+    answer. version: of the record, also of one that cannot be read; ABSENT_VERSION: there is none."""
 
     tree: ClusterSeen | None
     nodes: Mapping[Incarnation, NodeSeen]
     knowledge: Knowledge
     owners: tuple[str, ...] = ()
+    version: int = ABSENT_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class Restore:
         if era is None:
             return self._refuse(f"no era is left: this cluster had {ERA_MAX} of them")
         self.era, self.step = era, RestoreStep.CLAIM
-        version = ABSENT_VERSION if event.tree is None else event.tree.version
+        version = event.version if event.tree is None else event.tree.version
         return [ClaimEra(self.cluster_id, era, version)]
 
     def _is_committed(self, tree: ClusterSeen | None) -> bool:

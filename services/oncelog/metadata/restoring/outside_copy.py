@@ -33,7 +33,7 @@ async def store_copy(sources: RestoreSources, name: str, file: bytes, *, given: 
     expected = name_by_content(copy.header, file)
     if name != expected:
         raise InvalidArgument(f"the name of this copy is {expected}, not {name}", field="name")
-    cluster = await ClusterStore(sources.session).find()
+    cluster, _ = await ClusterStore(sources.session).find_replaceable()
     ack_quorum = 0 if cluster is None else cluster.value.ack_quorum
     in_trees, _ = await nodes_in_trees(sources.session)
     async with NodeReader(sources.credentials) as reader:

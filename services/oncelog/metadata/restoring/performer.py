@@ -11,6 +11,8 @@ from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.placement.level import Level
+from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
     Claimed,
@@ -183,17 +185,18 @@ class Performer:
     async def _survey(self) -> Surveyed:
         if self._surveyed:
             await self._backoff.pause()  # another restore has outbid this one, or claims at the same time
-        found = await self._cluster.find()
+        found, version = await self._cluster.find_replaceable()
         tree = None
         addresses = [*self._given, *self._sources.nodes()]
         owners: tuple[str, ...] = ()
         known = Knowledge()
-        if found is not None:
-            self._record = found.value
-            restoring = found.value.state is ClusterState.RESTORING
+        if version != ABSENT_VERSION:
             in_tree, known = await nodes_in_trees(self._session)
             addresses += in_tree
             self._reader.named |= in_tree
+        if found is not None:
+            self._record = found.value
+            restoring = found.value.state is ClusterState.RESTORING
             registered: tuple[Incarnation, ...] = ()
             if not restoring:
                 self._former = self._former or found.value.era.number
@@ -213,7 +216,7 @@ class Performer:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
         knowledge = knowledge_of(self._surveyed).with_further(known)
         self._report_nodes(knowledge)
-        return Surveyed(tree, self._seen, knowledge, owners)
+        return Surveyed(tree, self._seen, knowledge, owners, version)
 
     async def _claim(self, effect: ClaimEra) -> Claimed:
         await self._session.ensure_path("")
@@ -281,9 +284,10 @@ class Performer:
         self.newest = await asyncio.to_thread(self._newest)
         inventories = [self._contents[node].inventory for node in sorted(self._contents)]
         given_up_by = self._by if self._restore.request.absent else ""
-        owed_below = max(
-            [each.owed_below for each in (self._record, self.newest.cluster()) if each], default=LedgerId(0)
-        )
+        # Notes that were written after the survey, or that a node has which it did not reach.
+        record, noted = self._record, self.newest.cluster()
+        self._record = noted if record is None else _with_noted(record, noted)
+        owed_below = LedgerId(0) if self._record is None else self._record.owed_below
         asked = Asked(effect.missing, self._ack_quorum, given_up_by, owed_below)
         era = self._restore.era
         lost = await asyncio.to_thread(review_lost, self.newest, inventories, self._copied, era)
@@ -445,11 +449,12 @@ class Performer:
 
 def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRecord:
     """What is in the tree may be older than its note: the level only rises, closed rights are closed, and
-    what was given up stays given up."""
+    what was given up stays given up. Storage nodes have journaled an era then, which older levels cannot read."""
+    raised = replace(record, level=max(record.level, Level(LEVELS_VERSION), key=lambda level: level.stored))
     if noted is None:
-        return record
+        return raised
     closed = Rights.CLOSED in (record.rights, noted.rights)
-    level = max(record.level, noted.level, key=lambda level: level.stored)
+    level = max(raised.level, noted.level, key=lambda level: level.stored)
     gave_up = max(record.gave_up_in, noted.gave_up_in)
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
 

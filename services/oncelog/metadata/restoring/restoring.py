@@ -90,7 +90,7 @@ class Restoring:
         node = await self._session.read(self._path(work))
         if node is not None:
             return decode_progress(node.data)
-        found = None if work is Work.DRILL else await ClusterStore(self._session).find()
+        found, _ = (None, 0) if work is Work.DRILL else await ClusterStore(self._session).find_replaceable()
         if found is None:
             return RestoreProgress()
         era = found.value.era

@@ -1,9 +1,9 @@
 """The start of a process in a cluster whose parts start in any order: ZooKeeper or the cluster's record may come later.
 
 The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice, unless it can
-serve what a restore needs while there is no cluster. Errors that waiting cannot solve (wrong credentials, another
-format) end the start at once. A shutdown request ends it, too. A process waits for the record of a cluster and does not
-create it, unless its `find` does so.
+serve what a restore needs while there is no cluster, or none whose record can be read. Errors that waiting cannot solve
+(wrong credentials, another format) end the start at once. A shutdown request ends it, too. A process waits for the
+record of a cluster and does not create it, unless its `find` does so.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidArgument, NotFound, OncelogError, StoreUnavailable
+from oncelog.core.errors import CorruptEntry, InvalidArgument, NotFound, OncelogError, StoreUnavailable
 from oncelog.core.placement.level import Level
 from oncelog.metadata_store.joining.history_watch import HistoryWatch, ProvedOlder
 from oncelog.metadata_store.records.cluster_store import (
@@ -197,7 +197,7 @@ class _Start:
                     if older is None:
                         return record
                     reason = older
-            except (StoreUnavailable, NotFound) as error:
+            except (StoreUnavailable, NotFound, CorruptEntry) as error:
                 if self._left_ms <= 0 and not self._for_ever:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
                 awaited, reason = "the cluster's record", error.message
@@ -254,6 +254,8 @@ def _restoring(record: ClusterRecord) -> str:
 
 
 def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:
+    if isinstance(error, CorruptEntry):
+        return error
     if isinstance(error, NotFound):
         return NotFound(
             f"no cluster found at {hosts} ({variable('zookeeper_hosts')}) within {timeout_ms / 1000:g} s: "

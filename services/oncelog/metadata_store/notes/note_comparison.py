@@ -70,12 +70,14 @@ class NoteComparison:
                 continue
             try:
                 await self.round()
-            except StoreUnavailable as error:
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
                 logger.info("could not compare the notes of storage nodes; will retry: %s", error.message)
             await asyncio.sleep(self._interval_ms / 1000)
 
     async def round(self) -> None:
-        """Compare once. Raises StoreUnavailable."""
+        """Compare once. Raises StoreUnavailable, and what the cluster's record is wrong with."""
         cluster = await self._cluster.require()
         if cluster.level.stored < LEVELS_VERSION or cluster.era != self._era:
             self.whole = {}

@@ -23,6 +23,7 @@ from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.core.placement.level import UNSTORED, Level, start_refusal
 from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.session import paths
@@ -131,6 +132,17 @@ class ClusterStore:
         node = await self._session.read(paths.CLUSTER)
         return None if node is None else Versioned(decode_cluster(node.data), node.version)
 
+    async def find_replaceable(self) -> tuple[Versioned[ClusterRecord] | None, int]:
+        """What a restore replaces: (the record; None if there is none that can be read; the version of what is there).
+        Raises WrongCluster for a format of a newer version, StoreUnavailable."""
+        node = await self._session.read(paths.CLUSTER)
+        if node is None:
+            return None, ABSENT_VERSION
+        try:
+            return Versioned(decode_cluster(node.data), node.version), node.version
+        except CorruptEntry:
+            return None, node.version
+
     async def write(self, record: ClusterRecord, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates. Raises StoreUnavailable, NotFound if there is no root."""
         return await create_or_write(self._session, paths.CLUSTER, encode_cluster(record), version=version)
@@ -216,7 +228,7 @@ def decode_cluster(data: bytes) -> ClusterRecord:
             rest(fields, ("cluster_id", "format", *_BEFORE_LEVELS)),
         )
     except (ValueError, KeyError, TypeError, InvalidArgument) as error:
-        raise CorruptEntry(f"cannot read the cluster record: {error!r}") from error
+        raise CorruptEntry(f"cannot read the cluster record: {error!r}; {RESTORE}") from error
     if not FORMAT <= form <= FORMAT_WITH_LEVEL:
         raise WrongCluster(
             f"the cluster has format {form}; this version reads formats up to {FORMAT_WITH_LEVEL}: start a newer one"

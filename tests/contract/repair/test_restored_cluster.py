@@ -1,0 +1,66 @@
+"""What the record of the cluster says after a restore, whatever became of it before."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.placement.level import UNSTORED
+from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.metadata.restoring.progress import RestoreState
+from oncelog.metadata.restoring.restoring import Work
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
+from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session import paths
+from tests.contract.node.directory.small_log import CLUSTER
+from tests.contract.repair.restoring_world import cookie_of, restoring_world
+from tests.contract.repair.test_restore import Claiming
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_what_was_noted_of_the_cluster_after_the_survey_counts(tmp_path: Path) -> None:
+    """Rights were closed, and a restore before was beyond the bound."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        record = ClusterRecord(CLUSTER, rights=Rights.CLOSED, ack_quorum=2, gave_up_in=1)
+        later = partial(world.note, paths.CLUSTER, encode_cluster(record), version=3)
+        progress = await world.restore(world.restoring(Claiming(world, later)))
+        assert progress.state is RestoreState.DONE
+        cluster = world.record("/cluster")
+        assert (cluster["rights"], cluster["gave_up_in"]) == ("closed", 1)
+
+
+async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:
+    """ZooKeeper has the record of before level 8. No program of that level may take part: it would use the records of
+    era 1."""
+    async with restoring_world(tmp_path) as world:
+        await world.write(4, 3, to=world.nodes)
+        store = ClusterStore(world.session())
+        await store.write(replace(await store.establish(CLUSTER), level=UNSTORED, ack_quorum=2), version=0)
+        for node in world.nodes:
+            await Registry(world.session()).write_cookie(cookie_of(node), version=ABSENT_VERSION)
+        progress = await world.restore()
+        assert (progress.state, progress.message) == (RestoreState.DONE, "")
+        cluster = world.record("/cluster")
+        assert (cluster["format"], cluster["level"]) == (2, PROCESS_VERSION)
+
+
+async def test_damaged_record_of_the_cluster_is_replaced_by_a_restore(tmp_path: Path) -> None:
+    """Nothing can be served without it, and no record around it says what it was. Its note does."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        session = world.session()
+        await ClusterStore(session).establish(CLUSTER)
+        await session.write(paths.CLUSTER, b"garbage", version=0)
+        shown = await world.restoring().progress(Work.RESTORE)
+        assert shown.state is RestoreState.IDLE
+        progress = await world.restore()
+        assert (progress.state, progress.message) == (RestoreState.DONE, "")
+        cluster = world.record("/cluster")
+        assert (cluster["cluster_id"], cluster["era"], cluster["ack_quorum"]) == (CLUSTER, 2, 2)
