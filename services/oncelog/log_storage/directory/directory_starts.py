@@ -171,8 +171,18 @@ class DirectoryStarts:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def look(self) -> None:
-        """Compare the directory with the record. Raises StoreUnavailable."""
-        self._stored = await self._read()
+        """Compare the directory with the record. Raises StoreUnavailable.
+
+        A record that cannot be read shows no start, so this one is taken for one of the past. It writes the record
+        anew.
+        """
+        try:
+            self._stored = await self._registry.read_end(self._incarnation)
+        except CorruptEntry as error:
+            version = await self._registry.end_version(self._incarnation)
+            self._stored = Versioned(StorageEnd(0, "", JournalEnd(0, 0)), version)
+            self.past = f"what ZooKeeper has noted of it cannot be read ({error.message})"
+            return
         noted = None if self._stored is None else self._stored.value
         self.past = starts.why_past(read_start(self._path), noted)
         self.known_end = self.known_end if noted is None else noted.end

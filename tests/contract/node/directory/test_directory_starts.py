@@ -22,6 +22,7 @@ from oncelog.log_storage.directory.directory_starts import (
 from oncelog.log_storage.directory.identity import TEMPORARY
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.session import paths
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("directory-went-back")]
@@ -105,6 +106,20 @@ async def test_disk_that_takes_no_file_does_not_end_a_node(tmp_path: Path) -> No
     (world.path / (NOTED + TEMPORARY)).mkdir()
     await starts.note(JournalEnd(1, 9))
     assert ((await world.known()).end, world.ended) == (JournalEnd(1, 9), [])
+
+
+async def test_damaged_record_of_a_directory_does_not_stop_its_node(tmp_path: Path) -> None:
+    """Nothing says whether the directory went back, so it is taken for one that did. The start writes the record anew,
+    and the next one is an ordinary one."""
+    world = World(tmp_path)
+    await world.started()
+    path = f"{paths.STORAGE_ENDS}/{NODE}"
+    await world.session.write(path, b"garbage", version=await world.registry.end_version(NODE))
+    await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+    starts = await world.started()
+    assert "cannot be read" in starts.past
+    assert ((await world.known()).starts, world.ended) == (2, [])
+    assert (await world.started()).past == ""
 
 
 async def test_directory_of_an_earlier_start_is_one_of_the_past(tmp_path: Path) -> None:
