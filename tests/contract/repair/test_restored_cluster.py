@@ -1,5 +1,6 @@
 """What the record of the cluster says after a restore, whatever became of it before."""
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,15 +9,18 @@ import pytest
 
 from oncelog.core.placement.level import UNSTORED
 from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata.restoring.progress import RestoreState
+from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.repair.restoring_world import cookie_of, restoring_world
+from tests.contract.repair.restoring_world import TOPIC, cookie_of, restoring_world
 from tests.contract.repair.test_restore import Claiming
+from tests.contract.stores.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,3 +68,44 @@ async def test_damaged_record_of_the_cluster_is_replaced_by_a_restore(tmp_path: 
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
         cluster = world.record("/cluster")
         assert (cluster["cluster_id"], cluster["era"], cluster["ack_quorum"]) == (CLUSTER, 2, 2)
+
+
+@pytest.mark.parametrize("gone", ["/era-2", "/era-2/owners", "/era-2/storage", "/era-2/storage_cookies"])
+async def test_cluster_whose_records_were_deleted_in_part_is_restored(tmp_path: Path, gone: str) -> None:
+    """As by `deleteall`. The record of the cluster is there, and says that it serves."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        root = f"/oncelog{gone}"
+        for path in [each for each in world.tree.nodes if each == root or each.startswith(f"{root}/")]:
+            del world.tree.nodes[path]
+        again = await world.restore(restore_id="2" * 32)
+        assert (again.state, again.era, again.message) == (RestoreState.DONE, 3, "")
+        assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0]]
+
+
+async def test_drill_is_not_done_before_it_has_compared(tmp_path: Path) -> None:
+    """Who looks meanwhile must not take it for one that has found nothing."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        looked: list[RestoreState] = []
+
+        class Looking(MemorySession):
+            async def read(
+                self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None
+            ) -> Znode | None:
+                if path == paths.CLUSTER and begun:
+                    looked.append(begun[0].state)
+                return await super().read(path, fired=fired, timeout_ms=timeout_ms)
+
+        begun: list[RestoreProgress] = []
+        restoring = world.restoring(Looking(world.tree, root="/oncelog"))
+        given = [node.address for node in world.nodes]
+        request = RestoreRequest("3" * 32, dry_run=True)
+        begun.append(await restoring.begin(Work.DRILL, request, given=given, by="ann"))
+        await asyncio.gather(*world.tasks)
+        assert begun[0].state is RestoreState.DONE
+        assert set(looked) == {RestoreState.RUNNING}

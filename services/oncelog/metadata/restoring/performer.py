@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.errors import InvariantViolated, NotFound, OncelogError, ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.placement.level import Level
@@ -69,6 +69,8 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.observing.audit_log import AuditLog
 
 logger = logging.getLogger(__name__)
+
+LiveT = TypeVar("LiveT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class Performer:
                 self._former = self._former or found.value.era.number
                 registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
                 owners = await _answering_owners(registry)
-                registered = tuple(map(Incarnation, sorted(await registry.storage_nodes.live())))
+                registered = tuple(map(Incarnation, sorted(await _live(registry.storage_nodes.live()))))
             tree = ClusterSeen(
                 found.value.cluster_id,
                 found.value.era,
@@ -459,8 +461,16 @@ def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRe
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
 
 
+async def _live(asked: Awaitable[dict[str, LiveT]]) -> dict[str, LiveT]:
+    """None if their folder is gone: a part of ZooKeeper's data may be lost."""
+    try:
+        return await asked
+    except NotFound:
+        return {}
+
+
 async def _answering_owners(registry: Registry) -> tuple[str, ...]:
     """Addresses of registered owners at which a process listens."""
-    owners = [join_address(one.host, one.ports["grpc"]) for one in (await registry.owners.live()).values()]
+    owners = [join_address(one.host, one.ports["grpc"]) for one in (await _live(registry.owners.live())).values()]
     reached = await asyncio.gather(*map(probe, owners))
     return tuple(owner for owner, each in zip(owners, reached, strict=True) if each is Reachability.ACCEPTED)
