@@ -1,17 +1,20 @@
-"""Two of three disks and the topic's owner are lost at once: the topic waits with a reason until an operator gives the
-lost copies up, and goes on with what the third disk holds (hazards index-given-twice and
-open-ledger-without-quorum)."""
+"""The topic's owner is lost at once with two of three disks, or all three disks are replaced by old copies: the topic
+waits with a reason until an operator gives up what is lost, and goes on with what the disks hold (hazards
+index-given-twice, open-ledger-without-quorum and directory-went-back)."""
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from subprocess import CompletedProcess, run
 from typing import Any
 
 import pytest
 
 import oncelog
+from oncelog.core.errors import EntriesLost, ProducerFenced
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.until import until
@@ -85,3 +88,64 @@ async def test_topic_goes_on_when_an_operator_ends_its_ledger(cluster: FaultyClu
         assert values == [b"%d" % number for number in range(len(values))]
         assert stored[-1].index >= GIVEN_UP_INDEXES
         await reader.close()
+
+
+@pytest.mark.hazard("index-given-twice", "open-ledger-without-quorum", "directory-went-back")
+async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyCluster, tmp_path: Path) -> None:
+    """What is newer is given up ledger by ledger, and told to producers and readers. No ledger id, message id, epoch or
+    generation is given again. What was acknowledged meanwhile is delivered again."""
+    topic, nodes = "all-disks-old", cluster.storage_names
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer(topic, producer_name="importer")
+        consumer = await client.subscribe(topic, subscription="audit", start=oncelog.EARLIEST)
+        told = [(await producer.send(b"%d" % number)).message_id for number in range(10)]
+        with cluster.held():
+            for node in nodes:
+                await cluster.kill(node)
+                shutil.copytree(cluster.data / node, tmp_path / node)
+        await cluster.healed()
+        for first in range(10, 500, 10):
+            found = await producer.send_many([b"%d" % number for number in range(first, first + 10)])
+            told += found.message_ids
+        received = [await consumer.receive(timeout=DEADLINE_S) for _ in told]
+        await consumer.ack_cumulative(received[-1])
+        before = await cluster.stats(topic)
+        owner = await cluster.owner_of(topic)
+        with cluster.held():
+            for node in nodes:
+                await cluster.kill(node)
+                cluster.wipe(node)
+                shutil.copytree(tmp_path / node, cluster.data / node)
+            await cluster.kill(owner)
+        await cluster.healed()
+
+        async def served() -> dict[str, Any]:
+            stats = await cluster.stats(topic)
+            waiting = stats.get("waiting") or {}
+            if "ledger end" in waiting.get("help", ""):
+                await _end(cluster, waiting["ledger_id"], "--yes")
+            return stats if stats.get("phase") == "serving" else {}
+
+        after = await until(served, 4 * DEADLINE_S, every_s=0.5, waiting_for="the topic to be served")
+        assert after["owner_epoch"] > before["owner_epoch"]
+        with pytest.raises(ProducerFenced):
+            await producer.send(b"by the instance that was told of more")
+        async with await client.create_producer(topic, producer_name="importer") as successor:
+            assert successor.last_sequence_id == 9
+            result = await successor.send(b"after")
+        newest = told[-1]
+        assert newest is not None
+        assert result.message_id is not None
+        assert result.message_id > newest
+        # The open ledger ends where the copies end, and of closed ones the entries are lost: either is told.
+        async with await client.create_reader(topic, on_corrupt="skip") as reader:
+            for number in range(10):
+                message = await reader.read_next()
+                assert (message.value, message.message_id) == (b"%d" % number, told[number])
+            message = await reader.read_next()
+            assert message.value == b"after"
+            assert message.index >= GIVEN_UP_INDEXES
+        async with await client.create_reader(topic, start=newest) as ahead:
+            with pytest.raises(EntriesLost, match="on_corrupt='skip'"):
+                await ahead.read_next()
+        assert (await consumer.receive(timeout=DEADLINE_S)).index == 0

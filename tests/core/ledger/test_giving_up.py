@@ -25,6 +25,15 @@ def test_ledger_that_can_be_recovered_is_not_ended() -> None:
         members_to_give_up(OPEN, {A, B})
 
 
+@pytest.mark.hazard("open-ledger-without-quorum", "directory-went-back")
+def test_members_in_limbo_cannot_say_where_a_ledger_ends() -> None:
+    """They are asked for what they hold, so only members that are not registered are given up."""
+    assert members_to_give_up(OPEN, {A, B, C}, lacking={A, B}) == ()
+    assert members_to_give_up(OPEN, {A, B}, lacking={A}) == (C,)
+    with pytest.raises(Conflict, match="2 of its 3 storage nodes are registered and lack nothing"):
+        members_to_give_up(OPEN, {A, B, C}, lacking={A})
+
+
 @pytest.mark.hazard("lost-too-early")
 def test_entries_of_a_closed_ledger_are_given_up_only_if_they_can_be_lost() -> None:
     """Each has two copies: with one member away every entry is on another one."""

@@ -19,7 +19,7 @@ from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.topic_record import GivenUpBehind, decode_topic, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerState, decode_ledger, encode_ledger
-from oncelog.core.ledger.recovery import FenceMember, RecoveryPhase
+from oncelog.core.ledger.recovery import RANGE_ENTRIES, FenceMember, RecoveryFailed, RecoveryPhase
 from oncelog.core.records.records import ReadRecord
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import Served
@@ -86,6 +86,24 @@ def test_ledger_ends_before_the_first_entry_that_no_survivor_holds() -> None:
     give_up(world, RC)
     Run(world).finish()
     assert recovered(world).end == 3
+
+
+@pytest.mark.hazard("open-ledger-without-quorum", "directory-went-back")
+def test_ledger_ends_at_what_disks_of_the_past_hold() -> None:
+    """All went back, to different times: no member says of any entry that it does not exist."""
+    holds = {RA: held(0), RB: held(0, 1, 2), RC: held(0, 1)}
+    world = recovery_world.World(holds)
+    for member, ids in holds.items():
+        world.damaged[member] |= set(range(RANGE_ENTRIES)) - ids.keys()
+    Run(world).finish()
+    (failed,) = world.outcomes
+    assert isinstance(failed, RecoveryFailed)
+    assert failed.entry_id == 3
+    world.outcomes.clear()
+    give_up(world)
+    Run(world).finish()
+    closed = recovered(world)
+    assert (closed.end, closed.length, closed.given_up_by, closed.given_up) == (2, 30, "ann", ())
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")

@@ -28,7 +28,7 @@ def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False)
 
     Acknowledged messages may be lost; if the ledger holds acknowledgements of subscriptions, their messages may be
     delivered again. The topic goes on within seconds, and its log says what was given up. Asks first: go on only if the
-    missing storage nodes are gone for ever.
+    missing storage nodes, or the newest state of their directories, are gone for ever.
     """
     confirm(yes, lambda: _loss(api, ledger_id), typed=str(ledger_id))
     answer = api.post(f"{ROOT}/storage/ledgers/{ledger_id}/end", confirm=True)

@@ -9,11 +9,11 @@ ledger, one at a time:
 `joining` is in the record before the first byte is copied (hazard copy-erased-before-joining). `whole` says that every
 member has read 0..end from its disk; before it is set, no copy is erased (hazard replaced-member-erased-early). `lost`
 names entries that are proved lost (hazard lost-too-early). `given_up_by`, `given_up`: an operator has ended the ledger
-without the members `given_up`, of which too many are lost for a recovery (hazard open-ledger-without-quorum). The
-ledger ends before the first entry that no other member holds. Of a CLOSED ledger: an operator has given up the entries
-that are lost, and those that only the members `given_up` have; a takeover passes over them. `frozen`: sound copies
-differ; nothing of the ledger is swapped, erased or reclaimed (hazard differing-copies). Source: BookKeeper's ledger
-metadata, without segments.
+without the members `given_up`, because too many are lost, or lack records of it, for a recovery (hazard
+open-ledger-without-quorum). The ledger ends before the first entry that no other member holds. Of a CLOSED ledger: an
+operator has given up the entries that are lost, and those that only the members `given_up` have; a takeover passes over
+them. `frozen`: sound copies differ; nothing of the ledger is swapped, erased or reclaimed (hazard differing-copies).
+Source: BookKeeper's ledger metadata, without segments.
 """
 
 import json
@@ -95,9 +95,9 @@ class LedgerMetadata:
         return replace(self, state=LedgerState.CLOSED, end=end, length=length)
 
     def give_up(self, members: Sequence[Incarnation], *, by: str) -> Self:
-        """End this ledger without these members. by: the operator; not empty."""
-        if not by or not members:
-            raise InvariantViolated(f"ledger {self.ledger_id} is given up by nobody, or without any member")
+        """End this ledger without these members, at what the others hold. by: the operator; not empty."""
+        if not by:
+            raise InvariantViolated(f"ledger {self.ledger_id} is given up by nobody")
         given_up = tuple(member for member in self.members if member in members or member in self.given_up)
         return replace(self.in_recovery(), given_up_by=by, given_up=given_up)
 

@@ -267,7 +267,9 @@ class LedgerRecovery:
         if metadata.state is LedgerState.CLOSED:
             self._version = event.version
             return self._recovered(metadata)
-        if event.version <= self._version or metadata.given_up == self._known().given_up:
+        known = self._known()
+        same = (metadata.given_up_by, metadata.given_up) == (known.given_up_by, known.given_up)
+        if event.version <= self._version or same:
             return []
         self._version, self._metadata = event.version, metadata
         return self._fence()
@@ -352,7 +354,7 @@ class LedgerRecovery:
     def _fence(self) -> list[RecoveryEffect]:
         metadata = self._known()
         self.phase = RecoveryPhase.FENCING
-        self._gives_up = bool(metadata.given_up)
+        self._gives_up = bool(metadata.given_up_by)
         self._fenced, self._range = {}, None
         if not metadata.survivors:
             return self._close(metadata)

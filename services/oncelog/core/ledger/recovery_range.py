@@ -148,7 +148,7 @@ class RecoveryRange:
                 continue
             entry_id = EntryId(self.first + offset)
             name = f"{self._metadata.ledger_id}:{entry_id}"
-            if self._metadata.given_up:
+            if self._metadata.given_up_by:
                 if slot.negatives + slot.unknowns < write_quorum:
                     return
                 del self._slots[offset:]

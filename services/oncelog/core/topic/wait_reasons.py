@@ -32,7 +32,8 @@ _MOVING = "the topic is moving to another owner"
 _NOT_SERVED = "the topic cannot be served now"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
-    UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
+    UnreadableEntry.code: "start the storage nodes of this ledger with their newest directories; if there are none, "
+    "give up what is lost: oncelog admin ledger end LEDGER",
     LedgerUnavailable.code: "start the listed storage nodes with their directories; if they are gone for ever, give up "
     "what only they have: oncelog admin ledger end LEDGER",
     EntriesLost.code: "start a storage node that still has a copy in its directory; if there is none, give the entries "

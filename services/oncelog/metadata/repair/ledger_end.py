@@ -1,4 +1,4 @@
-"""Gives up what only lost storage nodes have of a ledger, on an operator's command.
+"""Gives up what no storage node has any more of a ledger, or only lost ones, on an operator's command.
 
 The command only changes the ledger's record: it names the members that are given up. The topic's owner, whose takeover
 waits for them, reads the record again within seconds. It closes an open ledger without them, or passes over the entries
@@ -17,8 +17,8 @@ from oncelog.core.ledger.giving_up import members_to_give_up
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.ledger_store import LedgerStore
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.runtime.observing.events import EventKind, EventRing
 
@@ -30,17 +30,18 @@ class LedgerEnd:
         self,
         ledgers: LedgerStore,
         topics: TopicStore,
-        registry: Registry,
         *,
+        look: Callable[[], Awaitable[StorageSeen]],
         is_served: Callable[[TopicRecord], Awaitable[bool]],
         events: EventRing,
     ) -> None:
-        """is_served: whether the topic's owner acknowledges messages now. Raises a retriable error if it is unknown."""
+        """look: at the storage nodes, and at what each lacks. is_served: whether the topic's owner acknowledges
+        messages now. Raises a retriable error if it is unknown."""
         self._is_served = is_served
         self._events = events
         self._ledgers = ledgers
         self._topics = topics
-        self._registry = registry
+        self._look = look
 
     async def end(self, ledger_id: LedgerId, *, by: str) -> LedgerMetadata:
         """Give up the members that are not registered; returns the ledger's record as it is then.
@@ -54,15 +55,16 @@ class LedgerEnd:
                 raise LedgerNotFound(f"there is no ledger {ledger_id}", ledger_id=ledger_id)
             record = stored.value
             topic = await self._topic_of(record)
-            live = await self._registry.storage_nodes.live()
-            absent = members_to_give_up(record, {node.incarnation for node in live.values()})
+            seen = await self._look()
+            lacking = {node for node, ledgers in seen.damaged.items() if ledger_id in ledgers}
+            absent = members_to_give_up(record, seen.live, lacking)
             if await self._is_served(topic):
                 raise Conflict(
                     f"ledger {ledger_id} cannot be ended: topic {topic.name} is served, so enough storage nodes "
                     "acknowledge its messages",
                     ledger_id=ledger_id,
                 )
-            if await self._registry.lowest_version() < REPAIR_VERSION:
+            if seen.lowest_version < REPAIR_VERSION:
                 raise Conflict(
                     "an older version of a process runs, which cannot read what was given up: upgrade it first"
                 )

@@ -29,10 +29,10 @@ def routes(coordination: Coordination) -> APIRouter:
         confirm: Annotated[bool, Query(description="true: acknowledged messages may be given up")] = False,
     ) -> EndedLedger:
         """For a topic whose log ends with a ledger that cannot be closed, because too few of its storage nodes are
-        registered, or whose owner needs entries of a closed ledger that are lost. **Messages that were acknowledged may
-        be lost.** The topic goes on within seconds; its log then says what was given up, message numbers jump, and
-        every producer must be opened again. The ledger may be one of the ack log: then **messages that were
-        acknowledged may be delivered again**.
+        registered, or too many of their directories went back in time or are damaged; or whose owner needs entries of a
+        closed ledger that are lost. **Messages that were acknowledged may be lost.** The topic goes on within seconds;
+        its log then says what was given up, message numbers jump, and every producer must be opened again. The ledger
+        may be one of the ack log: then **messages that were acknowledged may be delivered again**.
 
         `conflict` if the ledger can still be recovered, if no entry of a closed one can be lost, and while the topic is
         served.
@@ -40,7 +40,7 @@ def routes(coordination: Coordination) -> APIRouter:
         if not confirm:
             raise InvalidArgument(
                 "acknowledged messages may be lost: confirm with confirm=true (command line: --yes) that the missing "
-                "storage nodes are gone for ever",
+                "storage nodes and directories are gone for ever",
                 field="confirm",
             )
 
@@ -53,7 +53,7 @@ def routes(coordination: Coordination) -> APIRouter:
             return state is not None and state.phase == "serving"
 
         command = LedgerEnd(
-            coordination.ledgers, coordination.topics, coordination.registry, is_served=is_served,
+            coordination.ledgers, coordination.topics, look=coordination.repair.watch.refresh, is_served=is_served,
             events=coordination.events,
         )  # fmt: skip
         record = await command.end(LedgerId(ledger_id), by=caller.role)

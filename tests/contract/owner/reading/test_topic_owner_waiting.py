@@ -131,7 +131,8 @@ async def test_topic_with_lost_copies_reports_cause_place_and_remedy(tmp_path: P
             "entry_id": 0,
             "last_entry_id": None,
             "members": {world.node.incarnation: "does not hold it"},
-            "help": "start the storage nodes of this ledger with their directories, or restore one directory",
+            "help": "start the storage nodes of this ledger with their newest directories; if there are none, give up "
+            "what is lost: oncelog admin ledger end LEDGER",
         }
         failures = world.metrics.counts.events["takeover_failed"]
         await until(
