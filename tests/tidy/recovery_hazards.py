@@ -66,6 +66,13 @@ RECOVERY_HAZARDS = {
         "A reader begins each stream behind the last entry that it received, wherever the former stream waited. An "
         "owner never names the beginning of an empty ledger as the place where the log goes on.",
     ),
+    "log-went-back": Hazard(
+        "ZooKeeper and all storage nodes are restored from one older snapshot, and nothing in the cluster shows it. A "
+        "producer that runs on sends its next message: the messages that it was told to be stored in between are lost, "
+        "and are taken for stored when they are sent again.",
+        "A producer that resumes compares what it was told to be stored with the mark of the grant. If that is lower, "
+        "it fails with an error that names both.",
+    ),
     "late-note": Hazard(
         "A note of version 1 arrives at a storage node behind the note of version 2. Or a record is deleted and made "
         "again, and its version begins at 0. The older value stays, and a restore brings it back.",

@@ -472,7 +472,8 @@ class UnreadableEntry(Fatal):
 
 class EntriesLost(Fatal):
     """Every copy of these entries is proved lost (hazard lost-too-early); details: ledger_id, first, last. Also of a
-    ledger that the topic's list has lost (hazard position-of-a-lost-part); then also next_ledger_id, next_entry_id."""
+    ledger that the topic's list has lost (hazard position-of-a-lost-part); then also next_ledger_id, next_entry_id. Of
+    a producer that was told of more than the log has (hazard log-went-back): acked, stored."""
 
 
 class LogHole(Fatal):

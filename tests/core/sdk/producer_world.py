@@ -110,13 +110,19 @@ def opened(*, session: int = 1, last: int = -1, **settings: object) -> ProducerS
     return producer
 
 
-def reopened(producer: ProducerSession, *, session: int, epoch: int = 1, last: int = -1) -> list[ProducerEffect]:
-    """Bring a producer that is looking up, or waits for a retry, to its next session. Returns the effects of that."""
+def reopened(
+    producer: ProducerSession, *, session: int, epoch: int = 1, last: int | None = None
+) -> list[ProducerEffect]:
+    """Bring a producer that is looking up, or waits for a retry, to its next session. Returns the effects of that.
+
+    last: of the grant. None: what the producer knows.
+    """
     if producer.opening.phase.value == "waiting":
         producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
     attempt = producer.opening.attempt
     producer.handle(OwnerFound(attempt, OwnerEpoch(epoch)))
-    return producer.handle(grant(attempt, session=session, epoch=epoch, last=last))
+    known = producer.numbers.stored if last is None else last
+    return producer.handle(grant(attempt, session=session, epoch=epoch, last=known))
 
 
 def sent_requests(effects: list[ProducerEffect]) -> list[int]:

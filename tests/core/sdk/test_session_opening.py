@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.errors import (
+    EntriesLost,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
@@ -29,7 +30,7 @@ from oncelog.core.sdk.owner_attempts import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.sdk.producer.events import Complete, ReportOpen
+from oncelog.core.sdk.producer.events import Complete, Fail, ReportOpen
 from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
@@ -122,14 +123,31 @@ def test_answers_of_a_deposed_owner_are_ignored() -> None:
 
 @pytest.mark.hazard("deposed-owner-refuses")
 def test_resuming_never_lowers_the_next_id() -> None:
-    """An old last_sequence_id, final or not, does not take ids back."""
+    """A last_sequence_id, final or not, does not take ids back."""
+    producer = opened(last=10)
+    producer.handle(ready(1, 5))
+    producer.handle(StreamLost(1))
+    reopened(producer, session=2, last=10)
+    producer.handle(ready(2))
+    answers = producer.handle(answered(2, (1, stored(5)), (2, stored(1))))
+    assert answers == [Complete(1, explicit(11, 15), stored(5)), Complete(2, explicit(16), stored(1))]
+
+
+@pytest.mark.hazard("log-went-back")
+@pytest.mark.parametrize("final", [True, False])
+def test_producer_that_was_told_of_more_than_the_log_has_fails(final: bool) -> None:
+    """Sending on would hide the loss. What is pending may have been stored before, or not."""
     producer = opened(last=10)
     producer.handle(ready(1, 5))
     producer.handle(answered(1, (1, stored(5))))
-    producer.handle(StreamLost(1))
-    reopened(producer, session=2, last=3)
     producer.handle(ready(2))
-    assert producer.handle(answered(2, (2, stored(1)))) == [Complete(2, explicit(16), stored(1))]
+    producer.handle(StreamLost(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    effects = producer.handle(grant(2, session=2, last=14, final=final))
+    assert effects[0] == CloseSession(2, SessionNumber(2))
+    assert [(each.request, each.stored) for each in effects if isinstance(each, Fail)] == [(2, None)]
+    assert isinstance(producer.error, EntriesLost)
+    assert producer.error.details == {"acked": 15, "stored": 14}
 
 
 def test_first_grant_must_have_a_final_last_id() -> None:

@@ -8,7 +8,7 @@ that leave a gap are refused here, before they would end the session.
 
 from dataclasses import dataclass
 
-from oncelog.core.errors import InvalidSequenceId, OncelogError, SequenceGap, SequenceIdRequired
+from oncelog.core.errors import EntriesLost, InvalidSequenceId, OncelogError, SequenceGap, SequenceIdRequired
 from oncelog.core.ids import NO_SEQUENCE, SEQUENCE_ID_MAX, SequenceId
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 
@@ -46,8 +46,20 @@ class SequenceAssignment:
         """How many of the next ids are stored already, as far as is known: what gets them is taken as a repetition."""
         return max(0, self.stored - self.highest)
 
-    def refuse_grant(self, last: SequenceId) -> OncelogError | None:
-        """The error when this producer cannot continue at the end of the log, or None."""
+    def refuse_grant(self, last: SequenceId, *, resumed: bool) -> OncelogError | None:
+        """The error when this producer cannot continue at the end of the log, or None.
+
+        resumed: the instance goes on. If the log has less than it was told to be stored, its next message would raise
+        the mark above the lost ones, and their repetition would count as stored.
+        """
+        if resumed and last < self.stored:
+            return EntriesLost(
+                f"this producer was told that its sequence ids up to {self.stored} are stored, and the topic has them "
+                f"up to {last}: it was restored to an older state. Open the producer again, and send again what comes "
+                "behind its last_sequence_id",
+                acked=self.stored,
+                stored=last,
+            )
         if self.known or self.initial is None or not self.contiguous or self.initial <= last:
             return None
         message = f"a contiguous producer must continue at {last + 1}, initial_sequence_id asks for {self.initial + 1}"

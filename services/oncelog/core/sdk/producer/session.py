@@ -13,6 +13,8 @@ Rules
 - ProducerExpired is final when any pending batch was ever sent (hazard forgotten-producer).
 - last_sequence_id is used only when final, or of the first grant of a lease, as what is stored at least. Resuming never
   lowers the counter of automatic ids (hazard deposed-owner-refuses).
+- A grant with a mark below what this producer was told to be stored is final: the log went back (hazard
+  log-went-back).
 - A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
   session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
@@ -168,7 +170,7 @@ class ProducerSession:
             return [unwanted, *self.opening.again()]
         if instance is not None and instance.producer_id != event.producer_id:
             return [unwanted, *self._fail(errors.ProducerExpired("the owner has another producer id for this name"))]
-        impossible = self.numbers.refuse_grant(event.last_sequence_id)
+        impossible = self.numbers.refuse_grant(event.last_sequence_id, resumed=instance is not None)
         if impossible is not None:
             return [unwanted, *self._fail(impossible)]
         self.opening.granted(event)
