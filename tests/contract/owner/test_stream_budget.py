@@ -160,7 +160,7 @@ async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(tmp_pa
     """Its stream waits in line and is woken: it gets every message, by a subscription of each type."""
     async with owner_world(tmp_path, LIMITS) as (world, channel), AsyncExitStack() as stack:
         runner = await world.serve("orders")
-        await stored(channel, runner, MESSAGES * 3, 10_000)
+        await stored(channel, runner, MESSAGES * 2, 10_000)
         for number in range(5):
             await stack.enter_async_context(unread(channel, runner, f"s{number}"))
         await until_quiet(world)
@@ -171,7 +171,7 @@ async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(tmp_pa
             attached = await client.ask(kind, subscription=kind.name)
             assert isinstance(attached, Subscribed)
             await client.send(FlowReported(attached.consumer, 0, ENDLESS))
-            assert sorted(await all_received(client, attached, MESSAGES * 3)) == list(range(MESSAGES * 3)), kind
+            assert sorted(await all_received(client, attached, MESSAGES * 2)) == list(range(MESSAGES * 2)), kind
             assert budget.bytes <= BUDGET_BYTES + COST_BYTES
             budget.check_invariants()
             client.stream.cancel()
