@@ -116,7 +116,7 @@ def test_function_in_redis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "what"), [(False, "not ended within 1 s: EffectRefused.*WRONGTYPE"), (True, "ends with PartialEffect")]
+    ("second", "what"), [(False, "not ended within 3 s: EffectRefused.*WRONGTYPE"), (True, "ends with PartialEffect")]
 )
 def test_command_that_fails_is_tried_again_unless_others_are_done(tmp_path: Path, *, second: bool, what: str) -> None:
     """By the source, which ends with an effect that is there in part."""
@@ -129,7 +129,7 @@ def test_command_that_fails_is_tried_again_unless_others_are_done(tmp_path: Path
     with RedisProcess.running(tmp_path) as server, redis.Redis(port=server.port) as client:
         client.rpush("list", 1)
         with pytest.raises(ProofFailed, match=what):
-            prove(process(RedisEffects(client), fails), ORDERS, state=lambda: 1, reset=lambda: None, timeout=1)
+            prove(process(RedisEffects(client), fails), ORDERS, state=lambda: 1, reset=lambda: None, timeout=3)
 
 
 def counting(message: oncelog.Message, data: dict[Any, Any]) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.mark.hazard("stopped-process-holds-the-row")
 async def test_server_ends_the_transaction_of_a_process_that_does_nothing(on_postgres: Database) -> None:
     """So another one can claim."""
-    effects, other = on_postgres.effects(stall_timeout=0.2), on_postgres.effects()
+    effects, other = on_postgres.effects(stall_timeout=1.0), on_postgres.effects()
     await claimed(effects)
     inside, released = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ async def test_process_that_stops_while_it_creates_the_tables_blocks_nobody(on_p
         released.wait(30)
 
     event.listen(on_postgres.engine, "commit", stop, once=True)
-    stopped = asyncio.ensure_future(on_postgres.effects(stall_timeout=0.2).store_id())
+    stopped = asyncio.ensure_future(on_postgres.effects(stall_timeout=1.0).store_id())
     await asyncio.to_thread(inside.wait, 30)
     try:
         async with asyncio.timeout(30):

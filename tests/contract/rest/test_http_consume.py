@@ -137,7 +137,7 @@ async def test_returned_message_comes_again_and_counts(world: ConsumeWorld, repl
 async def test_messages_come_again_after_the_ack_timeout(world: ConsumeWorld, replica: ConsumeReplica) -> None:
     """And the former delivery cannot be acknowledged any more when its time is over."""
     await world.publish("a")
-    session = await replica.opened(ack_timeout=1)
+    session = await replica.opened(ack_timeout=3)
     (first,) = await session.take()
     (again,) = await session.take()
     assert (again["value"], again["delivery_count"]) == ("a", 2)
