@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.cluster_level import ClusterLevel
@@ -153,7 +154,9 @@ class Coordination:
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
-            copies=RecordCopies(session, repair.watch, repair.calls, copies or CopySettings()),
+            copies=RecordCopies(
+                session, repair.watch, repair.calls, copies or CopySettings(), era=peers.era or FIRST_ERA
+            ),
             folds=folds,
             proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
             events=events,

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.records.records import ABSENT_VERSION
@@ -26,7 +26,7 @@ from oncelog.metadata.restoring.record_copies import (
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of, era_of_copy
 from oncelog.metadata_store.copies.copy_keys import CopyKey
-from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.session import paths
@@ -36,6 +36,7 @@ from tests.contract.stores.memory_store import MemorySession, MemoryTree
 pytestmark = pytest.mark.asyncio
 
 HOUR_MS = 3_600_000
+TWO = Era(2, "1" * 32)
 KEY = CopyKey(b"k" * 32)
 
 
@@ -46,7 +47,20 @@ class Kept:
         self.session = session
         self.nodes = members
         self.now_ms = 1_764_200_000_000
-        self.copies = RecordCopies(session, repair.watch, repair.calls, settings, now_ms=lambda: self.now_ms)
+        self._repair = repair
+        self._settings = settings
+        self.copies = self.replica()
+
+    def replica(self, *, era: Era = FIRST_ERA) -> RecordCopies:
+        watch, calls = self._repair.watch, self._repair.calls
+        return RecordCopies(self.session, watch, calls, self._settings, era=era, now_ms=lambda: self.now_ms)
+
+    async def restored(self, state: ClusterState = ClusterState.SERVING) -> None:
+        """Another era is claimed, or committed."""
+        store = ClusterStore(self.session)
+        found = await store.find()
+        assert found is not None
+        await store.write(replace(found.value, era=TWO, state=state), version=found.version)
 
     async def read(self, name: str, *keys: CopyKey) -> RecordCopy:
         data, offset = b"", 0
@@ -183,14 +197,25 @@ async def test_a_new_era_gets_a_copy_at_once(tmp_path: Path) -> None:
     """The newest one is of the records that a restore has replaced. What is wrong with them is in no other copy."""
     async with keeping(tmp_path, 2) as kept:
         await kept.copies.look()
-        store = ClusterStore(kept.session)
-        found = await store.find()
-        assert found is not None
-        await store.write(replace(found.value, era=Era(2, "1" * 32)), version=found.version)
+        await kept.restored()
+        kept.copies = kept.replica(era=TWO)
         for _ in range(2):
             kept.now_ms += 1_000
             await kept.copies.look()
         assert [era_of_copy(name) for name in await kept.names()] == [2, 1]
+
+
+@pytest.mark.hazard("revoked-right-returns")
+@pytest.mark.parametrize("state", [ClusterState.RESTORING, ClusterState.SERVING])
+async def test_a_service_of_a_former_era_makes_no_copy(tmp_path: Path, state: ClusterState) -> None:
+    """One performs the restore, and others have not noticed it yet. Nothing is written to the target, either."""
+    async with keeping(tmp_path, 2, target=tmp_path / "backups") as kept:
+        await kept.restored(state)
+        for make in (kept.copies.look, kept.copies.create):
+            with pytest.raises(ServiceUnavailable, match="era 1, and ZooKeeper is in era 2"):
+                await make()
+        assert await kept.names() == []
+        assert not (tmp_path / "backups").exists()
 
 
 async def test_a_thousand_operations_do_not_push_out_the_copies_of_a_day(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ Rules
   disks fill. Any replica makes one on demand, and before an operation that cannot be undone.
 - A copy is on so many storage nodes that losing as many as may be lost leaves one: ack quorum + 1, or all there are.
 - A copy that could not be stored so often is a failure, which is counted and repeated, although it may be used.
+- A copy is of the era in which this process has joined. While a restore writes the next one, or has just committed it,
+  the records here are those of the former era, and a copy that calls them newer would win over all that is noted since
+  (hazard revoked-right-returns).
 - A copy has no secrets, but names, policies and rights of all tenants: with a key (`copy_keys`) it is encrypted here.
 """
 
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvalidArgument, InvariantViolated, NotFound, OncelogError, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.rendezvous import ranked
@@ -112,9 +116,11 @@ class RecordCopies:
         calls: NodeCalls,
         settings: CopySettings,
         *,
+        era: Era = FIRST_ERA,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
-        """calls: with the addresses that `watch` has seen."""
+        """calls: with the addresses that `watch` has seen. era: of the records below the session's root."""
+        self._era = era
         self.counts = CopyCounts()
         self._session = session
         self._cluster = ClusterStore(session)
@@ -160,6 +166,11 @@ class RecordCopies:
 
     async def _create(self, pinned: bool) -> MadeCopy:
         record = await self._cluster.require()
+        if record.era != self._era:
+            raise ServiceUnavailable(
+                f"this metadata service has the records of era {self._era.number}, and ZooKeeper is in era "
+                f"{record.era.number} since: it starts again when that era serves; then repeat it"
+            )
         seen = await self._watch.refresh()
         key = await asyncio.to_thread(self._key)
         created_ms = self._now_ms()
