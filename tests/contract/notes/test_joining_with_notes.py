@@ -65,6 +65,24 @@ async def test_node_that_joins_copies_no_damaged_record(tmp_path: Path) -> None:
         assert [(await world.held(each))[path].value for each in world.members] == [node.data] * 2
 
 
+@pytest.mark.hazard("holders-fade")
+async def test_node_that_joins_copies_the_notes_of_deletions(tmp_path: Path) -> None:
+    """ZooKeeper has nothing of them. Once all nodes of that time are replaced, an old disk that is started for a
+    restore would bring the namespace back. One of two nodes does not answer."""
+    name = NamespaceName("public", "other")
+    async with noting_world(tmp_path, 2) as world, nodes(tmp_path / "new", 1) as (new,), noting(world) as session:
+        await NamespaceStore(session).create_namespace(name)
+        await NamespaceStore(session).delete_namespace(name)
+        await world.change_cluster(ack_quorum=1)
+        await world.members[0].stop()
+        async with joining(world, new) as (_, registration):
+            await registration.join()
+            assert registration.reason() is None
+        await world.members[0].start()
+        path = paths.namespace_policies(name)
+        assert (await world.held(new))[path] == (await world.held(world.members[1]))[path]
+
+
 @pytest.mark.hazard("unnoted-member")
 @pytest.mark.hazard("holders-fade")
 async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tmp_path: Path) -> None:

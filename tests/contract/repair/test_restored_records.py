@@ -244,3 +244,13 @@ def test_name_keeps_fields_of_a_newer_version() -> None:
     value = encode_name(NameRecord(ONE, further={"x_future": 7}))
     tree = tree_of(newest_of(note(name_path(name), value)), TopicRecord(ONE, name))
     assert json.loads(tree.records[name_path(name)])["x_future"] == 7
+
+
+@pytest.mark.hazard("revoked-right-returns")
+def test_partitioned_topic_that_was_deleted_does_not_return_with_an_old_disk() -> None:
+    """The disk alone has a note of the name, from before the deletion. The tombstone stays for ever."""
+    name = "public/default/orders"
+    old = note(name_path(name), encode_name(NameRecord(ONE, partitions=4)))
+    tree = tree_of(newest_of(old, note(f"{paths.TOMBSTONES}/{ONE}", created=9)))
+    assert name_path(name) not in tree.records
+    assert paths.topic(ONE) not in tree.records

@@ -121,9 +121,12 @@ def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnatio
 
 
 def _put_names(tree: NewTree, rebuilt: Rebuilt, newest: NewestRecords) -> None:
+    deleted = dict.fromkeys(newest.tombstones)
     for name, record in newest.names().items():
         if record.partitions_created_max == 0 and not record.deleted:
             continue  # a topic of its own: the rebuild says what it points to
+        if record.topic_id in deleted and not record.deleted:
+            continue  # its deletion has ended, and the nodes that noted that are not there any more
         _put_name(tree, name, record)
         if record.deleted:
             deletion = Deletion(record.topic_id, name, record.partitions_created_max)

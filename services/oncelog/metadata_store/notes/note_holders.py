@@ -13,6 +13,7 @@ Rules
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from oncelog.core.address import join_address
@@ -27,7 +28,9 @@ from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.tasks import BackgroundTasks
-from oncelog.storage_client.note_calls import put_notes
+from oncelog.storage_client.note_calls import put_notes, read_notes
+
+logger = logging.getLogger(__name__)
 
 #: How long a change waits for storage nodes: a node that restarts is back within it.
 STORE_TIMEOUT_S = 5.0
@@ -81,6 +84,19 @@ class NoteHolders:
                 )
             await asyncio.sleep(RETRY_PAUSE_S)
             live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
+
+    async def deletions(self) -> list[Note]:
+        """What the registered nodes that answer have noted as deleted. Raises StoreUnavailable."""
+        found: list[Note] = []
+        for node in (await self._live()).values():
+            channel = self._channels.shared(join_address(node.host, node.port))
+            try:
+                found += [note async for note in read_notes(channel, node.incarnation) if note.order.deleted]
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
+                logger.info("storage node %s did not give its notes: %s", node.incarnation, error.message)
+        return found
 
     async def _live(self) -> dict[Incarnation, LiveStorageNode]:
         found = await self._registry.storage_nodes.live()
