@@ -75,7 +75,7 @@ class Cluster:
         self.watch = Watch(self.store, self.nodes, checksum)
         node_parts = NodeParts(
             world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start,
-            review_ticks=REVIEW_TICKS if shape.repair else 0, notes_floors=shape.heads_from == 0,
+            review_ticks=REVIEW_TICKS if shape.repair else 0, notes_floors_from=shape.heads_from,
             changed=self.nodes_changed,
         )  # fmt: skip
         for name in [f"node{n}" for n in range(shape.nodes)]:

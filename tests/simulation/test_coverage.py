@@ -72,6 +72,7 @@ RESTORES = (
     "store lost", "store beside the former one", "restore committed", "restore refused", "performer fenced",
     "era raised", "process moved to the new era", "owner of a former era ended", "question of a former era",
     "restore with a copy", "storage node cut off from restorers", "era joined late", "store lost in a failed write",
+    "records of a raised cluster restored",
 )  # fmt: skip
 MARKS = (
     "takeover",

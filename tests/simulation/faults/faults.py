@@ -73,7 +73,7 @@ class Faults:
             drawn = [kind for kind in drawn if kind.inject is not _switch]
             if self.world.seed % 3:
                 drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
-        if cluster.shape.heads_from != 0:
+        if cluster.shape.heads_from is None:
             drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
         elif RESTORE_KINDS[0] in drawn:
             drawn = [kind for kind in drawn if kind.name not in NOT_WITH_RESTORES]

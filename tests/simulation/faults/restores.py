@@ -3,19 +3,21 @@ from the storage nodes while everything goes on: in any state, or just in a take
 write has failed of which one node has a copy.
 
 At most Qa-1 storage nodes are away. An older copy of the records may be at hand: a walk, which reads each record at
-another time.
+another time. In a cluster whose level was raised there always is one: only it places ledgers of before, without heads.
 """
 
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.formats.ledger_page import decode_page
-from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, decode_cursor, decode_topic
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.rebuild.result import CopiedRecords
 from tests.simulation.faults import races
+from tests.simulation.servers.restorer import ACK_QUORUM
 from tests.simulation.servers.store import Store
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ RESTORES_MAX = 2
 def lose_store(faults: "Faults") -> None:
     """At most twice in a run."""
     eras, world = faults.cluster.eras, faults.world
-    if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX:
+    if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX or _heads_since(faults) is None:
         return
     name = world.rng.choice(list(_MOMENTS))
     eras.awaited += 1
@@ -44,7 +46,7 @@ def lose_store(faults: "Faults") -> None:
             world.after(3, f"waits for a {name}", look)
             return
         eras.awaited -= 1
-        if not eras.is_restoring:
+        if not eras.is_restoring and _holes(faults) < ACK_QUORUM:
             world.count(f"store lost in a {name}" if met else "store lost at any time")
             _restore(faults)
 
@@ -55,7 +57,10 @@ def _restore(faults: "Faults") -> None:
     eras, rng, world, network = faults.cluster.eras, faults.world.rng, faults.world, faults.cluster.network
     lost = rng.random() < 0.4
     world.count("store lost" if lost else "store beside the former one")
-    copied = _copy(faults.cluster.store, rng, rng.randint(0, world.now)) if rng.random() < 0.3 else None
+    since = _heads_since(faults)
+    assert since is not None
+    world.count("records of a raised cluster restored", since > 0)
+    copied = _copy(faults.cluster.store, rng, rng.randint(since, world.now)) if since or rng.random() < 0.3 else None
     world.count("restore with a copy", copied is not None)
     restorers = eras.restore(lost=lost, copied=copied, performers=rng.choice((1, 2, 2)))
     for restorer in restorers:
@@ -67,6 +72,26 @@ def _restore(faults: "Faults") -> None:
         node = rng.choice(list(faults.cluster.nodes.values()))
         for restorer in restorers:
             network.cuts[restorer.name, node.name] = world.now + rng.randint(300, 2500)
+
+
+def _holes(faults: "Faults") -> int:
+    return sum(1 for node in faults.cluster.nodes.values() if node.core.ledgers.limbo.below > 0)
+
+
+def _heads_since(faults: "Faults") -> int | None:
+    """When every ledger that a topic gets began to have a head; None: not yet. Only a copy of then or later places the
+    ones before."""
+    cluster = faults.cluster
+    store, raised = cluster.store, cluster.shape.heads_from
+    if not raised or store.era != FIRST_ERA:
+        return 0
+
+    def has_heads(topic_id: TopicId, tick: int) -> bool:
+        data = store.get_at(f"topics/{topic_id}", tick)
+        return data is not None and decode_topic(data).format >= FORMAT_WITH_HEADS
+
+    ticks = range(raised, faults.world.now, 20)
+    return next((tick for tick in ticks if all(has_heads(each, tick) for each in cluster.topic_ids)), None)
 
 
 def _copy(store: Store, rng: random.Random, began: int) -> CopiedRecords:

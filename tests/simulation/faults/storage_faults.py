@@ -155,6 +155,9 @@ def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
 def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[LedgerMetadata]) -> bool:
     """Whether every other member of these ledgers is live, and has lost nothing."""
     cluster = faults.cluster
+    others = [node for node in cluster.nodes.values() if node is not server]
+    if cluster.eras.is_restoring and any(node.core.ledgers.limbo.below > 0 for node in others):
+        return False  # to a restore both are missing
     for record in records:
         for member in record.members:
             other = cluster.watch.copies.existing(member)

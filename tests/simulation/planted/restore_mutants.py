@@ -13,14 +13,14 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen
-from oncelog.core.rebuild.result import Rebuilt
+from oncelog.core.rebuild.result import CopiedRecords, Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.inventories import inventory_of
-from tests.simulation.servers.restorer import Restorer
+from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
@@ -189,6 +189,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
         ((_ChainWalk, "_of_chain", _all_of_chain),),
+    ),
+    (
+        "copy of a raised cluster is not read", "", 5_000_004,
+        ((RestoreParts, "copied", lambda _: CopiedRecords()),),
     ),
     (
         "reader stays at an empty ledger", "tail-in-front-of-a-reader", 5_000_022,

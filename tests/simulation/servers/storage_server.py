@@ -90,8 +90,8 @@ class NodeParts:
     may_erase: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
-    #: whether the cluster has the level of which nodes note the floors by which they erase
-    notes_floors: bool = False
+    #: from when on the cluster has the level of which nodes note the floors by which they erase; None: never
+    notes_floors_from: int | None = None
     #: called when a node has registered that could not start before
     changed: Callable[[], None] = lambda: None
 
@@ -149,6 +149,8 @@ class StorageServer(Process):
         self.index = Index(self.disk.damaged)
         self.core = self.parts.make(self.incarnation, self.index, self.parts.checksum)
         self.calls = (0, {})
+        #: {ledger: the reading of its record that has begun}
+        self._checks: dict[LedgerId, CheckLedger] = {}
         self._base = (len(self.disk.records), False)
         for record in self.disk.records:
             self.index.restore(record)
@@ -213,7 +215,9 @@ class StorageServer(Process):
         newest = self.parts.store.newest
 
         def raised(_: Reply) -> None:
-            self.store = newest
+            former, self.store = self.store, newest
+            for check in list(self._checks.values()) if former.lost else ():
+                self._check(check)  # it is retried until it is answered
             self.present.join_era()
             self.handle(RecordsOpened(newest.era))
             if self.core.ledgers.era.state is EraState.JOINED_LATE:
@@ -361,10 +365,12 @@ class StorageServer(Process):
         self.post(self.world.rng.randint(1, 5), "fsync done", synced)
 
     def _check(self, effect: CheckLedger) -> None:
+        self._checks[effect.ledger_id] = effect
         ledger_id, origin = effect.ledger_id, effect.origin
         may_erase = self.parts.may_erase
 
         def checked(data: bytes | None, version: int) -> None:
+            self._checks.pop(ledger_id, None)
             data, version = self._as_restored(ledger_id, f"ledgers/{ledger_id}", data, version)
             if data is None and origin is not None:
                 chain = "cursors" if origin.purpose is LedgerPurpose.DEDUP else "topics"
@@ -377,7 +383,9 @@ class StorageServer(Process):
         def looked(data: bytes | None) -> None:
             floor = floor_of(data, origin)
             deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=False)
-            noted = floor if deleted and self.parts.notes_floors else LedgerId(0)
+            since = self.parts.notes_floors_from
+            notes = since is not None and self.world.now >= since
+            noted = floor if deleted and notes else LedgerId(0)
             checked = LedgerChecked(
                 ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase, floor=noted
             )  # fmt: skip
