@@ -102,10 +102,12 @@ def test_consuming_is_measured_against_publishing_and_reading(benches: Benches, 
 
 
 def test_small_messages_are_measured_by_their_cpu(benches: Benches) -> None:
-    """Six loads. A message without an acknowledgement would fail the benchmark."""
-    rows = benches.rows("small", seconds=0.2, runs=1)
+    """Six loads. A message without an acknowledgement would fail the benchmark. The kernel counts CPU in hundredths of
+    a second, which the owner does not need for each of these small loads."""
+    rows = benches.rows("small", seconds=0.2, runs=1, rate=2000.0)
     assert len(rows) == 6
-    assert all(row.figure > 0 and row.detail["cpu_us"]["owner"] > 0 for row in rows.values())  # type: ignore[index]
+    assert all(row.figure > 0 for row in rows.values())
+    assert sum(row.detail["cpu_us"]["owner"] for row in rows.values()) > 0  # type: ignore[index]
 
 
 def test_topics_are_created_left_alone_and_taken_over(benches: Benches) -> None:
