@@ -10,7 +10,7 @@ import pytest
 from oncelog.core.era import Era
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Incarnation
-from oncelog.core.node.starts import JournalEnd
+from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.placement.first_cluster import Answers, DirectorySeen, NoAnswer
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts
@@ -147,6 +147,16 @@ async def test_node_that_does_not_answer_proves_nothing(tmp_path: Path) -> None:
     assert joined is not None
     await joined.session.close()
     await proofs.close()
+
+
+async def test_record_that_was_written_anew_proves_nothing(tmp_path: Path) -> None:
+    """Its version is that of a new record. The node starts with it, and then writes its own again."""
+    async with world_of(tmp_path) as (world, _):
+        await world.session.delete(paths.storage_end(world.me), version=1)
+        assert "and ZooKeeper has none" in str(await world.fault())
+        lost = StorageEnd(0, REBUILT, JournalEnd(0, 0))
+        await world.registry.write_end(world.me, lost, version=ABSENT_VERSION)
+        assert await world.fault() is None
 
 
 async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound, OncelogError, ServiceUnavailable
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
+from oncelog.core.node.starts import REBUILT
 from oncelog.core.records.id_claim import BLOCK_MAX, CounterRecord, encode_counter
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.one_record import EPOCHS_MARGIN, IDS_MARGIN
@@ -182,6 +183,28 @@ async def test_counter_goes_on_above_all_ids(tmp_path: Path) -> None:
         assert one.record(producers)["next"] == ERA.first_id + (version + 1) * BLOCK_MAX
         await one.remove(producers)
         assert "nothing says which ids were given" in await one.refusal(producers)
+
+
+@pytest.mark.hazard("ids-hide-an-older-zookeeper")
+async def test_lost_record_of_a_nodes_starts_says_that_they_are_unknown(tmp_path: Path) -> None:
+    """Only if all other nodes serve: an older ZooKeeper lacks the record, too, and those refuse it."""
+    async with rebuilding(tmp_path) as one:
+        nodes = one.world.nodes
+        path = paths.storage_end(nodes[0].incarnation)
+        nodes[0].joined = nodes[1].joined = False
+        refusal = await one.refusal(path, accept=True)
+        assert (
+            f"storage nodes {nodes[1].incarnation} do not serve, so nothing shows that ZooKeeper is not older"
+            in refusal
+        )
+        nodes[1].joined = True
+        assert (await one.rebuild(path)).fault == "it is missing"
+        assert one.record(path)["start_id"] == REBUILT
+        assert "can be read" in await one.refusal(path)
+        version = await one.damage(path)
+        await one.rebuild(path)
+        assert ((await one.node(path)).version, one.record(path)["start_id"]) == (version + 1, REBUILT)
+        assert "has joined this cluster" in await one.refusal(paths.storage_end(Incarnation("a" * 32)), NotFound)
 
 
 async def test_too_few_storage_nodes_prove_nothing(tmp_path: Path) -> None:

@@ -147,6 +147,8 @@ class Node:
         #: bytes of one part of a copy that the disk has room for
         self.copies_room = 1 << 20
         self.disk = DiskCalls()
+        #: whether it serves with the ZooKeeper that it sees
+        self.joined = True
         self._parts: tuple[Server, StorageService, NodeRunner, StorageDirectory] | None = None
 
     @property
@@ -174,7 +176,7 @@ class Node:
         service = StorageService(runner, _describer(runner.incarnation), queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server(self.security, check_era=runner.refuse_era)
         service.add_to(server)
-        InventoryService(runner, CLUSTER, lambda: runner.core.durable_era, joined=lambda: True).add_to(server)
+        InventoryService(runner, CLUSTER, lambda: runner.core.durable_era, joined=lambda: self.joined).add_to(server)
         NodeNotes(runner.incarnation, runner.journal).add_to(server)
         NodeCopies(runner.incarnation, MetadataCopies(self.path), lambda size: size <= self.copies_room).add_to(server)
         RaiseEraService(runner, CLUSTER).add_to(server)

@@ -7,7 +7,8 @@ the cluster has noted of it. The shell is `log_storage.directory_starts`.
 
 Rules
 1. A start is of the past if the cluster has noted another start than the last two of the directory, or if the journal
-   ends below the noted end: a hole, so all ledgers are in limbo.
+   ends below the noted end: a hole, so all ledgers are in limbo. So it is if the cluster's note was lost, and was
+   written anew: then nothing shows that the directory is not one of the past.
 2. Limbo is durable before the directory gets the id of the new start, and that before the cluster has it. So an
    interrupted start is neither taken for the past, nor does it hide one.
 3. No start while another process is registered for the same directory at another address: one of the two has a copy.
@@ -25,6 +26,8 @@ from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 
 #: The last start of a directory that was marked as restored: the cluster has noted no such start.
 RESTORED = "restored"
+#: The newest start in a record that was lost and is written anew: the cluster knows no start of the directory any more.
+REBUILT = "rebuilt"
 
 
 class JournalEnd(NamedTuple):
@@ -62,6 +65,8 @@ def why_past(last: LastStart, noted: StorageEnd | None) -> str:
     """Why a start is one of the past by its number; empty if it is none."""
     if last.start_id == RESTORED:
         return "it was marked as restored"
+    if noted is not None and noted.start_id == REBUILT:
+        return "the cluster's record of its starts was lost, and was written anew"
     if noted is None or noted.start_id in {last.start_id, last.former_id}:
         return ""
     return f"it is from start {last.starts}, and the cluster knows of {noted.starts} starts"

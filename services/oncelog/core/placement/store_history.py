@@ -8,7 +8,8 @@ Rules
   ensemble: its next leader begins a new epoch, and all transactions of that are later.
 - A storage node has a record of its own in ZooKeeper, which it writes while its journal grows, and nobody else does. A
   lower version of it than the node has written proves that ZooKeeper went back. One node is enough: nothing else, also
-  no wrong setting of the node, can be the reason.
+  no wrong setting of the node, can be the reason. But a record that is missing may have been deleted: it is a proof if
+  ZooKeeper does not name the node, or if those of more than half of the nodes are missing.
 - A node of a later era has taken part in a restore, perhaps in another ZooKeeper, and perhaps one that was given up. So
   more than half of the nodes must be of a later era.
 - A node that does not answer proves nothing. What one has said stays true when it is gone.
@@ -74,14 +75,20 @@ class NodesHistory:
         versions: of the records of `to_compare`, read after the nodes have answered; -1 without one. members: the
         nodes that ZooKeeper names.
         """
-        for node, version in versions.items():
-            said = self._said[node]
-            if said.written_era == era and version < said.written_version:
-                return (
-                    f"ZooKeeper is older than the data: storage node {node} at {said.address} has written version "
-                    f"{said.written_version} of its record, and ZooKeeper has "
-                    f"{'none' if version < 0 else f'version {version}'}"
-                )
+        lower = {
+            node: version
+            for node, version in versions.items()
+            if self._said[node].written_era == era and version < self._said[node].written_version
+        }
+        missing = [node for node, version in lower.items() if version < 0 and node in members]
+        proofs = [node for node in lower if node not in missing or len(missing) * 2 > len(members)]
+        if proofs:
+            node, said = proofs[0], self._said[proofs[0]]
+            return (
+                f"ZooKeeper is older than the data: storage node {node} at {said.address} has written version "
+                f"{said.written_version} of its record, and ZooKeeper has "
+                f"{'none' if lower[node] < 0 else f'version {lower[node]}'}"
+            )
         later = [said for node, said in self._said.items() if node in members and said.era > era]
         if len(later) * 2 <= len(members):
             return None

@@ -8,6 +8,8 @@ copied-directory).
 
 The rules are in `core.node.starts`. Besides
 - Each start writes its id into the record by compare-and-set.
+- Nobody else writes the record. So a running process writes over one that cannot be read. One that is missing, or is
+  unreadable at a start, only an operator has written anew (`REBUILT`): ZooKeeper may be an older one.
 - What was synced within the last second before a crash may not be noted yet, nor what was synced while ZooKeeper was
   away. A directory that lost only that, although it was synced, is not recognized; `oncelog storage mark-restored`
   marks one.
@@ -35,6 +37,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.identity import write_durably, write_whole
 from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Versioned
 
 logger = logging.getLogger(__name__)
@@ -101,17 +104,39 @@ async def refuse_older_than_written(path: Path, incarnation: Incarnation, regist
     written = read_written(path)
     if written is None or written.era != era.number:
         return
-    stored = await registry.end_version(incarnation)
-    if stored < written.version:
-        raise StorageDirectoryRefused(_older(path, stored, written.version), incarnation=incarnation)
+    stored = await _read_end(path, incarnation, registry)
+    if stored is not None and stored.value.start_id == starts.REBUILT:
+        return  # an operator has said that it was lost, and not ZooKeeper
+    version = ABSENT_VERSION if stored is None else stored.version
+    if version < written.version:
+        raise StorageDirectoryRefused(_older(path, incarnation, version, written.version), incarnation=incarnation)
 
 
-def _older(path: Path, stored: int, written: int) -> str:
+async def _read_end(path: Path, incarnation: Incarnation, registry: Registry) -> Versioned[StorageEnd] | None:
+    """Raises StorageDirectoryRefused, StoreUnavailable."""
+    try:
+        return await registry.read_end(incarnation)
+    except CorruptEntry as error:
+        message = f"{path}: {error.message}. {_rebuild(incarnation)}"
+        raise StorageDirectoryRefused(message, incarnation=incarnation) from error
+
+
+def _older(path: Path, incarnation: Incarnation, stored: int, written: int) -> str:
+    older = f"{path}: ZooKeeper is older than the data: its record of this storage node"
+    if stored == ABSENT_VERSION:
+        return f"{older} is missing, and the node has written version {written}. {_rebuild(incarnation)}"
     return (
-        f"{path}: ZooKeeper is older than the data: its record of this storage node has version {stored}, and the node "
-        f"has written version {written}. ZooKeeper was restored from an older backup. Stop the topic owners, keep all "
-        "directories as they are, and restore a ZooKeeper that is not older than they are, or its records by `oncelog "
-        "admin backup restore`"
+        f"{older} has version {stored}, and the node has written version {written}. ZooKeeper was restored from an "
+        "older backup. Stop the topic owners, keep all directories as they are, and restore a ZooKeeper that is not "
+        "older than they are, or its records by `oncelog admin backup restore`"
+    )
+
+
+def _rebuild(incarnation: Incarnation) -> str:
+    return (
+        "Keep all directories as they are. If all other storage nodes serve, only this record is lost: write it anew "
+        f"by `oncelog admin backup rebuild {paths.storage_end(incarnation)}`. Otherwise stop the topic owners, and "
+        "restore all records by `oncelog admin backup restore`"
     )
 
 
@@ -216,8 +241,27 @@ class DirectoryStarts:
                 self._stored = found
             elif end != self._begun.end or _is_lower(found, self._stored):
                 await self._write(replace(self._begun, end=end))  # it fails in an older ZooKeeper
-        except (StoreUnavailable, CorruptEntry) as error:
+        except CorruptEntry as error:
+            await self._write_over(error, end)
+        except StoreUnavailable as error:
             logger.info("could not note how far the journal is synced; will retry: %s", error.message)
+
+    async def _write_over(self, error: CorruptEntry, end: JournalEnd) -> None:
+        """What somebody has written over the record of this process. Raises StorageDirectoryRefused if ZooKeeper is
+        older, too."""
+        assert self._begun is not None, "it has noted its start"
+        former = ABSENT_VERSION if self._stored is None else self._stored.version
+        try:
+            version = await self._registry.damaged_end(self._incarnation)
+            if version is None:
+                logger.info("could not note how far the journal is synced; will retry: %s", error.message)
+                return
+            if version > former:
+                self._stored = Versioned(self._begun, version)
+            logger.warning("the record of this node's journal is written over: %s", error.message)
+            await self._write(replace(self._begun, end=end))
+        except StoreUnavailable as unavailable:
+            logger.info("could not note how far the journal is synced; will retry: %s", unavailable.message)
 
     @property
     def _superseded(self) -> bool:
@@ -238,17 +282,14 @@ class DirectoryStarts:
             self._stored = await self._read()
             stored = ABSENT_VERSION if self._stored is None else self._stored.version
             if self._begun is not None and stored < version:
-                self._on_superseded(_older(self._path, stored, version))
+                self._on_superseded(_older(self._path, self._incarnation, stored, version))
             if written.status is WriteStatus.UNKNOWN and (self._stored is None or self._stored.version == version):
                 return False
         self._begun = end
         return True
 
     async def _read(self) -> Versioned[StorageEnd] | None:
-        try:
-            return await self._registry.read_end(self._incarnation)
-        except CorruptEntry as error:
-            raise StorageDirectoryRefused(f"{self._path}: {error.message}", incarnation=self._incarnation) from error
+        return await _read_end(self._path, self._incarnation, self._registry)
 
     def _copied(self) -> str:
         return (

@@ -3,6 +3,7 @@
     /topics/ID  /topics/ID/cursors/NAME  /ledgers/ID     JOIN of that topic (`core.rebuild.join`)
     /names/…  /policies/…  /storage_cookies/…  …         the newest note; a name that has none: the heads of its topic
     /ids/ledger  /ids/producer                           above all ids that were ever given
+    /storage_ends/NODE                                   that the node's starts are unknown, so it starts in limbo
 
 Rules
 - The topic goes on without an owner, in an epoch 2^16 above all that was seen: the owner's next compare-and-set fails,
@@ -10,10 +11,12 @@ Rules
 - While its record cannot be read no owner links a ledger, so inventories have every ledger with an acknowledged entry.
   But the owner may still write to the last one. So the record of the last ledger is never closed here, and not written
   with that of its topic: its recovery finds the end.
+- Without its record of a node's starts, ZooKeeper may be one of before them. It is not if all other storage nodes that
+  answer serve with it: each has compared it with its own directory.
 - Ids of producers are in no inventory. Each write of their counter claims one block, and ZooKeeper counts writes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
@@ -23,6 +26,7 @@ from oncelog.core.formats.ledger_page import encode_page
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, encode_cursor, encode_topic
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, encode_ledger
+from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.join import join_topic
 from oncelog.core.rebuild.result import RebuiltTopic, Review, ReviewReason, WantedLength
@@ -33,6 +37,7 @@ from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import topic_of
 from oncelog.metadata.restoring.noted_records import NewestRecords
 from oncelog.metadata.restoring.record_kinds import Kind, RecordPlace
+from oncelog.metadata_store.records.registry import encode_end
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 
@@ -46,7 +51,8 @@ class Gathered:
     """What is known. evidence: with the records of the topic in ZooKeeper that can be read, beside those of a copy.
     topic: the topic's record and version in ZooKeeper; None: it cannot be read. bad: {path: version} of records of its
     cursor and of its ledgers that are missing or cannot be read. lengths: of closed ledgers, as far as they were read.
-    highest_ledger: that has a record in ZooKeeper. by: the operator."""
+    highest_ledger: that has a record in ZooKeeper. members: storage nodes that have a cookie and may return. serving,
+    refusing: those that answer, by whether they have joined the cluster with this ZooKeeper. by: the operator."""
 
     evidence: Evidence
     newest: NewestRecords
@@ -57,6 +63,9 @@ class Gathered:
     bad: Mapping[str, int] = field(default_factory=dict)
     lengths: Mapping[LedgerId, int] = field(default_factory=dict)
     highest_ledger: LedgerId = LedgerId(0)
+    members: Collection[Incarnation] = ()
+    serving: Collection[Incarnation] = ()
+    refusing: Collection[Incarnation] = ()
 
 
 @dataclass(slots=True)
@@ -101,6 +110,8 @@ def draft(place: RecordPlace, version: int, known: Gathered) -> Draft:
             return _counter(place, version, known)
         case Kind.NAME | Kind.NOTED:
             return _noted(place, version, known)
+        case Kind.STARTS:
+            return _starts(place, version, known)
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
@@ -297,3 +308,21 @@ def _counter(place: RecordPlace, version: int, known: Gathered) -> Draft:
         )
     record = CounterRecord(following, Incarnation("0" * 32), f"rebuilt-{known.now_ms}-{version}")
     return Draft({place.path: (encode_counter(record), version)})
+
+
+# --- storage nodes ----------------------------------------------------------------------------------------------------
+
+
+def _starts(place: RecordPlace, version: int, known: Gathered) -> Draft:
+    """Raises NotFound, Conflict."""
+    if place.node not in known.members:
+        raise NotFound(f"no storage node {place.node} that may start has joined this cluster", path=place.path)
+    others = sorted({*known.refusing} - {place.node})
+    if others or not {*known.serving} - {place.node}:
+        found = f"storage nodes {', '.join(others[:10])} do not serve" if others else "no other storage node serves"
+        raise Conflict(
+            f"{found}, so nothing shows that ZooKeeper is not older than the data: start them, or restore all records "
+            "(`oncelog admin backup restore`)",
+            path=place.path,
+        )
+    return Draft({place.path: (encode_end(StorageEnd(0, REBUILT, JournalEnd(0, 0))), version)})

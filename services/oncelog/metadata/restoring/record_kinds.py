@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_cursor, decode_topic
-from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.records.id_claim import Counter, decode_counter
 from oncelog.metadata_store.notes.readable import noted_decoder
+from oncelog.metadata_store.records.registry import decode_end
 from oncelog.metadata_store.records.topic_store import decode_name
 from oncelog.metadata_store.session import paths
 
 #: A topic in its namespace with the longest names has less.
 PATH_CHARACTERS_MAX = 1_000
-_TOPIC_ID = re.compile(r"[0-9a-f]{32}")
+_TOPIC_ID = _INCARNATION = re.compile(r"[0-9a-f]{32}")
 
 
 class Kind(Enum):
@@ -26,11 +27,12 @@ class Kind(Enum):
     COUNTER = "counter"
     NAME = "name"
     NOTED = "noted record"
+    STARTS = "starts of a storage node"
 
 
 class RecordPlace(NamedTuple):
-    """A record by its path below the root of the era. topic_id: of a topic or its cursor. decode: raises CorruptEntry
-    for bytes that are no such record."""
+    """A record by its path below the root of the era. topic_id: of a topic or its cursor. node: whose starts.
+    decode: raises CorruptEntry for bytes that are no such record."""
 
     path: str
     kind: Kind
@@ -38,6 +40,7 @@ class RecordPlace(NamedTuple):
     topic_id: TopicId = TopicId("")
     ledger_id: LedgerId = LedgerId(0)
     counter: Counter = Counter.LEDGER
+    node: Incarnation = Incarnation("")
 
     def fault(self, data: bytes) -> str | None:
         """Why the record cannot be read; None: it can."""
@@ -55,7 +58,8 @@ def place_of(path: str) -> RecordPlace:
         raise InvalidArgument(
             f"path: {path[:100]!r} is no record that can be rebuilt alone: give /topics/ID, "
             f"/topics/ID/cursors/{DEDUP_CURSOR}, /ledgers/ID, /names/TENANT/NAMESPACE/TOPIC, /ids/ledger, "
-            "/ids/producer, or the path of policies, of a storage cookie or of /idempotency; all records at once: "
+            "/ids/producer, /storage_ends/NODE, or the path of policies, of a storage cookie or of /idempotency; all "
+            "records at once: "
             "`oncelog admin backup restore`",
             field="path",
         )
@@ -70,6 +74,8 @@ def _place_of(path: str) -> RecordPlace | None:
             return RecordPlace(path, Kind.CURSOR, decode_cursor, TopicId(topic_id))
         case ["", "ledgers", number] if number.isascii() and number.isdecimal() and 0 < int(number) < 2**63:
             return RecordPlace(path, Kind.LEDGER, decode_ledger, ledger_id=LedgerId(int(number)))
+        case ["", "storage_ends", node] if _INCARNATION.fullmatch(node):
+            return RecordPlace(path, Kind.STARTS, decode_end, node=Incarnation(node))
         case ["", "ids", name] if name in [each.value for each in Counter]:
             return RecordPlace(path, Kind.COUNTER, decode_counter, counter=Counter(name))
     if not paths.is_noted(path) or "" in path.split("/")[1:] or path == paths.CLUSTER:

@@ -19,6 +19,7 @@ from oncelog.core.errors import Conflict, ServiceUnavailable
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, TopicRecord, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.rebuild.evidence import Evidence
+from oncelog.core.rebuild.restore_events import NodeSeen
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Review
 from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.records.records import ABSENT_VERSION
@@ -86,8 +87,12 @@ class RecordRebuild:
             raise _sound(path)
         version = ABSENT_VERSION if node is None else node.version
         async with NodeReader(self._sources.credentials) as reader:
-            contents, asked = await self._ask(reader, session, cluster)
+            seen, contents, asked = await self._ask(reader, session, cluster)
             known = await self._gather(reader, session, cluster, contents, asked, place, by)
+            if place.kind is Kind.STARTS:
+                members = [node for node, each in (await Registry(session).cookies()).items() if each.may_return]
+                serving = [node for node, each in seen.items() if each.joined]
+                known = replace(known, members=members, serving=serving, refusing=[*seen.keys() - {*serving}])
             if node is not None and fault is None:
                 fault = counter_fault(decode_counter(node.data), place, known)
             if fault is None:
@@ -122,7 +127,7 @@ class RecordRebuild:
 
     async def _ask(
         self, reader: NodeReader, session: StoreSession, cluster: ClusterRecord
-    ) -> tuple[dict[Incarnation, NodeContents], Asked]:
+    ) -> tuple[dict[Incarnation, NodeSeen], dict[Incarnation, NodeContents], Asked]:
         """Raises ServiceUnavailable if too few nodes answer."""
         seen, _ = await reader.survey([*self._sources.nodes(), *await registered_nodes(Registry(session))])
         contents = await reader.collect(seen)
@@ -140,7 +145,7 @@ class RecordRebuild:
                 f"Silent, or with a directory that has lost records: {', '.join(missing[:10])}. Start them, and repeat",
                 missing=len(missing),
             )
-        return contents, Asked(missing, quorum, owed_below=cluster.owed_below)
+        return seen, contents, Asked(missing, quorum, owed_below=cluster.owed_below)
 
     async def _gather(
         self,
@@ -186,6 +191,8 @@ class RecordRebuild:
         """Raises Conflict, StoreUnavailable."""
         if place.kind is Kind.TOPIC:
             await session.ensure_path(paths.pages(place.topic_id))
+        if place.kind is Kind.STARTS:
+            await session.ensure_path(paths.STORAGE_ENDS)
         for path, (value, version) in drafted.records.items():
             if path in drafted.together:
                 continue

@@ -80,8 +80,8 @@ class NodeProofs:
     async def _compare(self, registry: Registry, cluster: ClusterRecord, nodes: Collection[Incarnation]) -> str | None:
         era = cluster.era.number
         compared = self._history.to_compare(era)
-        versions = await asyncio.gather(*map(registry.end_version, compared))
-        return self._history.fault(era, dict(zip(compared, versions, strict=True)), nodes)
+        versions = zip(compared, await asyncio.gather(*map(registry.end_version, compared)), strict=True)
+        return self._history.fault(era, {node: each for node, each in versions if each is not None}, nodes)
 
     async def _ask(self, addresses: Collection[str], cluster_id: str) -> None:
         """Hear what storage nodes of this cluster say there."""

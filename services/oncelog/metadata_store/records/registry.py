@@ -6,6 +6,7 @@ never come back under another incarnation, and one that is retired is never chos
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -15,12 +16,12 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import FURTHER, Further, built, no_fields, number, rest, text
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
-from oncelog.core.node.starts import JournalEnd, StorageEnd
+from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.placement.level import KnownProcess, behind_of
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.json_records import decode_record, encode_record
+from oncelog.metadata_store.records.json_records import decode_record, encode_record, is_of_newer_format
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.ephemerals import EphemeralFolder, Registration
 from oncelog.metadata_store.session.store_session import StoreSession, Versioned, WriteResult, Znode, create_or_write
@@ -206,16 +207,33 @@ class Registry:
 
     async def read_end(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
         """Raises StoreUnavailable, CorruptEntry."""
-        return _stored_end(await self._session.read(f"{paths.STORAGE_ENDS}/{incarnation}"))
+        path = paths.storage_end(incarnation)
+        return _stored_end(await self._session.read(path), path)
 
     async def read_end_unsynced(self, incarnation: Incarnation) -> Versioned[StorageEnd] | None:
         """Possibly an older one. Raises StoreUnavailable, CorruptEntry."""
-        return _stored_end(await self._session.read_unsynced(f"{paths.STORAGE_ENDS}/{incarnation}"))
+        path = paths.storage_end(incarnation)
+        return _stored_end(await self._session.read_unsynced(path), path)
 
-    async def end_version(self, incarnation: Incarnation) -> int:
-        """Of that record after a sync; ABSENT_VERSION without one. Raises StoreUnavailable."""
-        node = await self._session.read(f"{paths.STORAGE_ENDS}/{incarnation}")
+    async def end_version(self, incarnation: Incarnation) -> int | None:
+        """Of that record after a sync; ABSENT_VERSION without one. None: it was lost, and was written anew, so its
+        version says nothing. Raises StoreUnavailable."""
+        node = await self._session.read(paths.storage_end(incarnation))
+        with contextlib.suppress(CorruptEntry):  # its version counts all the same
+            stored = _stored_end(node)
+            if stored is not None and stored.value.start_id == REBUILT:
+                return None
         return ABSENT_VERSION if node is None else node.version
+
+    async def damaged_end(self, incarnation: Incarnation) -> int | None:
+        """The version of that record if it is damaged, after a sync. None: it is not, or a newer process wrote it.
+        Raises StoreUnavailable."""
+        node = await self._session.read(paths.storage_end(incarnation))
+        try:
+            _stored_end(node)
+        except CorruptEntry:
+            return None if node is None or is_of_newer_format(node.data) else node.version
+        return None
 
     async def write_end(self, incarnation: Incarnation, end: StorageEnd, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates, also the folder, which an older cluster lacks.
@@ -224,10 +242,7 @@ class Registry:
         """
         if version == ABSENT_VERSION:
             await self._session.ensure_path(paths.STORAGE_ENDS)
-        noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, **end.end._asdict()}
-        fields = {**end.further, **noted}
-        path = f"{paths.STORAGE_ENDS}/{incarnation}"
-        return await create_or_write(self._session, path, encode_record(fields), version=version)
+        return await create_or_write(self._session, paths.storage_end(incarnation), encode_end(end), version=version)
 
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
         return await self._session.delete(paths.storage_cookie(incarnation), version=version)
@@ -247,11 +262,17 @@ class Registry:
         return {cookie.incarnation: cookie for cookie in found if cookie is not None}
 
 
-def _stored_end(node: Znode | None) -> Versioned[StorageEnd] | None:
-    return None if node is None else Versioned(_decode_end(node.data), node.version)
+def _stored_end(node: Znode | None, path: str = "") -> Versioned[StorageEnd] | None:
+    return None if node is None else Versioned(decode_end(node.data, path), node.version)
 
 
-def _decode_end(data: bytes) -> StorageEnd:
+def encode_end(end: StorageEnd) -> bytes:
+    noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, **end.end._asdict()}
+    return encode_record({**end.further, **noted})
+
+
+def decode_end(data: bytes, path: str = "") -> StorageEnd:
+    """Raises CorruptEntry."""
     return decode_record(
         data,
         "the end of a storage node's journal",
@@ -262,6 +283,7 @@ def _decode_end(data: bytes) -> StorageEnd:
             number({"version": BEFORE_LEVELS} | f, "version"),
             rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version")),
         ),
+        path=path,
     )
 
 

@@ -107,6 +107,10 @@ def storage_cookie(incarnation: Incarnation) -> str:
     return f"{STORAGE_COOKIES}/{incarnation}"
 
 
+def storage_end(incarnation: Incarnation) -> str:
+    return f"{STORAGE_ENDS}/{incarnation}"
+
+
 def tenant_policies(tenant: str) -> str:
     return f"{NAMESPACES}/{tenant}"
 

@@ -9,7 +9,9 @@ import pytest
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.core.ids import Incarnation
-from oncelog.core.node.starts import JournalEnd, StorageEnd
+from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
+from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.directory_starts import (
     NOTED,
     STARTS,
@@ -28,6 +30,7 @@ from tests.contract.stores.memory_store import MemorySession, MemoryTree
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("directory-went-back")]
 NODE = Incarnation("a" * 32)
 FIRST = JournalEnd(1, 0)
+PATH = paths.storage_end(NODE)
 
 
 class World:
@@ -56,6 +59,10 @@ class World:
         stored = await self.registry.read_end(NODE)
         assert stored is not None
         return stored.value
+
+    async def version(self) -> int:
+        node = await self.session.read(PATH)
+        return ABSENT_VERSION if node is None else node.version
 
     def copy(self, name: str) -> None:
         shutil.copytree(self.path, self.path.with_name(name))
@@ -97,6 +104,53 @@ async def test_zookeeper_that_lacks_what_the_node_has_written_is_older(tmp_path:
         starts = await world.started(JournalEnd(1, 9))
     world.restore("before")
     await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+
+
+@pytest.mark.hazard("ids-hide-an-older-zookeeper")
+@pytest.mark.parametrize("garbage", [None, b"{}"])
+async def test_node_whose_record_was_lost_starts_once_it_is_written_anew(tmp_path: Path, garbage: bytes | None) -> None:
+    """A missing record looks like an older ZooKeeper. Nothing shows that the directory is not one of the past, so the
+    start is one."""
+    world = World(tmp_path)
+    await (await world.started()).note(JournalEnd(1, 9))
+    version = await world.version()
+    if garbage is None:
+        await world.session.delete(PATH, version=version)
+    else:
+        await world.session.write(PATH, garbage, version=version)
+    with pytest.raises(StorageDirectoryRefused, match=f"write it anew by `oncelog admin backup rebuild {PATH}`"):
+        await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+    version = await world.version()
+    await world.registry.write_end(NODE, StorageEnd(0, REBUILT, JournalEnd(0, 0)), version=version)
+    for _ in range(2):
+        await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+        assert "its starts was lost, and was written anew" in (await world.looked()).past
+    await (await world.started()).note(JournalEnd(1, 12))
+    await refuse_older_than_written(world.path, NODE, world.registry, FIRST_ERA)
+    assert (await world.known(), (await world.looked()).past) == (
+        StorageEnd(2, read_start(world.path).start_id, JournalEnd(1, 12), PROCESS_VERSION),
+        "",
+    )
+
+
+async def test_running_process_writes_over_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nobody else writes there. Unless ZooKeeper is older, too."""
+    world = World(tmp_path)
+    starts = await world.started()
+    older = dict(world.tree.nodes)
+    await starts.note(JournalEnd(1, 9))
+    await world.session.write(PATH, b"{}", version=await world.version())
+    await starts.note(JournalEnd(1, 9))
+    assert ((await world.known()).end, world.ended) == (JournalEnd(1, 9), [])
+    await world.session.write(PATH, b'{"format":2}', version=await world.version())
+    await starts.note(JournalEnd(1, 12))
+    found = await world.session.read(PATH)
+    assert found is not None
+    assert found.data == b'{"format":2}', "a newer process has started with this directory"
+    world.tree.nodes = older
+    await world.session.write(PATH, b"{}", version=await world.version())
+    with pytest.raises(StorageDirectoryRefused, match="cannot be read"):
+        await starts.note(JournalEnd(1, 9))
 
 
 async def test_disk_that_takes_no_file_does_not_end_a_node(tmp_path: Path) -> None:

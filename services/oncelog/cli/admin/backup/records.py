@@ -27,7 +27,8 @@ def add_records(backup: typer.Typer) -> None:
 
         It is written anew from what storage nodes hold: of a topic, its cursor or a ledger from the heads of ledgers;
         of a name, policies, rights or a storage node from notes; of a counter above all ids that were given. A topic
-        goes on under its next owner, in a higher epoch. A record that can be read is left as it is.
+        goes on under its next owner, in a higher epoch. A storage node whose starts are rebuilt compares its ledgers
+        with those of other nodes. A record that can be read is left as it is.
 
         PATH is below the root of the cluster's era in ZooKeeper. Give more time with --timeout if the cluster has many
         ledgers.

@@ -21,8 +21,8 @@ class RebuildBody(BaseModel):
     path: StrictStr = Field(
         max_length=PATH_CHARACTERS_MAX,
         description="Path in ZooKeeper, below the root of the cluster's era: /topics/ID, /topics/ID/cursors/NAME, "
-        "/ledgers/ID, /names/TENANT/NAMESPACE/TOPIC, /ids/ledger, /ids/producer, or that of policies, of a storage "
-        "cookie or of /idempotency",
+        "/ledgers/ID, /names/TENANT/NAMESPACE/TOPIC, /ids/ledger, /ids/producer, /storage_ends/NODE, or that of "
+        "policies, of a storage cookie or of /idempotency",
     )
     dry_run: StrictBool = Field(default=False, description="Only say what would be written")
     accept: StrictBool = Field(default=False, description="Write the record although `reviews` is not empty")
