@@ -8,8 +8,8 @@ copied-directory).
 
 The rules are in `core.node.starts`. Besides
 - Each start writes its id into the record by compare-and-set.
-- Nobody else writes the record. So a running process writes over one that cannot be read. One that is missing, or is
-  unreadable at a start, only an operator has written anew (`REBUILT`): ZooKeeper may be an older one.
+- Nobody else writes the record. So a running process writes over one that cannot be read, and a start does so from
+  limbo. One that is missing only an operator has written anew (`REBUILT`): ZooKeeper may be an older one.
 - What was synced within the last second before a crash may not be noted yet, nor what was synced while ZooKeeper was
   away. A directory that lost only that, although it was synced, is not recognized; `oncelog storage mark-restored`
   marks one.
@@ -104,39 +104,24 @@ async def refuse_older_than_written(path: Path, incarnation: Incarnation, regist
     written = read_written(path)
     if written is None or written.era != era.number:
         return
-    stored = await _read_end(path, incarnation, registry)
-    if stored is not None and stored.value.start_id == starts.REBUILT:
-        return  # an operator has said that it was lost, and not ZooKeeper
-    version = ABSENT_VERSION if stored is None else stored.version
-    if version < written.version:
-        raise StorageDirectoryRefused(_older(path, incarnation, version, written.version), incarnation=incarnation)
-
-
-async def _read_end(path: Path, incarnation: Incarnation, registry: Registry) -> Versioned[StorageEnd] | None:
-    """Raises StorageDirectoryRefused, StoreUnavailable."""
-    try:
-        return await registry.read_end(incarnation)
-    except CorruptEntry as error:
-        message = f"{path}: {error.message}. {_rebuild(incarnation)}"
-        raise StorageDirectoryRefused(message, incarnation=incarnation) from error
+    stored = await registry.end_version(incarnation)
+    if stored is not None and stored < written.version:
+        raise StorageDirectoryRefused(_older(path, incarnation, stored, written.version), incarnation=incarnation)
 
 
 def _older(path: Path, incarnation: Incarnation, stored: int, written: int) -> str:
     older = f"{path}: ZooKeeper is older than the data: its record of this storage node"
     if stored == ABSENT_VERSION:
-        return f"{older} is missing, and the node has written version {written}. {_rebuild(incarnation)}"
+        return (
+            f"{older} is missing, and the node has written version {written}. Keep all directories as they are. If all "
+            "other storage nodes serve, only this record is lost: write it anew by `oncelog admin backup rebuild "
+            f"{paths.storage_end(incarnation)}`. Otherwise stop the topic owners, and restore all records by `oncelog "
+            "admin backup restore`"
+        )
     return (
         f"{older} has version {stored}, and the node has written version {written}. ZooKeeper was restored from an "
         "older backup. Stop the topic owners, keep all directories as they are, and restore a ZooKeeper that is not "
         "older than they are, or its records by `oncelog admin backup restore`"
-    )
-
-
-def _rebuild(incarnation: Incarnation) -> str:
-    return (
-        "Keep all directories as they are. If all other storage nodes serve, only this record is lost: write it anew "
-        f"by `oncelog admin backup rebuild {paths.storage_end(incarnation)}`. Otherwise stop the topic owners, and "
-        "restore all records by `oncelog admin backup restore`"
     )
 
 
@@ -196,7 +181,8 @@ class DirectoryStarts:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def look(self) -> None:
-        """Compare the directory with the record. Raises StoreUnavailable.
+        """Compare the directory with the record. Raises StoreUnavailable, and StorageDirectoryRefused for a record of a
+        newer version.
 
         A record that cannot be read shows no start, so this one is taken for one of the past. It writes the record
         anew.
@@ -204,7 +190,11 @@ class DirectoryStarts:
         try:
             self._stored = await self._registry.read_end(self._incarnation)
         except CorruptEntry as error:
-            version = await self._registry.end_version(self._incarnation)
+            version = await self._registry.damaged_end(self._incarnation)
+            if version is None:
+                raise StorageDirectoryRefused(
+                    f"{self._path}: {error.message}", incarnation=self._incarnation
+                ) from error
             self._stored = Versioned(StorageEnd(0, "", JournalEnd(0, 0)), version)
             self.past = f"what ZooKeeper has noted of it cannot be read ({error.message})"
             return
@@ -289,7 +279,10 @@ class DirectoryStarts:
         return True
 
     async def _read(self) -> Versioned[StorageEnd] | None:
-        return await _read_end(self._path, self._incarnation, self._registry)
+        try:
+            return await self._registry.read_end(self._incarnation)
+        except CorruptEntry as error:
+            raise StorageDirectoryRefused(f"{self._path}: {error.message}", incarnation=self._incarnation) from error
 
     def _copied(self) -> str:
         return (
