@@ -21,6 +21,7 @@ from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
 from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.lost_tail import lose_tail, new_ledger
 from tests.cluster.recipes.recipe_programs import running
 from tests.cluster.until import until
 
@@ -256,6 +257,33 @@ async def test_copies_are_compressed_if_that_is_asked_for(
         assert sizes[0] > 100_000, sizes
         assert sizes[1] < 10_000, sizes
         assert [message.value for message in await read_all(client, topic)] == [bytes(100_000)]
+
+
+@pytest.mark.hazard("position-of-a-lost-part")
+async def test_mirror_of_a_log_that_lost_its_newest_part(
+    cluster: Cluster, client: oncelog.AsyncClient, source: oncelog.AsyncClient
+) -> None:
+    """In a restore of the source. What was copied stays at the target. What was not is told, and nothing is copied
+    until gaps are allowed. Messages published anew are copied, each once."""
+    producer = await client.create_producer("lost-part", producer_name="importer")
+    await producer.send_many([b"%d" % number for number in range(10)])
+    await new_ledger(cluster, "lost-part")
+    await producer.send_many([b"%d" % number for number in range(10, 20)])
+    await once(client, source, "lost-part")
+    await producer.send_many([b"%d" % number for number in range(20, 30)])
+    await producer.close()
+    await lose_tail(cluster, "lost-part", kept=1)
+    # Under another name: a snapshot that was not lost may know the sequence ids of lost messages.
+    async with await client.create_producer("lost-part", producer_name="importer-2") as again:
+        await again.send_many([b"anew %d" % number for number in range(10, 30)])
+    with pytest.raises(SourceTrimmed, match=r"messages 20 to \d+ of the source .*allow gaps"):
+        await once(client, source, "lost-part")
+    copied = [b"%d" % number for number in range(20)]
+    assert [message.value for message in await read_all(source, "lost-part")] == copied
+    await once(client, source, "lost-part", allow_gap=True)
+    copied += [b"anew %d" % number for number in range(10, 30)]
+    assert [message.value for message in await read_all(source, "lost-part")] == copied
+    assert (await once(client, source, "lost-part")).topics["public/default/lost-part"].effects.counts.copied == 0
 
 
 @pytest.mark.hazard("position-ahead-of-the-copy")

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import oncelog
 from oncelog.core.errors import InvalidArgument, NotFound, TopicNotFound
+from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.source.reader import (
     NOTHING,
@@ -25,6 +26,7 @@ from oncelog.pipeline.source.reader import (
     new_stream_reader,
 )
 from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.lost_tail import lose_tail, new_ledger
 
 ResultT = TypeVar("ResultT")
 Told = tuple[str, int, int, bytes]
@@ -281,6 +283,29 @@ def test_a_deleted_topic_is_a_loss_unless_that_is_allowed(cluster: Cluster, capl
     with caplog.at_level(logging.WARNING):
         assert len(read_all(allowing, allowing.partitions(start, end))) == SIZE
     assert "lost-a" in caplog.text
+
+
+@pytest.mark.hazard("position-of-a-lost-part")
+def test_offset_in_a_part_that_a_restore_lost_fails_until_that_is_allowed(cluster: Cluster) -> None:
+    """The error names the numbers and the remedy. Then the query goes on behind them, and may be strict again."""
+    run(publish(cluster.url, "lost-part", "p", 0, 1))
+    run(new_ledger(cluster, "lost-part"))
+    run(publish(cluster.url, "lost-part", "p", SIZE, 1))
+    reader = streaming(cluster, topic="lost-part")
+    batches, offset = drained(reader, reader.initialOffset(), 10**6)
+    assert [row[2] for batch in batches for row in batch] == list(range(2 * SIZE))
+    run(lose_tail(cluster, "lost-part", kept=1))
+    run(publish(cluster.url, "lost-part", "another", 0, 1))
+    lost = rf"messages {2 * SIZE} to \d+ of public/default/lost-part were given up.*backup restore.*failOnDataLoss"
+    with pytest.raises(NotFound, match=lost):
+        drained(streaming(cluster, topic="lost-part"), offset, 10**6)
+    with pytest.raises(NotFound, match="lost-part were given up"):
+        read_all(reader_of(cluster, topic="lost-part"), reader_of(cluster, topic="lost-part").partitions())
+    allowing = streaming(cluster, topic="lost-part", failOnDataLoss="false")
+    batches, offset = drained(allowing, offset, 10**6)
+    behind = 2 * SIZE + GIVEN_UP_INDEXES
+    assert [row[1:3] for batch in batches for row in batch] == [(number, behind + number) for number in range(SIZE)]
+    assert drained(streaming(cluster, topic="lost-part"), offset, 10**6) == ([], offset)
 
 
 # --- by Spark ---------------------------------------------------------------------------------------------------------

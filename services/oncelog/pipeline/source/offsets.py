@@ -128,8 +128,9 @@ class MessageLoss(NamedTuple):
             )
         if self.given_up:
             return (
-                f"{lost} were given up with `oncelog admin ledger end`: acknowledged messages may be lost, and the "
-                f"log leaves these numbers out (the next message is {self.kept})"
+                f"{lost} were given up with a ledger (`oncelog admin ledger end`) or with storage nodes "
+                "(`oncelog admin backup restore --absent`): acknowledged messages may be lost, and the log leaves "
+                f"these numbers out (the next message is {self.kept})"
             )
         return f"{lost} were trimmed (the first message kept is {self.kept})"
 
