@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Rebuilt
 from oncelog.core.records.status import WriteStatus
@@ -14,6 +14,7 @@ from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
+from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.repair.restoring_world import RESTORE_ID, RestoringWorld, restoring_world
@@ -45,6 +46,15 @@ def test_debt_of_a_storage_node_is_no_difference() -> None:
     """The repairer notes it with the next comparison only."""
     written, live = (encode_cookie(StorageCookie(Incarnation("a" * 32), "h", 1, debt=debt)) for debt in (None, 3))
     assert differs({COOKIE: written}, {COOKIE: live}) == []
+
+
+def test_number_of_partitions_that_would_differ_is_told() -> None:
+    """Keys of producers would go to other partitions. Without its note, a partitioned topic would have none."""
+    path = f"{paths.NAMES}/public/default/orders"
+    four, eight = (encode_name(NameRecord(TopicId("c" * 32), count)) for count in (4, 8))
+    assert differs({path: four}, {path: four}) == []
+    assert differs({path: four}, {path: eight}) == ["public/default/orders: it would have 4 partitions; it has 8"]
+    assert differs({}, {path: eight}) == ["public/default/orders: it would have 0 partitions; it has 8"]
 
 
 @pytest.mark.asyncio

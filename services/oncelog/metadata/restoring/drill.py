@@ -5,7 +5,7 @@ same way is told.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.rebuild.difference import difference
@@ -14,6 +14,7 @@ from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.noted_records import copied_records, names_in, noted_names
 from oncelog.metadata_store.copies.record_walk import RecordWalk
 from oncelog.metadata_store.records.registry import without_debt
+from oncelog.metadata_store.records.topic_store import NameRecord
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 
@@ -33,9 +34,12 @@ async def live_records(session: StoreSession) -> dict[str, bytes]:
 def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> list[str]:
     """tree: what would be written. In a fixed order. A record in ZooKeeper that cannot be read is a difference."""
     unreadable: dict[str, str] = {}
-    names, records = noted_names(names_in(live, unreadable)), copied_records(live, unreadable)
+    there_named, records = names_in(live, unreadable), copied_records(live, unreadable)
     found = [f"{path}: it cannot be read in ZooKeeper: {why}" for path, why in sorted(unreadable.items())]
-    found += [f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, records, names)]
+    found += [
+        f"{one.name or one.topic_id}: {one.message}" for one in difference(rebuilt, records, noted_names(there_named))
+    ]
+    found += _partitions(names_in(tree.records, {}), there_named)
     for place in _NOTED:
         there, written = _at(place, live), _at(place, tree.records)
         for path in sorted({*written, *there}):
@@ -47,6 +51,14 @@ def differences(rebuilt: Rebuilt, tree: NewTree, live: Mapping[str, bytes]) -> l
             elif written[path] != _as_noted(path, there[path]):
                 found.append(f"{path}: it would be another one")
     return found
+
+
+def _partitions(written: Mapping[str, NameRecord], there: Mapping[str, NameRecord]) -> Iterator[str]:
+    """Numbers of partitions that would be others, so that keys of producers went elsewhere. By full names."""
+    for name in sorted({*written, *there}):
+        ours, theirs = (each[name].partitions if name in each else 0 for each in (written, there))
+        if ours != theirs:
+            yield f"{name}: it would have {ours} partitions; it has {theirs}"
 
 
 def _as_noted(path: str, value: bytes) -> bytes:
