@@ -141,8 +141,10 @@ class HistoryWatch:
         reconnected, self._reconnected = self._reconnected, False
         try:
             older = await self._proved_older(self._session, self._joined, reconnected)
-        except StoreUnavailable:
-            self._reconnected = True
+        except OncelogError as error:
+            self._reconnected |= reconnected
+            if not isinstance(error, StoreUnavailable):
+                logger.warning("could not ask storage nodes whether ZooKeeper is older: %s", error.message)
             return None
         return None if older is None or self.restores is not None else WrongCluster(older)
 
