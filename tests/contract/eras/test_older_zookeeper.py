@@ -159,6 +159,18 @@ async def test_record_that_was_written_anew_proves_nothing(tmp_path: Path) -> No
         assert await world.fault() is None
 
 
+async def test_record_that_an_operator_has_rebuilt_proves_nothing(tmp_path: Path) -> None:
+    """It was deleted. The node writes it from its first version on, and has said a higher one before."""
+    async with world_of(tmp_path) as (world, _):
+        assert await world.fault() is None
+        await world.session.delete(paths.storage_end(world.me), version=1)
+        again = DirectoryStarts(tmp_path / "node", world.me, world.registry, on_superseded=pytest.fail)
+        await again.look()
+        await again.begin(JournalEnd(1, 100))
+        assert await world.registry.end_version(world.me) == 0
+        assert await world.fault() is None
+
+
 async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:
     """ZooKeeper knows its former address, or does not know the node. One that has data of another cluster shows that
     ZooKeeper was emptied before the cluster was created there."""

@@ -12,6 +12,7 @@ Rules
   and at the same time. Those that do not answer delay a start by one call's timeout, and do not stop it.
 - A node that is registered meanwhile has compared ZooKeeper with its data. So at other times they are asked only while
   one that ZooKeeper names is not registered.
+- What was said before is said again before it counts: a record that was deleted and rebuilt begins with a low version.
 """
 
 import asyncio
@@ -34,6 +35,9 @@ from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+#: How long a proof counts without another question, for a start that waits.
+PROVED_S = 5.0
+
 
 async def _nobody() -> Answers:
     return {}
@@ -47,6 +51,8 @@ class NodeProofs:
         self._channels = Channels(peers)
         self._named = named
         self._history = NodesHistory()
+        #: when nodes were asked last that proved it, or were silent
+        self._proved_s = float("-inf")
 
     async def fault(self, session: StoreSession, cluster: ClusterRecord, ask_all: bool) -> str | None:
         """Why ZooKeeper is older than the data, and what to do; None: no storage node that answers proves it.
@@ -58,8 +64,9 @@ class NodeProofs:
         may_return = [one for one in cookies.values() if one.may_return and one.host]
         nodes = {one.incarnation: join_address(one.host, one.port) for one in may_return}
         fault = await self._compare(registry, cluster, nodes)
-        if fault is None:
-            live = {} if ask_all else await registry.storage_nodes.live()
+        now_s = asyncio.get_running_loop().time()
+        if fault is None or now_s - self._proved_s >= PROVED_S:
+            live = {} if ask_all or fault is not None else await registry.storage_nodes.live()
             away = {address for node, address in nodes.items() if node not in live}
             if away or not nodes:
                 named, _ = await asyncio.gather(self._named(), self._ask(away, cluster.cluster_id))
@@ -70,6 +77,7 @@ class NodeProofs:
                 await self._ask(further, cluster.cluster_id)
                 self._channels.retain(away | further)
             fault = await self._compare(registry, cluster, nodes)
+            self._proved_s = float("-inf") if fault is None else now_s
         if fault is None:
             return None
         return (
