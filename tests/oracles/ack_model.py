@@ -20,6 +20,7 @@ from oncelog.core.acks.changes import (
     SubscriptionCreated,
     SubscriptionDeleted,
 )
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS
 from oncelog.verify.violation import Violation
 
 #: Longer ranges are kept as they are: an operator skipped them, or no message has these indexes.
@@ -92,6 +93,14 @@ class AckModel:
                 created.add([IndexRange(0, change.first_index - 1)])
         elif change.number in self.subscriptions:
             self._change(self.subscriptions[change.number], change)
+
+    def gave_up(self) -> None:
+        """Changes that were answered may be gone: no number is given a second time."""
+        self.numbers_given += GIVEN_UP_GENERATIONS
+        for known in self.subscriptions.values():
+            known.generation += GIVEN_UP_GENERATIONS
+            known.seek_epoch += GIVEN_UP_GENERATIONS
+            known.dead_letters, known.decided = {}, {}
 
     def _change(self, known: ModelSubscription, change: Change) -> None:
         match change:

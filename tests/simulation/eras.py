@@ -8,6 +8,7 @@ operator corrects the address.
 from typing import TYPE_CHECKING
 
 from oncelog.core.era import Era
+from oncelog.core.ids import LedgerId
 from oncelog.core.rebuild.result import CopiedRecords
 from tests.simulation.servers.restorer import Restored, RestoreParts, Restorer
 from tests.simulation.servers.store import Store
@@ -33,6 +34,11 @@ class Eras:
         self.restores = self.awaited = 0
 
     @property
+    def owed_below(self) -> LedgerId:
+        """The first ledger of the newest era whose restore was beyond the bound; 0: none was."""
+        return LedgerId(0) if self.parts is None else self.parts.owed_below
+
+    @property
     def is_restoring(self) -> bool:
         return self.parts is not None and not self.parts.done
 
@@ -45,7 +51,7 @@ class Eras:
             copies = [*copies, (cluster.store.era.number, copied)]
         parts = self.parts = RestoreParts(
             self.world, cluster.network, cluster.nodes, cluster.store, cluster.shape.settings.pages, self._committed,
-            copies,
+            copies, self.owed_below,
         )  # fmt: skip
         self.restores += 1
         began: list[Restorer] = []
@@ -64,6 +70,10 @@ class Eras:
         store = Store(self.world, cluster.network, era)
         store.faults, store.stalled_until = former.faults, former.stalled_until
         store.begin(restored.records)
+        assert self.parts is not None
+        if restored.rebuilt.beyond_bound:
+            self.world.count("restore beyond the bound")
+            self.parts.owed_below = LedgerId(era.first_id)
         begin_era(cluster.watch, store, restored)
         former.successor = store
         for server in cluster.nodes.values():

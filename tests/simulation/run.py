@@ -20,6 +20,7 @@ from tests.simulation.faults.storage_faults import not_whole
 from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.shapes import Shape, draw_shape
+from tests.simulation.watches.new_era import check_given_up
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000
@@ -209,6 +210,8 @@ class Run:
         for topic_id, (history, producers, _) in self.cluster.clients.items():
             topic = watch.topics[topic_id]
             watch.fold_closed(topic, LedgerId(1 << 62))
+            if self.cluster.eras.owed_below:
+                check_given_up(watch, topic, self.cluster.eras.owed_below)
             check_appends(history, topic.fold, dedup_enabled=self._checked)
             check_reads(history, topic.fold, trimmed=topic.trimmed)
             for producer in topic.fold.everyone():

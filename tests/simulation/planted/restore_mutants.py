@@ -17,6 +17,7 @@ from oncelog.core.rebuild.result import CopiedRecords, Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
+from oncelog.metadata.restoring import new_tree as trees
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.inventories import inventory_of
@@ -193,6 +194,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "copy of a raised cluster is not read", "", 5_000_004,
         ((RestoreParts, "copied", lambda _: CopiedRecords()),),
+    ),
+    (
+        "nothing is given up beyond the bound", "limbo-counts-as-asked", 5_000_039,
+        ((trees, "topic_of", lambda topic, _: topic.record),),
     ),
     (
         "reader stays at an empty ledger", "tail-in-front-of-a-reader", 5_000_022,

@@ -4,6 +4,9 @@ It performs one effect after the other, and may crash between two of them: the n
 Another one may restore at the same time. The new store has the cluster's record, and the records of one era are put
 below it as a whole, if the record still has the version of the claim.
 
+If a restore is refused, its operator names the directories absent that were replaced. Two of them are beyond the bound,
+although nothing is lost in truth: all is there, and every topic gives up.
+
 What storage nodes note (`core.node.notes`) is taken for complete here: the names of topics, and the nodes that ever
 joined.
 """
@@ -15,7 +18,7 @@ from typing import TypeVar, assert_never
 from oncelog.core.era import Era
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_topic
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.rebuild.join import join
@@ -89,6 +92,8 @@ class RestoreParts:
     committed: Callable[[Era, Restored], None]
     #: with their eras: those that restores have put on storage nodes, and a walk of the lost records
     copies: list[tuple[int, CopiedRecords]] = field(default_factory=list)
+    #: the first ledger of the newest era whose restore was beyond the bound; 0: none was
+    owed_below: LedgerId = LedgerId(0)
     #: the store that is new
     store: Store = field(init=False)
     #: {era: what is below its root}
@@ -140,6 +145,8 @@ class Restorer(Process):
         self.parts = parts
         self.restore_id = restore_id
         self.plan = Restore(RestoreRequest(restore_id, take_over=True))
+        #: what the operator names absent, once a restore was refused
+        self._absent: tuple[Incarnation, ...] = ()
         self._inventories: dict[Incarnation, Inventory] = {}
         self._rebuilt: Rebuilt | None = None
 
@@ -150,7 +157,7 @@ class Restorer(Process):
     def _attempt(self) -> None:
         if self.parts.done:
             return
-        self.plan = Restore(RestoreRequest(self.restore_id, take_over=True))
+        self.plan = Restore(RestoreRequest(self.restore_id, self._absent, take_over=True))
         self._perform(self.plan.begin())
 
     def _handle(self, event: RestoreEvent) -> None:
@@ -179,6 +186,7 @@ class Restorer(Process):
                 case RestoreEnded(refusal):
                     if refusal:
                         self.world.count("restore refused")
+                        self._absent = self._replaced()
                         self.post(REPEAT_TICKS, "restores again", self._attempt)
                 case _:
                     assert_never(effect)
@@ -245,6 +253,11 @@ class Restorer(Process):
         names = self.parts.lost.children("storage_cookies")
         return Knowledge({Incarnation(name): True for name in names}, ACK_QUORUM)
 
+    def _replaced(self) -> tuple[Incarnation, ...]:
+        """Directories that were replaced, and never return."""
+        present = {server.incarnation for server in self.parts.nodes.values()}
+        return tuple(node for node in self._noted_nodes().nodes if node not in present)
+
     def _raise(self, nodes: tuple[Incarnation, ...], era: Era) -> None:
         def ask(server: StorageServer, reply: Callable[[Era | None], None]) -> None:
             def answered(answer: Reply) -> None:
@@ -285,7 +298,8 @@ class Restorer(Process):
         lost = parts.lost
         topics = [decode_topic(lost.records[f"topics/{each}"][0]) for each in lost.children("topics")]
         noted = NotedRecords({each.name: NotedName(each.topic_id) for each in topics})
-        asked = Asked(effect.missing, ACK_QUORUM)
+        by = "an operator" if self._absent else ""
+        asked = Asked(effect.missing, ACK_QUORUM, by, parts.owed_below)
         rebuilt = join(inventories, noted, parts.copied(), asked, self.plan.era, parts.pages, self.world.now)
         if rebuilt.reviews:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")

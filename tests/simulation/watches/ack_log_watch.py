@@ -4,6 +4,8 @@ The entries of a ledger are kept when its record becomes CLOSED, because it may 
 hazards failed-ack-write and deposed-owner-acks.
 """
 
+from copy import deepcopy
+
 from oncelog.core.acks.ack_format import decode_changes
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import Change
@@ -65,8 +67,12 @@ class AckLogWatch:
         self._fold_closed(last, closed)
         if self.fold.position.ledger_id > last:
             return  # a deposed owner that does not know it; another has gone on since
-        mine, whole = serving.acks.state, self.fold
-        self._model.compare(mine, INDEXES)
+        mine, whole, model = serving.acks.state, self.fold, self._model
+        if serving.acks.given_up:  # the chain says it next
+            whole, model = deepcopy((whole, model))
+            whole.gave_up()
+            model.gave_up()
+        model.compare(mine, INDEXES)
         if (mine.position, mine.next_number, mine.subscriptions) != (
             whole.position, whole.next_number, whole.subscriptions
         ):  # fmt: skip
@@ -102,6 +108,10 @@ class AckLogWatch:
                 header = peek_header(data)
                 if header.kind == EntryKind.HEAD_ACKS:
                     check_former(decode_head(body_of(data)), header, self.fold.position)
+                    continue
+                if header.kind == EntryKind.GIVEN_UP:
+                    self.fold.fold(header, body_of(data))
+                    self._model.gave_up()
                     continue
                 if header.kind != EntryKind.ACK_STATE:
                     raise Violation("ack log", f"entry {header.position} is of kind {header.kind}")

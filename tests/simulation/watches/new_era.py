@@ -11,7 +11,7 @@ The folds begin anew from the lists, and must give what owners of the new era ta
 from collections.abc import Iterable
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -34,6 +34,15 @@ def begin_era(watch: Watch, store: Store, restored: Restored) -> None:
         if topic is None:
             raise Violation("restore", f"topic {topic_id} is not in the new era")
         watch.topics[topic_id] = _NewEra(watch, before, topic, restored.inventories).topic_watch()
+
+
+def check_given_up(watch: Watch, topic: TopicWatch, since: LedgerId) -> None:
+    """At the end, when every ledger is CLOSED: a restore beyond the bound is said in both chains, in a ledger of its
+    era or of a later one. Raises Violation."""
+    for chain, ledgers in (("log", topic.ledgers), ("ack log", topic.acks.ledgers)):
+        entries = [data for each in ledgers if each >= since for data in watch.closed[each][1]]
+        if not any(peek_header(data).kind == EntryKind.GIVEN_UP for data in entries):
+            raise Violation("given up", f"the {chain} of {topic.topic_id} does not say it from ledger {since} on")
 
 
 class _NewEra:
