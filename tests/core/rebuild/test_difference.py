@@ -8,7 +8,7 @@ import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.difference import difference
 from oncelog.core.rebuild.join import join
@@ -142,5 +142,7 @@ def test_cursor_may_list_more_and_end_later(world: LiveWorld) -> None:
     record = world.records.ledgers[first]
     shorter = {**world.records.ledgers, first: replace(record, end=EntryId(record.end - 1))}
     assert messages(world, lambda live: replace(live, ledgers=shorter)) == []
+    left_open = {**world.records.ledgers, first: replace(record, state=LedgerState.OPEN, end=NO_ENTRY)}
+    assert messages(world, lambda live: replace(live, ledgers=left_open)) == []
     fewer = {TOPIC: replace(world.cursor, ledgers=world.cursor.ledgers[1:])}
     assert messages(world, lambda live: replace(live, cursors=fewer)) == []
