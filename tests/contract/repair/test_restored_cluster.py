@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import Era
 from oncelog.core.placement.level import UNSTORED
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import RestoreRequest
@@ -18,9 +19,9 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.repair.restoring_world import TOPIC, cookie_of, restoring_world
+from tests.contract.repair.restoring_world import RESTORE_ID, TOPIC, cookie_of, restoring_world
 from tests.contract.repair.test_restore import Claiming
-from tests.contract.stores.memory_store import MemorySession
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,6 +38,27 @@ async def test_what_was_noted_of_the_cluster_after_the_survey_counts(tmp_path: P
         assert progress.state is RestoreState.DONE
         cluster = world.record("/cluster")
         assert (cluster["rights"], cluster["gave_up_in"]) == ("closed", 1)
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_loss_beyond_the_bound_is_known_although_zookeeper_is_lost_before_it_was_noted(tmp_path: Path) -> None:
+    """The cluster has served for less than a minute. What it gave up stays given up, and rights stay closed."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        lost = world.members[1:]
+        async with world.stopped(world.nodes[1:]):
+            first = await world.restore(given=world.nodes[:1], absent=lost, accepted=("all",))
+            assert (first.state, first.rights_closed) == (RestoreState.DONE, True)
+            given_up = world.record(f"/era-2/topics/{TOPIC}")["given_up_behind"]
+            await world.nodes[0].runner.join_era(Era(2, RESTORE_ID))
+            world.tree = MemoryTree()
+            second = await world.restore(given=world.nodes[:1], absent=lost, restore_id="2" * 32)
+        assert (second.state, second.gives_up, second.rights_closed) == (RestoreState.DONE, False, True), second.message
+        cluster, policies = world.record("/cluster"), world.record("/era-3/policies/namespaces/public/default")
+        assert (cluster["rights"], cluster["gave_up_in"]) == ("closed", 2)
+        assert (policies.get("permissions"), policies["closed_permissions"]) == (None, {"ann": ["produce"]})
+        assert world.record(f"/era-3/topics/{TOPIC}")["given_up_behind"] == given_up
 
 
 async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:

@@ -59,7 +59,13 @@ from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, RecordCopy, copy_of
 from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore, Rights
+from oncelog.metadata_store.records.cluster_store import (
+    ClusterRecord,
+    ClusterState,
+    ClusterStore,
+    Rights,
+    encode_cluster,
+)
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
@@ -359,16 +365,17 @@ class Performer:
             await self._write_tree(effect, tree)
         except FencedError:
             return RecordsWritten(fenced=True)
-        await self._keep_copy(tree, effect.version)
+        await self._keep_copy(tree, self._serving(closes_rights=effect.gives_up), effect.version)
         return RecordsWritten()
 
-    async def _keep_copy(self, tree: NewTree, claim: int) -> None:
-        """A later restore knows by it which ledgers this one has left out. It goes on without one, because a cluster
-        in trouble needs it. claim: the version of the claimed record."""
-        assert self._record is not None, "WRITE follows CLAIM"
-        era, level = self._restore.era, self._record.level.stored
+    async def _keep_copy(self, tree: NewTree, cluster: ClusterRecord, claim: int) -> None:
+        """A later restore knows by it what this one has left out, retired and closed, also before anything of it is
+        noted. It goes on without one, because a cluster in trouble needs it. cluster: what COMMIT writes. claim: the
+        version of the claimed record."""
+        era, level = self._restore.era, cluster.level.stored
         header = CopyHeader(self._restore.cluster_id, era, level, now_ms())
-        kept = (each for each in tree.records.items() if not each[0].startswith(paths.IDS))
+        kept = [each for each in tree.records.items() if not each[0].startswith(paths.IDS)]
+        kept.append((paths.CLUSTER, encode_cluster(cluster)))
         records = [CopiedRecord(path, value, version=claim) for path, value in kept]
         try:
             copy = await asyncio.to_thread(lambda: copy_of(header, self._sources.copy_keys(), records))
@@ -393,15 +400,22 @@ class Performer:
             paths.era_root(effect.era.number), tree
         )
 
-    async def _commit(self, effect: CommitEra) -> EraCommitted:
-        assert self._record is not None, "COMMIT follows CLAIM"
-        assert self.rebuilt is not None, "COMMIT follows JOIN"
-        rights = self._rights(effect.rights_closed)
-        self.progress.rights_closed = rights is Rights.CLOSED
+    def _serving(self, *, closes_rights: bool) -> ClusterRecord:
+        """The cluster's record as COMMIT writes it."""
+        assert self._record is not None, "it follows CLAIM"
+        assert self.rebuilt is not None, "it follows JOIN"
         quorums = [quorum for quorum in (self._record.ack_quorum, self._ack_quorum) if quorum]
-        gave_up = effect.era.number if self.rebuilt.beyond_bound else self._record.gave_up_in
-        record = replace(self._record, state=ClusterState.SERVING, rights=rights, gave_up_in=gave_up)
-        record = replace(record, ack_quorum=min(quorums, default=0))
+        return replace(
+            self._record,
+            state=ClusterState.SERVING,
+            rights=self._rights(closes_rights),
+            gave_up_in=self._restore.era.number if self.rebuilt.beyond_bound else self._record.gave_up_in,
+            ack_quorum=min(quorums, default=0),
+        )
+
+    async def _commit(self, effect: CommitEra) -> EraCommitted:
+        record = self._serving(closes_rights=effect.rights_closed)
+        self.progress.rights_closed = record.rights is Rights.CLOSED
         written = await self._cluster.write(record, version=effect.version)
         self._committed = written.version
         return EraCommitted(written.status)
