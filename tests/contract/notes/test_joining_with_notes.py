@@ -83,6 +83,41 @@ async def test_node_that_joins_copies_the_notes_of_deletions(tmp_path: Path) -> 
         assert (await world.held(new))[path] == (await world.held(world.members[1]))[path]
 
 
+class Deserted(NodeNotes):
+    """Of a node that is alone from its first notes on."""
+
+    others: Sequence[Node] = ()
+
+    async def store(self, notes: Sequence[Note]) -> None:
+        for other in self.others:
+            await other.stop()
+        self.others = ()
+        await super().store(notes)
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_node_is_no_member_before_others_gave_it_their_notes_of_deletions(tmp_path: Path) -> None:
+    """They fail when they have noted its cookie. It asks them again."""
+    name = NamespaceName("public", "other")
+    async with noting_world(tmp_path, 1) as world, nodes(tmp_path / "new", 1) as (new,), noting(world) as session:
+        await NamespaceStore(session).create_namespace(name)
+        await NamespaceStore(session).delete_namespace(name)
+        await world.join(new, joining=True)
+        deserted = Deserted(new.incarnation, new.runner.journal)
+        deserted.others = world.members
+        join = JoinByNotes(world.session, deserted, new.incarnation, PLAIN)
+        with pytest.raises(StoreUnavailable, match="only 0 of 1 storage nodes give the notes of deletions"):
+            await join.get_noted()
+        assert await join.is_needed()
+        await world.members[0].start()
+        await world.leave(world.members[0].incarnation)
+        await world.join(world.members[0], cookie=False)
+        await join.get_noted()
+        assert not await join.is_needed()
+        assert (await world.held(new))[paths.namespace_policies(name)].order.deleted
+        await join.close()
+
+
 @pytest.mark.hazard("unnoted-member")
 @pytest.mark.hazard("holders-fade")
 async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tmp_path: Path) -> None:

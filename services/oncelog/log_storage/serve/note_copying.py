@@ -4,7 +4,8 @@ cluster whose records are older than its notes.
 Rules
 - A new node gets data only when so many other nodes hold the note of its cookie as must hold any note (hazard
   unnoted-member), and when it holds all notes itself (hazard holders-fade): those of records from ZooKeeper, and those
-  of deletions, which are in no record, from all nodes that answer. Until then it is registered as joining.
+  of deletions, which are in no record, from all nodes that answer, and these must be enough. Until then it is
+  registered as joining.
 - ZooKeeper is older than the notes if it has a lower state of a noted record, or lacks a record without the tombstone
   that would prove its deletion (`proof_of_deletion`). That another record is missing proves nothing: it may have been
   deleted while this node was away. The newest notes are compared: what went back in time lacks these first.
@@ -61,7 +62,7 @@ class JoinByNotes:
         async for group in NotedRecords(self._session).refresh(cluster):
             own += [note for note in group if note.path == self._cookie]
             await self._notes.store([note for note in group if note.path != self._cookie])
-        await self._notes.store(await self._holders.deletions())
+        await self._notes.store(await self._holders.deletions(cluster))
         await self._notes.store(own)
 
     async def close(self) -> None:

@@ -9,12 +9,13 @@ Rules
   restore, so neither counts, whatever it holds.
 - A process of a former era notes nothing: a note of its records with the era of the restore would be newer than what
   the restore finds, at a node that is not raised yet.
+- A deletion is in no record, so a new node copies it from others (hazard holders-fade): from as many as must hold it.
 - A node that is joining does not get the note of its own cookie: it stores that note itself, when it becomes a member.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA
@@ -22,7 +23,8 @@ from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailabl
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
 from oncelog.metadata_store.notes.noting_session import CollectNotes
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
+from oncelog.metadata_store.records.cluster_store import ClusterRecord
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channels import Channels
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 #: How long a change waits for storage nodes: a node that restarts is back within it.
 STORE_TIMEOUT_S = 5.0
 RETRY_PAUSE_S = 0.1
+#: Of one page of the notes of deletions.
+READ_TIMEOUT_MS = 10_000
 
 
 class NoteHolders:
@@ -68,8 +72,8 @@ class NoteHolders:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
         while True:
-            counted = {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
-            needed = min(cluster.ack_quorum or len(counted), len(counted))
+            counted = self._counted(cookies)
+            needed = _needed(cluster, counted)
             failures = await self._send(notes, live, holders, counted, needed, deadline_s)
             if len(holders & counted) >= needed:
                 return
@@ -85,18 +89,36 @@ class NoteHolders:
             await asyncio.sleep(RETRY_PAUSE_S)
             live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
 
-    async def deletions(self) -> list[Note]:
-        """What the registered nodes that answer have noted as deleted. Raises StoreUnavailable."""
+    async def deletions(self, cluster: ClusterRecord) -> list[Note]:
+        """What the registered nodes have noted as deleted. Raises StoreUnavailable unless as many give it as must hold
+        a note."""
+        live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
+        counted, gave = self._counted(cookies), set[Incarnation]()
         found: list[Note] = []
-        for node in (await self._live()).values():
-            channel = self._channels.shared(join_address(node.host, node.port))
+        failures: list[str] = []
+        for node in live.values():
+            address = join_address(node.host, node.port)
+            channel = self._channels.shared(address)
             try:
-                found += [note async for note in read_notes(channel, node.incarnation) if note.order.deleted]
+                notes = read_notes(channel, node.incarnation, timeout_ms=READ_TIMEOUT_MS)
+                found += [note async for note in notes if note.order.deleted]
             except InvariantViolated:
                 raise
             except OncelogError as error:
-                logger.info("storage node %s did not give its notes: %s", node.incarnation, error.message)
+                failures.append(f"{address}: {error.message}")
+            else:
+                gave.add(node.incarnation)
+        needed = _needed(cluster, counted)
+        if len(gave & counted) < needed:
+            why = "; ".join(failures) or "the others are not registered"
+            raise StoreUnavailable(
+                f"only {len(gave & counted)} of {needed} storage nodes give the notes of deletions: start them ({why})",
+                needed=needed,
+            )
         return found
+
+    def _counted(self, cookies: Mapping[Incarnation, StorageCookie]) -> set[Incarnation]:
+        return {one for one, cookie in cookies.items() if cookie.may_return and one != self._me}
 
     async def _live(self) -> dict[Incarnation, LiveStorageNode]:
         found = await self._registry.storage_nodes.live()
@@ -134,3 +156,8 @@ class NoteHolders:
     async def close(self) -> None:
         await self._tasks.close()
         await self._channels.close()
+
+
+def _needed(cluster: ClusterRecord, counted: Collection[Incarnation]) -> int:
+    """How many of these nodes must hold a note."""
+    return min(cluster.ack_quorum or len(counted), len(counted))
