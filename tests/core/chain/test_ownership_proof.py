@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from oncelog.core.chain.ownership import Deposed, Owned, Ownership
-from oncelog.core.chain.ownership_proof import OwnershipProof, WaitVerdict, assess, assess_wait
+from oncelog.core.chain.ownership_proof import OwnershipProof, WaitVerdict, assess, assess_wait, record_decides
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
@@ -46,6 +46,15 @@ def test_no_proof_after_a_newer_owner_has_fenced_enough_members(write_quorum: in
         not_held = write_quorum - states.count(HELD)
         if fence_suffices(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
             assert assess(states, ack_quorum=ack_quorum) is not OwnershipProof.PROVED
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+@pytest.mark.parametrize(("write_quorum", "ack_quorum"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
+def test_record_does_not_decide_after_a_restore(write_quorum: int, ack_quorum: int) -> None:
+    """A restore has raised all storage nodes but one less than the ack quorum. Before that a quorum can answer."""
+    assert record_decides((UNKNOWN,) * ack_quorum, ack_quorum=ack_quorum)
+    raised = (FENCED,) * (write_quorum - ack_quorum + 1)
+    assert not record_decides((*raised, *(UNKNOWN,) * (ack_quorum - 1)), ack_quorum=ack_quorum)
 
 
 def test_readers_wait_at_an_empty_ledger_until_it_is_fenced() -> None:

@@ -5,6 +5,7 @@ believes no answer of a lower one. An owner answers as the real one does: after 
 
 Oracles
 - Linearizable answers: no answer is below what some producer had an acknowledgement for before the question began.
+- After the commit of an era no owner of a former one answers.
 - Epochs never go back: no answer is believed of an owner below one that this client has heard of.
 - Once faults have stopped, questions are answered.
 
@@ -12,15 +13,16 @@ Chance and delays come from a separate generator, so that questions change no ot
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.ownership_proof import OwnershipProof
+from oncelog.core.era import Era, era_of
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import decode_topic
-from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
+from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase, open_ledger
@@ -48,10 +50,12 @@ Answer = Callable[[Position, OwnerEpoch], None]
 
 @dataclass(slots=True)
 class Question:
-    """acked: the messages that were acknowledged to producers when the question began."""
+    """acked: the messages that were acknowledged to producers when the question began. first_epoch: the lowest of the
+    era that the topic's record was of."""
 
     began: int
     acked: Position
+    first_epoch: int
     open: bool = True
 
 
@@ -113,7 +117,9 @@ class Questioner(Process):
             return
         if self.rng.random() < OTHER_LOOK_UPS:
             self.post(self.rng.randint(1, 30), "looks up elsewhere", self._learn)
-        question = Question(self.world.now, self._acked())
+        data, _ = self.parts.store.newest.get(f"topics/{self.topic_id}")
+        first_epoch = 0 if data is None else Era(era_of(decode_topic(data).owner_epoch), "").first_epoch
+        question = Question(self.world.now, self._acked(), first_epoch)
         self.open_questions.append(question)
         owner, seen = self.parts.owners[route[0].split(".")[0]], self.epochs.highest(self.topic_id)
 
@@ -178,6 +184,8 @@ class Questioner(Process):
                 "epochs never go back", f"an answer of epoch {epoch} is believed, {self.heard} was heard of"
             )
         self._hear(epoch)
+        if epoch < question.first_epoch:
+            raise Violation("eras", f"epoch {epoch} answers, and owners of the era have {question.first_epoch} or more")
         if confirmed < question.acked:
             raise Violation(
                 "linearizable answers",
@@ -210,7 +218,7 @@ class Asked:
         elif (ledger := open_ledger(shell.core)) is not None:
             self._ask_members(shell, ledger)
         else:
-            self._read_record(shell)
+            self._ask_nodes(shell)
 
     def _ask_members(self, shell: TopicShell, ledger: LedgerMetadata) -> None:
         states: list[FenceState] = []
@@ -227,25 +235,46 @@ class Asked:
                 self.owner.world.count("owner refuted by a fence")
                 self._suspect(shell)
 
-        for member in ledger.members:
-            server = self.client.nodes[Incarnation(member.split(".")[0])].at(self.owner.name)
+        self._ask_each(ledger.members, ledger.ledger_id, told)
+        self.owner.post(FENCES_TICKS, "fences are unknown", lambda: None if self.over else self._ask_nodes(shell))
+
+    def _ask_nodes(self, shell: TopicShell) -> None:
+        """Whether the record may be believed: its store may be the one that was lost, in runs that lose stores."""
+        if self.owner.parts.heads_from is None:
+            self._read_record(shell)
+            return
+        states: list[FenceState] = []
+        decided = False
+
+        def told(state: FenceState) -> None:
+            nonlocal decided
+            states.append(state)
+            quorum = self.owner.parts.settings.ack_quorum
+            if not (self.over or decided) and ownership_proof.record_decides(states, ack_quorum=quorum):
+                decided = True
+                self._read_record(shell)
+
+        self._ask_each(self.owner.storage_nodes().live, ownership_proof.NO_LEDGER, told)
+
+    def _ask_each(self, nodes: Iterable[Incarnation], ledger_id: LedgerId, told: Callable[[FenceState], None]) -> None:
+        for node in nodes:
+            server = self.client.nodes[Incarnation(node.split(".")[0])].at(self.owner.name)
             self.client._send(
                 self.owner.name,
                 server,
                 "fenced?",
-                lambda s=server, m=member: self._at_node(s, m, ledger, told),  # type: ignore[misc]
+                lambda s=server, n=node: self._at_node(s, n, ledger_id, told),  # type: ignore[misc]
             )
-        self.owner.post(FENCES_TICKS, "fences are unknown", lambda: None if self.over else self._read_record(shell))
 
     def _at_node(
-        self, server: StorageServer, member: Incarnation, ledger: LedgerMetadata, told: Callable[[FenceState], None]
+        self, server: StorageServer, member: Incarnation, ledger_id: LedgerId, told: Callable[[FenceState], None]
     ) -> None:
         if server.incarnation == member:
             if server.refuses(self.owner):
                 self.owner.world.count("question of a former era")
                 self.client._send(server.name, self.owner, "is of a former era", lambda: told(FenceState.FENCED))
                 return
-            state = server.core.ledgers.fence_state(ledger.ledger_id)
+            state = server.core.ledgers.fence_state(ledger_id)
             self.client._send(server.name, self.owner, f"is {state.name}", lambda: told(state))
 
     def _read_record(self, shell: TopicShell, *, confirmed: bool = True) -> None:

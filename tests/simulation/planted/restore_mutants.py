@@ -22,11 +22,12 @@ from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.inventories import inventory_of
 from tests.simulation.servers.restorer import RestoreParts, Restorer
-from tests.simulation.servers.storage_server import Reply, StorageServer
+from tests.simulation.servers.storage_server import Caller, Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
 _walk, _result = _ChainWalk._walk, _ChainWalk.result
+_append = StorageServer.append
 
 #: {a topic that is served: where its log's fold stood at first}
 _first: WeakKeyDictionary[Serving, Position] = WeakKeyDictionary()
@@ -155,6 +156,18 @@ def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
     return True
 
 
+# --- storage nodes ----------------------------------------------------------------------------------------------------
+
+
+def _refuses_nobody(_: StorageServer, __: Caller) -> bool:
+    """The era in the header of a call is not compared."""
+    return False
+
+
+def _append_of_any_era(server: StorageServer, *arguments: Any, **how: Any) -> None:
+    _append(server, *arguments, **how | {"era": server.core.era})
+
+
 #: (name, hazard, first seed, swaps)
 RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("head names the fold of the takeover", "", 5_000_000, ((Serving, "head", _as_of_the_takeover),)),
@@ -202,5 +215,9 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "reader stays at an empty ledger", "tail-in-front-of-a-reader", 5_000_022,
         ((ReaderClient, "_resumed", lambda reader: reader.next),),
+    ),
+    (
+        "era of calls not compared", "the-lost-ensemble-returns", 5_000_002,
+        ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
 )  # fmt: skip

@@ -6,8 +6,8 @@ Rules
 - A question that carries a higher epoch makes the owner read the topic record and refuse with NotOwner.
 - Every other question is answered after a proof that began after the question. Either an ack quorum of members holds
   the open ledger unfenced (`core.chain.ownership_proof`), or the topic record, read after a sync, names this owner and
-  epoch. No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share
-  the next one.
+  epoch, and an ack quorum of storage nodes is of its era. No proof needs a clock, and the first kind works without
+  ZooKeeper. Questions that arrive during a proof share the next one.
 - This module decides in which order is asked, because answers arrive one by one. What they mean is decided by
   `core.chain.ownership_proof` and by the topic, which reads its record again when it is in doubt.
 - Readers that wait at the end of the log: see `ownership_watch`. Consumers: see `core.delivery.delivery_gate`.
@@ -124,6 +124,8 @@ class OwnershipProofs:
             if verdict is ownership_proof.OwnershipProof.REFUTED:
                 self._post(HigherEpochReported())
                 raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
+        if not await self._may_believe_record():
+            raise NotOwner("too few storage nodes respond in the era of this owner: look the topic up again")
         stored = await self._topics.read(mine.topic_id)
         if stored is None:
             self._post(HigherEpochReported())
@@ -135,16 +137,33 @@ class OwnershipProofs:
 
     async def _ask_members(self, ledger: LedgerMetadata) -> ownership_proof.OwnershipProof:
         """Ask all members until the responses suffice, or all have responded or timed out."""
-        states = list[FenceState]()
-        asks = [states_of(self._links, member, [ledger.ledger_id]) for member in ledger.members]
         verdict = ownership_proof.assess((), ack_quorum=ledger.ack_quorum)
-        async with aclosing(_as_they_come(asks)) as answers:
-            async for answer in answers:
-                states += answer
+        async with aclosing(self._growing_states(ledger.members, ledger.ledger_id)) as answers:
+            async for states in answers:
                 verdict = ownership_proof.assess(states, ack_quorum=ledger.ack_quorum)
                 if verdict is not ownership_proof.OwnershipProof.UNPROVED:
                     break
         return verdict
+
+    async def _may_believe_record(self) -> bool:
+        nodes, ack_quorum = self._core.nodes, self._core.settings.ack_quorum
+        reached = (*nodes.live, *nodes.read_only)
+        async with aclosing(self._growing_states(reached, ownership_proof.NO_LEDGER)) as answers:
+            async for states in answers:
+                if ownership_proof.record_decides(states, ack_quorum=ack_quorum):
+                    return True
+        return False
+
+    async def _growing_states(
+        self, nodes: Sequence[Incarnation], ledger_id: LedgerId
+    ) -> AsyncGenerator[Sequence[FenceState]]:
+        """Yield all fence states so far each time that a node has responded or timed out."""
+        states = list[FenceState]()
+        asks = [states_of(self._links, node, [ledger_id]) for node in nodes]
+        async with aclosing(_as_they_come(asks)) as answers:
+            async for answer in answers:
+                states += answer
+                yield states
 
 
 async def states_of(links: StorageClient, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:

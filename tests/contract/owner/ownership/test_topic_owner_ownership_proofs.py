@@ -101,6 +101,19 @@ async def test_record_of_the_lost_zookeeper_proves_nothing(tmp_path: Path) -> No
             await last_message(channel, runner)
 
 
+@pytest.mark.hazard("the-lost-ensemble-returns")
+async def test_record_proves_nothing_without_storage_nodes(tmp_path: Path) -> None:
+    """A network partition leaves the owner alone with its ZooKeeper, which names it, and may be the one that was lost.
+    So few storage nodes respond that a restore into another ZooKeeper can have ended."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        address = world.node.address
+        world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1"})
+        with pytest.raises(NotOwner, match="too few storage nodes"):
+            await last_message(channel, runner)
+        world.parts.links.update_addresses({world.node.incarnation: address})
+        assert (await last_message(channel, runner)).present
+
+
 async def test_open_topic_answers_without_zookeeper(tmp_path: Path) -> None:
     """The storage nodes prove that no newer owner has recovered the log."""
     async with one_message(tmp_path) as (world, channel, runner, _):
