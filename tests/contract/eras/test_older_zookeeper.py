@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,24 @@ async def test_record_that_an_operator_has_rebuilt_proves_nothing(tmp_path: Path
         await again.begin(JournalEnd(1, 100))
         assert await world.registry.end_version(world.me) == 0
         assert await world.fault() is None
+
+
+async def test_node_that_was_removed_does_not_stop_the_cluster_by_a_record_that_is_missing(tmp_path: Path) -> None:
+    """Its process was left running at an address that settings name. Somebody has deleted its record."""
+
+    async def named() -> Answers:
+        return {"node:1": DirectorySeen(CLUSTER, world.address)}
+
+    async with world_of(tmp_path) as (world, _):
+        cookie = await world.registry.read_cookie(world.me)
+        assert cookie is not None
+        retired = replace(cookie.value, retired=True)
+        await world.registry.write_cookie(retired, version=cookie.version)
+        await world.add_cookie(Incarnation("b" * 32), "127.0.0.1:1")
+        await world.session.delete(paths.storage_end(world.me), version=1)
+        proofs = NodeProofs(named=named)
+        assert await proofs.fault(world.session, ClusterRecord(CLUSTER), True) is None
+        await proofs.close()
 
 
 async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:

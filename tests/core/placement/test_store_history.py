@@ -65,6 +65,8 @@ def test_missing_record_of_one_node_that_zookeeper_names_may_have_been_deleted()
     assert "ZooKeeper has none" in str(history.fault(1, {ONE: -1, TWO: -1, THREE: 9}, ALL))
     assert "ZooKeeper has none" in str(history.fault(1, {ONE: -1}, (TWO, THREE)))
     assert "ZooKeeper has none" in str(history.fault(1, {ONE: -1}, (ONE,)))
+    assert history.fault(1, {ONE: -1}, (TWO, THREE), named=ALL) is None, "a retired node is named, too"
+    assert history.fault(1, {ONE: -1, TWO: -1}, (TWO, THREE), named=ALL) is None, "one of two that may return"
     assert f"storage node {TWO}" in str(history.fault(1, {ONE: -1, TWO: 6, THREE: 9}, ALL))
 
 

@@ -69,19 +69,26 @@ class NodesHistory:
         """The nodes that have written records of this era: their versions in ZooKeeper are to be read now."""
         return [node for node, said in self._said.items() if said.written_era == era]
 
-    def fault(self, era: int, versions: Mapping[Incarnation, int], members: Collection[Incarnation]) -> str | None:
+    def fault(
+        self,
+        era: int,
+        versions: Mapping[Incarnation, int],
+        members: Collection[Incarnation],
+        named: Collection[Incarnation] = (),
+    ) -> str | None:
         """Why ZooKeeper, which is in this era, is older than the data; None: nothing proves it.
 
         versions: of the records of `to_compare`, read after the nodes have answered; -1 without one. members: the
-        nodes that ZooKeeper names.
+        nodes that ZooKeeper names and that may return. named: also those that may not.
         """
         lower = {
             node: version
             for node, version in versions.items()
             if self._said[node].written_era == era and version < self._said[node].written_version
         }
-        missing = [node for node, version in lower.items() if version < 0 and node in members]
-        proofs = [node for node in lower if node not in missing or len(missing) * 2 > len(members)]
+        missing = {node for node, version in lower.items() if version < 0 and (node in members or node in named)}
+        most = len(missing.intersection(members)) * 2 > len(members)
+        proofs = [node for node in lower if node not in missing or most]
         if proofs:
             node, said = proofs[0], self._said[proofs[0]]
             return (

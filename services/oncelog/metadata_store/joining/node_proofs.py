@@ -63,7 +63,7 @@ class NodeProofs:
         cookies = await registry.cookies()
         may_return = [one for one in cookies.values() if one.may_return and one.host]
         nodes = {one.incarnation: join_address(one.host, one.port) for one in may_return}
-        fault = await self._compare(registry, cluster, nodes)
+        fault = await self._compare(registry, cluster, nodes, cookies)
         now_s = asyncio.get_running_loop().time()
         if fault is None or now_s - self._proved_s >= PROVED_S:
             live = {} if ask_all or fault is not None else await registry.storage_nodes.live()
@@ -76,7 +76,7 @@ class NodeProofs:
                 further = {each.address for each in seen} - away
                 await self._ask(further, cluster.cluster_id)
                 self._channels.retain(away | further)
-            fault = await self._compare(registry, cluster, nodes)
+            fault = await self._compare(registry, cluster, nodes, cookies)
             self._proved_s = float("-inf") if fault is None else now_s
         if fault is None:
             return None
@@ -85,11 +85,17 @@ class NodeProofs:
             f"would be back; {RESTORE}"
         )
 
-    async def _compare(self, registry: Registry, cluster: ClusterRecord, nodes: Collection[Incarnation]) -> str | None:
+    async def _compare(
+        self,
+        registry: Registry,
+        cluster: ClusterRecord,
+        nodes: Collection[Incarnation],
+        named: Collection[Incarnation],
+    ) -> str | None:
         era = cluster.era.number
         compared = self._history.to_compare(era)
         versions = zip(compared, await asyncio.gather(*map(registry.end_version, compared)), strict=True)
-        return self._history.fault(era, {node: each for node, each in versions if each is not None}, nodes)
+        return self._history.fault(era, {node: each for node, each in versions if each is not None}, nodes, named)
 
     async def _ask(self, addresses: Collection[str], cluster_id: str) -> None:
         """Hear what storage nodes of this cluster say there."""
