@@ -53,8 +53,8 @@ async def read_inventory(
             break
         request.after_ledger = page.ledgers[-1].ledger_id
     floors = {_chain(floor.topic_id, floor.purpose): LedgerId(floor.below) for floor in page.floors}
-    era, committed_era = Era.checked(first.era, first.restore_id), max(FIRST_ERA.number, first.committed_era)
-    return Inventory(node, first.cluster_id, era, ledgers, LedgerId(limbo_below), floors, committed_era)
+    era, committed = Era.checked(first.era, first.restore_id), frozenset({FIRST_ERA.number, *first.committed_eras})
+    return Inventory(node, first.cluster_id, era, ledgers, LedgerId(limbo_below), floors, committed)
 
 
 def _held(found: pb.InventoryLedger) -> HeldLedger:

@@ -122,7 +122,7 @@ class InventoryAnswer(_message.Message):
     FLOORS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
-    COMMITTED_ERA_FIELD_NUMBER: _builtins.int
+    COMMITTED_ERAS_FIELD_NUMBER: _builtins.int
     status: _storage_pb2.StorageStatus.ValueType
     """OK or WRONG_INCARNATION."""
     cluster_id: _builtins.str
@@ -135,8 +135,6 @@ class InventoryAnswer(_message.Message):
     """There are higher ids."""
     joined: _builtins.bool
     """The node has joined its cluster in this era, and serves. A node that waits has not: its ZooKeeper is lost or older."""
-    committed_era: _builtins.int
-    """The highest era that the cluster's record named while it served: that restore was committed. 0: of a node of before."""
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InventoryLedger]:
         """Ascending ids."""
@@ -146,6 +144,10 @@ class InventoryAnswer(_message.Message):
         """Floors by which this node has erased copies; only in the last page, so that it explains every ledger that was erased
         between two pages.
         """
+
+    @_builtins.property
+    def committed_eras(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The eras that the cluster's record named while it served: these restores were committed."""
 
     def __init__(
         self,
@@ -159,11 +161,11 @@ class InventoryAnswer(_message.Message):
         floors: _abc.Iterable[Global___InventoryFloor] | None = ...,
         more: _builtins.bool = ...,
         joined: _builtins.bool = ...,
-        committed_era: _builtins.int = ...,
+        committed_eras: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "committed_era", b"committed_era", "era", b"era", "floors", b"floors", "joined", b"joined", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "committed_eras", b"committed_eras", "era", b"era", "floors", b"floors", "joined", b"joined", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

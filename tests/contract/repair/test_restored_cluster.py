@@ -20,7 +20,7 @@ from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import RESTORE_ID, TOPIC, cookie_of, restoring_world
-from tests.contract.repair.test_restore import Claiming
+from tests.contract.repair.test_restore import Claiming, Uncommitted
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
@@ -59,6 +59,28 @@ async def test_loss_beyond_the_bound_is_known_although_zookeeper_is_lost_before_
         assert (cluster["rights"], cluster["gave_up_in"]) == ("closed", 2)
         assert (policies.get("permissions"), policies["closed_permissions"]) == (None, {"ann": ["produce"]})
         assert world.record(f"/era-3/topics/{TOPIC}")["given_up_behind"] == given_up
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
+async def test_copy_of_a_restore_that_was_not_committed_is_not_used_after_a_later_one(tmp_path: Path) -> None:
+    """The attempt in era 2 gave up two nodes. They came back, and era 3 served with them. Now they are lost."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        lost = world.members[1:]
+        async with world.stopped(world.nodes[1:]):
+            attempt = world.restoring(Uncommitted(world.tree, root="/oncelog"))
+            await world.restore(attempt, given=world.nodes[:1], absent=lost, accepted=("all",))
+        world.tree = MemoryTree()
+        second = await world.restore(restore_id="2" * 32)
+        assert (second.state, second.era, second.gives_up) == (RestoreState.DONE, 3, False)
+        for node in world.nodes:
+            await node.runner.join_era(Era(3, "2" * 32))
+        world.tree = MemoryTree()
+        async with world.stopped(world.nodes[1:]):
+            third = await world.restore(given=world.nodes[:1], absent=lost, accepted=("all",), restore_id="3" * 32)
+        assert (third.state, third.era, len(third.copies)) == (RestoreState.DONE, 4, 1), third.message
+        assert (third.gives_up, third.rights_closed) == (True, True)
 
 
 async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_of_several_attempts_of_one_restore_the_last_one_counts_and_then_what_th
         )
         for name, (era, created_ms, records) in made.items()
     }
-    used, unused = usable_copies(copies, 2)
+    used, unused = usable_copies(copies, {1, 2})
     assert used == [copies[name] for name in ("before", "last", "hourly")]
     assert unused.keys() == {"first", "uncommitted"}
 

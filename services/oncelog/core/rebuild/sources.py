@@ -53,7 +53,7 @@ class HeldLedger:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """Of one node. limbo_below: of every lower ledger that is not in `ledgers`, entries may be missing; 0: of none.
-    floors: by which the node has erased copies. committed_era: the highest of which it knows that its restore was
+    floors: by which the node has erased copies. committed_eras: of which it knows that their restore was
     committed."""
 
     node: Incarnation
@@ -62,4 +62,4 @@ class Inventory:
     ledgers: Mapping[LedgerId, HeldLedger]
     limbo_below: LedgerId = LedgerId(0)
     floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
-    committed_era: int = FIRST_ERA.number
+    committed_eras: frozenset[int] = frozenset({FIRST_ERA.number})

@@ -35,8 +35,8 @@ class ControlRecords:
         self.limbo_over_number = 0
         #: the highest number of an ERA record that says JOINED_LATE
         self.joined_late_number = 0
-        #: the highest era of which the node has learned that its restore was committed
-        self.committed_era = FIRST_ERA.number
+        #: the eras of which the node has learned that their restore was committed, and the first one
+        self.committed_eras = {FIRST_ERA.number}
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
         #: {chain: (its floor, the number of that record)}
@@ -61,7 +61,7 @@ class ControlRecords:
             if not ledger_id:
                 self.limbo_over_number = number
         elif kind == RecordKind.ERA and entry_id != EraState.CLAIMED:
-            self.committed_era = max(ledger_id, self.committed_era)
+            self.committed_eras.add(ledger_id)
             if entry_id == EraState.JOINED_LATE:
                 self.joined_late_number = max(number, self.joined_late_number)
         elif kind == RecordKind.LIMBO_CLEARED:

@@ -90,7 +90,7 @@ class InventoryService:
                 restore_id=era.restore_id,
                 limbo_below=self._runner.limbo_below,
                 joined=self._joined(),
-                committed_era=self._runner.journal.control.committed_era,
+                committed_eras=sorted(self._runner.journal.control.committed_eras),
                 ledgers=[copy.ledger for copy in copies],
                 floors=[
                     pb.InventoryFloor(topic_id=chain.topic_id, purpose=PURPOSES.index(chain.purpose), below=below)

@@ -6,7 +6,7 @@ may name further ones, so the survey goes on until none is new (hazard unnoted-m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -156,10 +156,10 @@ class NodeReader:
         return [note async for note in read_notes(self.channel_of(node, era), node, timeout_ms=DISK_TIMEOUT_MS)]
 
     async def copies(
-        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey], *, committed_era: int
+        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey], *, committed: Collection[int]
     ) -> tuple[list[RecordCopy], dict[str, str]]:
         """(The newest copy that these nodes keep and the pinned ones, the oldest first; {name: why one is not used}).
-        nodes: with the era that each is in. committed_era: see `usable_copies`."""
+        nodes: with the era that each is in. committed: see `usable_copies`."""
         listed = await self._each(nodes, lambda node: list_copies(self.channel_of(node, nodes[node]), node))
         highest = max((era.number for era in nodes.values()), default=FIRST_ERA.number)
         holders: dict[str, list[Incarnation]] = {}
@@ -186,7 +186,7 @@ class NodeReader:
                 unused.pop(name, None)
                 found[name] = copy
                 break
-        usable, outdated = usable_copies(found, committed_era)
+        usable, outdated = usable_copies(found, committed)
         return usable, unused | outdated
 
     async def keep_copy(

@@ -5,7 +5,7 @@ Pure: no I/O. Paths are below the root of an era. Sources are ordered as notes a
 its file, and the transaction and version that the walk has read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA
@@ -192,11 +192,14 @@ def attempt_of(copy: RecordCopy) -> int | None:
     return max((record.version for record in records), default=-1)
 
 
-def usable_copies(copies: Mapping[str, RecordCopy], committed_era: int) -> tuple[list[RecordCopy], dict[str, str]]:
+def usable_copies(
+    copies: Mapping[str, RecordCopy], committed: Collection[int]
+) -> tuple[list[RecordCopy], dict[str, str]]:
     """(The oldest first, {name: why one is not used}). A restore that did not get to its COMMIT had other answers, and
     what it left out, retired or closed is nothing that ever was (hazard copy-of-an-attempt).
 
-    committed_era: the highest that a storage node, or ZooKeeper, knows to have served.
+    committed: the eras that a storage node, or ZooKeeper, knows to have served. An era between two of them may have had
+    no COMMIT.
     """
     unused: dict[str, str] = {}
     newest: dict[int, int] = {}
@@ -206,7 +209,7 @@ def usable_copies(copies: Mapping[str, RecordCopy], committed_era: int) -> tuple
             newest[era] = max(attempt, newest.get(era, attempt))
     for name, copy in copies.items():
         era, attempt = copy.header.era.number, attempt_of(copy)
-        if attempt is not None and (era > committed_era or attempt < newest[era]):
+        if attempt is not None and (era not in committed or attempt < newest[era]):
             unused[name] = f"the attempt at a restore of era {era} that has made it was not committed"
     used = [copy for name, copy in copies.items() if name not in unused]
     # What a restore has written is older than all that the cluster wrote after it, whatever the clocks said.

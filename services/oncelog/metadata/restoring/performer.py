@@ -270,7 +270,7 @@ class Performer:
             {node: each.inventory.era for node, each in self._contents.items()},
             self._restore.cluster_id,
             self._sources.copy_keys(),
-            committed_era=max([self._former, *(each.inventory.committed_era for each in self._contents.values())]),
+            committed={self._former}.union(*(each.inventory.committed_eras for each in self._contents.values())),
         )
         self._copies = found
         self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]

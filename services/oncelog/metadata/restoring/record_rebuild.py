@@ -162,9 +162,8 @@ class RecordRebuild:
             newest.add(each.notes)
         if place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER) or place.path in newest.damaged:
             eras = {node: each.inventory.era for node, each in contents.items()}
-            copies, _ = await reader.copies(
-                eras, cluster.cluster_id, self._sources.copy_keys(), committed_era=cluster.era.number
-            )
+            committed = {cluster.era.number}.union(*(each.inventory.committed_eras for each in contents.values()))
+            copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys(), committed=committed)
             records: dict[str, bytes] = {}
             for copy in copies:
                 newest.add(notes_of_copy(copy))
