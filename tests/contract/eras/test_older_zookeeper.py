@@ -216,6 +216,21 @@ async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:
         assert f"storage node node:1 has data of cluster {CLUSTER}" in str(fault)
 
 
+async def test_looks_of_a_healthy_cluster_read_no_record(tmp_path: Path) -> None:
+    """Each process of a large cluster looks each ten seconds. A node that goes away is asked, and all is read once."""
+    async with world_of(tmp_path) as (world, _):
+        session = world.open()
+        cluster = await ClusterStore(session).require()
+        registration = world.registry.register_storage_node(LiveStorageNode(world.me, "h", 1, 0))
+        await registration.establish()
+        for registered, reads in ((True, 0), (False, 4), (False, 1)):
+            if not registered:
+                await registration.withdraw()
+            before = session.reads_of.total()
+            assert await world.proofs.fault(session, cluster, False) is None
+            assert session.reads_of.total() - before == reads
+
+
 @pytest.mark.parametrize("shown_by", ["a reconnection", "a node that is not registered"])
 async def test_running_process_ends_when_a_node_proves_it(tmp_path: Path, shown_by: str) -> None:
     """Its session goes on in the older ZooKeeper. At other times nobody asks a registered node."""

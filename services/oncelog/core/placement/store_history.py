@@ -62,8 +62,10 @@ class NodesHistory:
     def __init__(self) -> None:
         self._said: dict[Incarnation, NodeSaid] = {}
 
-    def hear(self, node: Incarnation, said: NodeSaid) -> None:
-        self._said[node] = said
+    def hear(self, node: Incarnation, said: NodeSaid) -> bool:
+        """Whether it is new."""
+        former, self._said[node] = self._said.get(node), said
+        return said != former
 
     def to_compare(self, era: int) -> list[Incarnation]:
         """The nodes that have written records of this era: their versions in ZooKeeper are to be read now."""

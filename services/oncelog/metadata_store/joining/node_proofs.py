@@ -10,14 +10,14 @@ Rules
   have moved since, or ZooKeeper may never have known it. Whoever answers there speaks for itself.
 - All of them are asked by a start, and after each reconnection: then ZooKeeper may be another one. They are asked once
   and at the same time. Those that do not answer delay a start by one call's timeout, and do not stop it.
-- A node that is registered meanwhile has compared ZooKeeper with its data. So at other times they are asked only while
-  one that ZooKeeper names is not registered.
+- A node that is registered meanwhile has compared ZooKeeper with its data. So at other times only those are asked that
+  ZooKeeper names and that are not registered, and all is compared again if one says something new.
 - What was said before is said again before it counts: a record that was deleted and rebuilt begins with a low version.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError
@@ -25,7 +25,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.placement.first_cluster import RESTORE, Answers, DirectorySeen, other_cluster
 from oncelog.core.placement.store_history import NodeSaid, NodesHistory
 from oncelog.metadata_store.records.cluster_store import ClusterRecord
-from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.registry import Registry, StorageCookie
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.codecs.storage_codec import DESCRIBE
@@ -60,22 +60,16 @@ class NodeProofs:
         session: below the root of the era. ask_all: also those that are registered. Raises StoreUnavailable.
         """
         registry = Registry(session)
+        if not ask_all and self._proved_s == float("-inf") and not await self._is_news(registry, cluster.cluster_id):
+            return None
         cookies = await registry.cookies()
-        may_return = [one for one in cookies.values() if one.may_return and one.host]
-        nodes = {one.incarnation: join_address(one.host, one.port) for one in may_return}
+        nodes = _addresses(cookies)
         fault = await self._compare(registry, cluster, nodes, cookies)
         now_s = asyncio.get_running_loop().time()
         if fault is None or now_s - self._proved_s >= PROVED_S:
-            live = {} if ask_all or fault is not None else await registry.storage_nodes.live()
-            away = {address for node, address in nodes.items() if node not in live}
-            if away or not nodes:
-                named, _ = await asyncio.gather(self._named(), self._ask(away, cluster.cluster_id))
-                if not cookies and (other := other_cluster(named, cluster.cluster_id)) is not None:
-                    return other
-                seen = [each for each in named.values() if isinstance(each, DirectorySeen) and each.address]
-                further = {each.address for each in seen} - away
-                await self._ask(further, cluster.cluster_id)
-                self._channels.retain(away | further)
+            named, _ = await self._hear(set(nodes.values()), cluster.cluster_id)
+            if not cookies and (other := other_cluster(named, cluster.cluster_id)) is not None:
+                return other
             fault = await self._compare(registry, cluster, nodes, cookies)
             self._proved_s = float("-inf") if fault is None else now_s
         if fault is None:
@@ -84,6 +78,14 @@ class NodeProofs:
             f"{fault}. It was restored from an older backup, or is another one: deleted topics and revoked rights "
             f"would be back; {RESTORE}"
         )
+
+    async def _is_news(self, registry: Registry, cluster_id: str) -> bool:
+        """Whether a node that is not registered says something new, or ZooKeeper names no node."""
+        absent = await registry.absent()
+        if absent is None:
+            return True
+        nodes = _addresses(absent)
+        return bool(nodes) and (await self._hear(set(nodes.values()), cluster_id))[1]
 
     async def _compare(
         self,
@@ -97,10 +99,20 @@ class NodeProofs:
         versions = zip(compared, await asyncio.gather(*map(registry.end_version, compared)), strict=True)
         return self._history.fault(era, {node: each for node, each in versions if each is not None}, nodes, named)
 
-    async def _ask(self, addresses: Collection[str], cluster_id: str) -> None:
-        """Hear what storage nodes of this cluster say there."""
+    async def _hear(self, addresses: set[str], cluster_id: str) -> tuple[Answers, bool]:
+        """Ask there, and where settings name nodes. (What these said of their directories, whether a node says
+        something new.)"""
+        named, news = await asyncio.gather(self._named(), self._ask(addresses, cluster_id))
+        seen = [each for each in named.values() if isinstance(each, DirectorySeen) and each.address]
+        further = {each.address for each in seen} - addresses
+        news = await self._ask(further, cluster_id) or news
+        self._channels.retain(addresses | further)
+        return named, news
 
-        async def ask(address: str) -> None:
+    async def _ask(self, addresses: Collection[str], cluster_id: str) -> bool:
+        """Hear what storage nodes of this cluster say there. Whether one says something new."""
+
+        async def ask(address: str) -> bool:
             try:
                 channel = self._channels.shared(address)
                 said = await channel.call(DESCRIBE, pb.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
@@ -108,12 +120,18 @@ class NodeProofs:
                 raise
             except OncelogError as error:
                 logger.debug("storage node %s does not say what it has seen: %s", address, error.message)
-                return
-            if said.cluster_id == cluster_id:
-                noted = NodeSaid(address, said.era, said.written_era, said.written_version)
-                self._history.hear(Incarnation(said.incarnation), noted)
+                return False
+            if said.cluster_id != cluster_id:
+                return False
+            noted = NodeSaid(address, said.era, said.written_era, said.written_version)
+            return self._history.hear(Incarnation(said.incarnation), noted)
 
-        await asyncio.gather(*map(ask, addresses))
+        return any(await asyncio.gather(*map(ask, addresses)))
 
     async def close(self) -> None:
         await self._channels.close()
+
+
+def _addresses(cookies: Mapping[Incarnation, StorageCookie]) -> dict[Incarnation, str]:
+    """Of those that may return."""
+    return {node: join_address(one.host, one.port) for node, one in cookies.items() if one.may_return and one.host}

@@ -7,7 +7,7 @@ never come back under another incarnation, and one that is retired is never chos
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 
@@ -249,7 +249,16 @@ class Registry:
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
         """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""
+        return await self._cookies(await self._session.children(paths.STORAGE_COOKIES))
 
+    async def absent(self) -> dict[Incarnation, StorageCookie] | None:
+        """The cookies of the nodes that are not registered; as `cookies`. None: ZooKeeper names no node at all."""
+        registered, names = await asyncio.gather(
+            self._session.children(paths.STORAGE), self._session.children(paths.STORAGE_COOKIES)
+        )
+        return await self._cookies(set(names).difference(registered)) if names else None
+
+    async def _cookies(self, names: Iterable[str]) -> dict[Incarnation, StorageCookie]:
         async def read(name: Incarnation) -> StorageCookie | None:
             try:
                 stored = await self.read_cookie(name)
@@ -257,8 +266,7 @@ class Registry:
                 return StorageCookie(name, "", 0, retired=True)
             return None if stored is None else stored.value
 
-        names = map(Incarnation, await self._session.children(paths.STORAGE_COOKIES))
-        found = await asyncio.gather(*map(read, names))
+        found = await asyncio.gather(*map(read, map(Incarnation, names)))
         return {cookie.incarnation: cookie for cookie in found if cookie is not None}
 
 
