@@ -173,7 +173,7 @@ class Ways:
             for value in values:
                 await producer.send(value)
         deleting = asyncio.create_task(self._delete(name))
-        await asyncio.wait((deleting,), timeout=chosen.uniform(0.0, 0.1))
+        await asyncio.wait((deleting,), timeout=chosen.uniform(0.0, 0.3))
         await lose_zookeeper(self._cluster)
         status = await deleting
         await self._restore()
