@@ -124,6 +124,11 @@ RECOVERY_HAZARDS = {
         "The disk of a storage node went back in time. The restore counts what it does not hold as not there.",
         "A directory in limbo counts as missing, although its copies are used.",
     ),
+    "lost-end-is-forgotten": Hazard(
+        "All copies of the end of a closed ledger are lost, and that is proved. Then ZooKeeper is lost, too. No disk "
+        "says that the end existed: a restore ends the ledger earlier, and its indexes are given again.",
+        "A node that lacks the lost end of a ledger stays in limbo until an operator has given the lost entries up.",
+    ),
     "clone-meets-production": Hazard(
         "A copy of ZooKeeper is restored for a test, with the cluster's id, where production's storage nodes can be "
         "reached. It raises their era, and production ends.",

@@ -17,6 +17,7 @@ import oncelog
 from oncelog.core.errors import EntriesLost, ProducerFenced
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from tests.cluster.cluster_fixture import DEADLINE_S
+from tests.cluster.lost_tail import new_ledger
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import SETTINGS
@@ -90,14 +91,14 @@ async def test_topic_goes_on_when_an_operator_ends_its_ledger(cluster: FaultyClu
         await reader.close()
 
 
-@pytest.mark.hazard("index-given-twice", "open-ledger-without-quorum", "directory-went-back")
+@pytest.mark.hazard("index-given-twice", "open-ledger-without-quorum", "directory-went-back", "older-disk-is-missing")
 async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyCluster, tmp_path: Path) -> None:
     """What is newer is given up ledger by ledger, and told to producers and readers. No ledger id, message id, epoch or
-    generation is given again. What was acknowledged meanwhile is delivered again."""
+    generation is given again. What was acknowledged meanwhile is delivered again. In the end no node is in limbo."""
     topic, nodes = "all-disks-old", cluster.storage_names
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         producer = await client.create_producer(topic, producer_name="importer")
-        consumer = await client.subscribe(topic, subscription="audit", start=oncelog.EARLIEST)
+        consumer = await client.subscribe(topic, subscription="audit", start=oncelog.EARLIEST, on_corrupt="skip")
         told = [(await producer.send(b"%d" % number)).message_id for number in range(10)]
         with cluster.held():
             for node in nodes:
@@ -109,6 +110,7 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
             told += found.message_ids
         received = [await consumer.receive(timeout=DEADLINE_S) for _ in told]
         await consumer.ack_cumulative(received[-1])
+        await new_ledger(cluster, topic)
         before = await cluster.stats(topic)
         owner = await cluster.owner_of(topic)
         with cluster.held():
@@ -149,3 +151,10 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
             with pytest.raises(EntriesLost, match="on_corrupt='skip'"):
                 await ahead.read_next()
         assert (await consumer.receive(timeout=DEADLINE_S)).index == 0
+
+        async def complete() -> bool:
+            await cluster.request("POST", "/admin/v2/cluster/drill")
+            drill = await cluster.get("/admin/v2/cluster/drill")
+            return [node["state"] for node in drill["nodes"]] == ["used"] * len(nodes)
+
+        await until(complete, DEADLINE_S, every_s=1, waiting_for="a restore to be able to use every node")

@@ -9,7 +9,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import StoreUnavailable, WrongCluster
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.node.node_ledger import LedgerOrigin
 from oncelog.core.placement.level import UNSTORED
@@ -269,17 +269,30 @@ async def test_ledger_of_which_damage_left_nothing_is_reported(tmp_path: Path) -
 
 @pytest.mark.hazard("older-disk-is-missing")
 async def test_limbo_is_over_once_every_ledger_was_looked_at(tmp_path: Path) -> None:
-    """Not while a record that names this node may have entries that it lacks. It stays over after the next start."""
+    """Not while a record that names this node may have entries that it lacks. It stays over after the next start. A
+    ledger with lost entries, of which all others are here, keeps nobody in limbo, nor does one that was deleted after
+    it had been found that nothing of it is here."""
     async with nodes(tmp_path, 1) as (node,):
         node.runner.core.ledgers.limbo.begin(LedgerId(10))
         node.records[LedgerId(3)] = LedgerMetadata(LedgerId(3), TOPIC, (node.incarnation, B, C), 2)
 
+        closed = LedgerMetadata(LedgerId(4), TOPIC, (node.incarnation, B, C), 2).closed(end=EntryId(4), length=1)
+        node.records[LedgerId(4)] = closed
+        node.records[LedgerId(5)] = replace(closed, ledger_id=LedgerId(5))
+
         async def list_ledgers() -> list[LedgerId]:
-            return [LedgerId(3)]
+            return [*node.records]
 
         reviewing = LedgerReviewer(node.runner, list_ledgers, node.read, interval_ms=60_000)
         await reviewing.find_lost()
+        lost = closed.mark_lost([EntryRange(EntryId(0), EntryId(4))])
+        node.records[LedgerId(4)] = lost.give_up_entries((), by="operator")
         await reviewing.review()
+        assert node.runner.core.ledgers.in_limbo == [LedgerId(3), LedgerId(5)]
+        del node.records[LedgerId(5)]
+        for _ in range(2):
+            await reviewing.review()
+        assert node.runner.core.ledgers.in_limbo == [LedgerId(3)]
         assert node.runner.limbo_below == 10
         node.records[LedgerId(3)] = LedgerMetadata(LedgerId(3), TOPIC, (Incarnation("d" * 32), B, C), 2)
         await node.runner.review(node.incarnation, LedgerId(3))

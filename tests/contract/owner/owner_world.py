@@ -119,6 +119,9 @@ class StoredNode(Node):
     async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         return await self._lookup.read(ledger_id)
 
+    async def has_snapshots(self, ledger_id: LedgerId, topic_id: TopicId) -> bool:
+        return await self._lookup.has_snapshots(ledger_id, topic_id)
+
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         return await self._lookup.was_deleted(ledger_id, origin)
 

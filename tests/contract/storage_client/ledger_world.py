@@ -200,6 +200,9 @@ class Node:
     async def ledger_counter(self) -> LedgerId:
         return LedgerId(1)
 
+    async def has_snapshots(self, _ledger_id: LedgerId, _topic_id: TopicId) -> bool:
+        return False
+
     async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
         return ledger_id in self.deleted
 

@@ -7,6 +7,7 @@ import pytest
 
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, CopyState, FenceState, ReadStatus
+from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.node.answers import AnswerFence, AnswerRead, FenceReceived, LedgerErased, LimboCleared
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import RecordKind
@@ -162,6 +163,49 @@ def test_limbo_stays_while_an_entry_is_missing_or_unreadable(verified: LedgerVer
     assert disk.handle(verified) == [reviewed(2, CopyState.LIMBO)]
     assert disk.unsynced == []
     assert disk.node.ledgers.in_limbo == [LEDGER]
+
+
+def without_an_entry(*lost: EntryId, missing: int = 1, given_up_by: str = "", snapshot: bool = False) -> Disk:
+    """The node in limbo reviews the ledger and finds one entry missing. These are lost. The ledger
+    ends at entry 2, or at the missing one."""
+    disk = in_limbo()
+    disk.handle(append(2, E2, recovery=True))
+    disk.sync()
+    ranges = tuple(EntryRange(each, each) for each in lost)
+    closed = OPEN.closed(end=EntryId(max(2, missing)), length=30)
+    disk.handle(review(3))
+    record = replace(closed, lost=ranges, given_up_by=given_up_by)
+    disk.handle(LedgerChecked(LEDGER, 1, record, snapshot=snapshot))
+    disk.handle(LedgerVerified(LEDGER, 1, missing=(EntryId(missing),)))
+    disk.sync()
+    return disk
+
+
+@pytest.mark.hazard("older-disk-is-missing")
+def test_limbo_ends_without_entries_that_are_proved_lost() -> None:
+    """No repair can bring them. Otherwise such a node counts as missing in each restore of ZooKeeper's records."""
+    disk = without_an_entry(EntryId(1))
+    for _ in range(2):
+        assert disk.node.ledgers.in_limbo == []
+        assert disk.handle(read(4, 0, 3)) == [read_answer(4, [0, 2], [1], last=2, lac=0)]
+        disk.start()
+
+
+@pytest.mark.hazard("damaged-fence")
+@pytest.mark.parametrize("lost", [(), (EntryId(0),), (EntryId(0), EntryId(2))])
+def test_limbo_stays_while_an_entry_is_missing_that_is_not_lost(lost: tuple[EntryId, ...]) -> None:
+    """Another node may give it, and nobody else may have it."""
+    assert without_an_entry(*lost, given_up_by="operator").node.ledgers.in_limbo == [LEDGER]
+
+
+@pytest.mark.hazard("lost-end-is-forgotten")
+def test_limbo_stays_while_the_lost_end_of_a_ledger_is_not_given_up() -> None:
+    """If the ledger's record is lost, too, no disk says that entry 3 existed. If every node said that it is missing, a
+    recovery would end the ledger before it, and its indexes would be given again."""
+    lost = (EntryId(1), EntryId(3))
+    assert without_an_entry(*lost, missing=3).node.ledgers.in_limbo == [LEDGER]
+    assert without_an_entry(*lost, missing=3, given_up_by="operator").node.ledgers.in_limbo == []
+    assert without_an_entry(*lost, missing=3, snapshot=True).node.ledgers.in_limbo == []
 
 
 @pytest.mark.hazard("damaged-fence")

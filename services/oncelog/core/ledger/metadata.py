@@ -110,6 +110,17 @@ class LedgerMetadata:
         return replace(self, given_up_by=by, given_up=given_up)
 
     @property
+    def lost_for_sure(self) -> tuple[EntryRange, ...]:
+        """Lost entries that a complete copy lacks. Not while the last entry is one of them and no operator has given
+        them up: then nothing but this record says that they existed (hazard lost-end-is-forgotten)."""
+        return () if self.lost and self.lost[-1].last == self.end and not self.given_up_by else self.lost
+
+    @property
+    def complete_count(self) -> int:
+        """How many entries a copy has that lacks only lost ones."""
+        return self.end + 1 - sum(last - first + 1 for first, last in self.lost)
+
+    @property
     def survivors(self) -> tuple[Incarnation, ...]:
         """The members that a recovery asks."""
         return tuple(member for member in self.members if member not in self.given_up)

@@ -1,7 +1,7 @@
 """Limbo: what a node may still conclude from its records after its directory lost some of them (hazard damaged-fence).
 
     start with a hole --LIMBO(n)--> every ledger below n is in limbo; n is the synced ledger counter of that moment
-    in limbo --the ledger is CLOSED and 0..end is held and sound: LIMBO_CLEARED--> not in limbo
+    in limbo --the ledger is CLOSED and 0..end is held and sound, or proved lost: LIMBO_CLEARED--> not in limbo
     in limbo --the ledger's copy is erased: LEDGER_ERASED--> not in limbo
     no ledger is in limbo any more, and each was reviewed --LIMBO(0)--> the directory lacks nothing: limbo is over
     any --the next start with a hole--> in limbo again

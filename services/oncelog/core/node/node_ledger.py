@@ -32,6 +32,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, EntryKind
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, TopicId
+from oncelog.core.ledger.metadata import EntryRange
 
 #: Entries with their decoded headers.
 Entries = Sequence[tuple[EntryHeader, Buffer]]
@@ -175,6 +176,8 @@ class StorageLedger:
     reviewing: bool = False
     #: the record is whole and names this node, so what the review does not find is damage
     attested: bool = False
+    #: the entries that the review may find missing
+    lost: tuple[EntryRange, ...] = ()
     #: the damaged entries that the review reads again
     examined: dict[EntryId, None] = field(default_factory=dict)
     #: [(call, kind, entries)] that wait for a check, in the order of arrival

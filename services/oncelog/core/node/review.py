@@ -6,8 +6,10 @@
         CLOSED, names this node; the copy is in limbo or damaged, or the record is whole and the copy is not complete
                 --> VERIFYING: VerifyLedger reads 0..end from the disk
             the record is whole: what is missing is damage, because this node has attested it before (hazard
-            verified-copy-is-missing) everything is held and sound --> a fence and LIMBO_CLEARED, synced --> idle, not
-            in limbo, not damaged anything else --> idle
+            verified-copy-is-missing)
+            everything is held and sound, except what is proved lost --> a fence and LIMBO_CLEARED, synced --> idle,
+            not in limbo, not damaged
+            anything else --> idle
         CLOSED and whole, not frozen, does not name this node --> TOUCHING: every call for the ledger is refused
             TouchRecord (the record unchanged, from the version that was read) OK --> ERASING
             CONFLICT or UNKNOWN --> idle, nothing is refused
@@ -29,15 +31,21 @@ Rules
   ZooKeeper nothing else tells a trimmed ledger from a lost one (hazard trimmed-or-lost).
 - Nothing is erased while a registered process is of a version that would take "erased" for "missing" (hazard
   older-owner-drops-fields).
+- An entry that the record names as lost may be missing when limbo ends: every node was asked for it, and readers are
+  told. Not the lost end of a log or ack log before an operator has given it up: if ZooKeeper is lost, too, a recovery
+  would end the ledger earlier, unless limbo keeps it from doing so (hazard lost-end-is-forgotten).
 - The end of limbo writes a fence: the ledger is CLOSED, and the lost records may have held its fence (hazard
   damaged-fence).
 """
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState, FenceState, ReadStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.node.answers import Answer, LedgerErased, LimboCleared, PendingAnswer, StorageAnswers
 from oncelog.core.node.era import StoredEra
 from oncelog.core.node.limbo import Limbo
@@ -66,7 +74,8 @@ class ReviewReceived:
 class LedgerChecked:
     """The response to the CheckLedger of this number. metadata None: there is no such record, after a sync.
 
-    deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted.
+    deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted. snapshot: entries are
+    lost, and the ledger has snapshots: another one is as good, so nothing depends on where it ends.
     may_erase: every registered process is of a version that has erasing. floor: of the ledger's chain, if it proved the
     deletion and may be written down; else 0.
     """
@@ -76,6 +85,7 @@ class LedgerChecked:
     metadata: LedgerMetadata | None
     version: int = -1
     deleted: bool = False
+    snapshot: bool = False
     may_erase: bool = False
     floor: LedgerId = LedgerId(0)
 
@@ -291,6 +301,9 @@ class LedgerReviews:
             if not (ledger.damaged or self._in_limbo(ledger) or lacks):
                 return self._end(ledger)
             ledger.attested = attested
+            ledger.lost = metadata.lost if event.snapshot else metadata.lost_for_sure
+            if metadata.lost and not (ledger.lost or ledger.damaged):
+                return self._end(ledger)  # its limbo cannot end yet
             ledger.examined = dict(ledger.damaged)
             return [VerifyLedger(ledger.ledger_id, ledger.check, metadata.end)]
         if self._may_go(metadata) and event.may_erase and self._holds_entries(ledger):
@@ -321,7 +334,8 @@ class LedgerReviews:
         ledger.damaged = later | dict.fromkeys(event.unreadable)
         if ledger.attested:
             ledger.damaged |= dict.fromkeys(event.missing)
-        if event.missing or ledger.damaged or not self._in_limbo(ledger):
+        unknown = any(not _is_in(ledger.lost, entry_id) for entry_id in event.missing)
+        if unknown or ledger.damaged or not self._in_limbo(ledger):
             return self._end(ledger)
         self._answers.write_fence(records, ledger)
         lsn = self._answers.write(records, RecordKind.LIMBO_CLEARED, ledger.ledger_id)
@@ -398,3 +412,9 @@ class LedgerReviews:
         if ledger.damaged:
             return CopyState.DAMAGED
         return CopyState.HELD if self._holds_entries(ledger) else CopyState.ABSENT
+
+
+def _is_in(ranges: Sequence[EntryRange], entry_id: EntryId) -> bool:
+    """ranges: ascending, not adjacent."""
+    place = bisect_right(ranges, entry_id, key=attrgetter("first")) - 1
+    return place >= 0 and entry_id <= ranges[place].last

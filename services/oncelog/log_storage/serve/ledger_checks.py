@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.node.node_ledger import LedgerOrigin
 from oncelog.core.node.review import (
@@ -42,6 +42,9 @@ class LedgerRecords(Protocol):
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether a ledger without a record was certainly deleted; see `core.node.node_ledger`."""
+
+    async def has_snapshots(self, ledger_id: LedgerId, topic_id: TopicId) -> bool:
+        """Whether the topic's cursor names the ledger."""
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
         """The floor of a chain, if the cluster's level lets it be written down here; else 0."""
@@ -104,12 +107,16 @@ class LedgerChecks:
         if stored is None and effect.origin is not None:
             deleted = await self._records.was_deleted(ledger_id, effect.origin)
             floor = await self._records.floor(effect.origin) if deleted else floor
+        snapshot = False
+        if stored is not None and stored.value.lost:
+            snapshot = await self._records.has_snapshots(ledger_id, stored.value.topic_id)
         needed = stored is not None and stored.value.names(self._incarnation)
         may_erase = not needed and await self._records.may_erase()
         metadata, version = stored or (None, ABSENT_VERSION)
         return LedgerChecked(
-            ledger_id, effect.check, metadata, version=version, deleted=deleted, may_erase=may_erase, floor=floor
-        )
+            ledger_id, effect.check, metadata, version=version, deleted=deleted, snapshot=snapshot,
+            may_erase=may_erase, floor=floor,
+        )  # fmt: skip
 
     async def _verify(self, effect: VerifyLedger) -> None:
         ledger_id, first, beyond = effect.ledger_id, EntryId(0), effect.end + 1

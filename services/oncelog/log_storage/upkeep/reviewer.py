@@ -7,6 +7,7 @@ Rules
   ZooKeeper leader that is cut off still answers a sync for a while, without the records created since (hazard
   former-incarnation).
 - An empty ZooKeeper, or the ZooKeeper of another cluster, causes no review.
+  One of which nothing is held is reviewed, too, if it is in limbo: its record was there when limbo began.
 - The other ledgers are looked at one after another, at most LOOKS_MAX in an interval. One is reviewed if its record
   does not name this node, if the copy is in limbo or damaged and may be complete, or if its record is whole and the
   copy is not complete: that is damage (hazard verified-copy-is-missing).
@@ -93,8 +94,9 @@ class LedgerReviewer:
         runner.counts.orphaned -= listed
         held = {LedgerId(ledger_id) for ledger_id in runner.index.entries.ledgers()}
         # An erased copy of a deleted ledger leaves a tombstone, until a review has proved the deletion.
-        tombstones = runner.core.ledgers.tombstones.items()
-        missing = (held | {ledger_id for ledger_id, origin in tombstones if origin is not None}) - listed
+        ledgers = runner.core.ledgers
+        tombstones = {ledger_id for ledger_id, origin in ledgers.tombstones.items() if origin is not None}
+        missing = (held | tombstones | set(ledgers.in_limbo)) - listed
         twice, self._missing = sorted(missing & self._missing), missing
         try:
             for ledger_id in twice:
@@ -148,7 +150,7 @@ class LedgerReviewer:
         closed = metadata.state is LedgerState.CLOSED
         if not metadata.names(runner.incarnation):
             return closed and metadata.verified and runner.index.entries.last_entry(ledger_id) is not None
-        complete = runner.index.entries.entries_count(ledger_id) > metadata.end
+        complete = runner.index.entries.entries_count(ledger_id) >= metadata.complete_count
         if runner.core.ledgers.limbo.covers(ledger_id):
             return ledger.named is None or (closed and complete)
         attested = metadata.verified and not metadata.lost and runner.incarnation in metadata.members

@@ -7,7 +7,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
-from oncelog.core.ids import LedgerId
+from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
 from oncelog.core.process_version import LEVELS_VERSION, REPAIR_VERSION
@@ -143,6 +143,10 @@ class LedgerLookup:
         if tombstone is not None:
             return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
         return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
+
+    async def has_snapshots(self, ledger_id: LedgerId, topic_id: TopicId) -> bool:
+        """Whether the topic's cursor names the ledger. Raises StoreUnavailable, CorruptEntry."""
+        return await self._lists(ledger_id, LedgerOrigin(topic_id, LedgerPurpose.DEDUP))
 
     async def knows(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether ZooKeeper has seen the ledger: it has its record, lists it, or proves that it was deleted. A ledger
