@@ -230,8 +230,12 @@ class LogView:
         return ledgers[low] if ledgers else LedgerId(-1)
 
     async def index_of(self, start: StartAt) -> int:
-        """The index of the message at which a place begins; the topic's next index if that is its end."""
-        if start is StartEdge.LATEST:
+        """The index of the message at which a place begins; the topic's next index if that is its end. The log begins
+        where its first ledger does, also if nothing can be read there."""
+        first = self._list.first
+        if start is StartEdge.EARLIEST and first is not None:
+            return first.base_index
+        if isinstance(start, StartEdge):
             return self._next_index
         wanted, batch_index = await self.start_of(start)
         at, entries = await self.next_range(wanted)

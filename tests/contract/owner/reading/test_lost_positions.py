@@ -8,7 +8,7 @@ import pytest
 from oncelog.core.access import Caller
 from oncelog.core.errors import EntriesLost, NotOwner
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.rpc.codecs.reader_codec import StartMessage
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.chunk_service import ChunkService
 from oncelog.wire import owner_pb2 as pb
@@ -69,6 +69,16 @@ async def test_front_of_the_log_that_was_lost_is_no_trim() -> None:
         await log.view.start_of(place(1, 1))
     assert following(raised.value) == at(4, 0)
     assert await walk(log, place(0, 5)) == [(4, 0, 1)]
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+async def test_log_begins_at_its_first_ledger_although_the_front_of_it_is_lost(trimmed: bool) -> None:
+    """A subscription is created there, and its consumers are told what they miss, or skip it."""
+    log = log_of_two()
+    log.unreadable = {at(1, 0), at(1, 1), at(4, 0)}
+    if trimmed:
+        log.trim(1)
+    assert await log.view.index_of(StartEdge.EARLIEST) == (4 if trimmed else 0)
 
 
 async def test_log_that_has_lost_all_ledgers_is_no_empty_log() -> None:
