@@ -20,7 +20,7 @@ from tests.contract.stores.store_backends import Backend, new_cluster
 
 pytestmark = pytest.mark.asyncio
 
-TOPIC = TopicId("a" * 32)
+TOPIC, OTHER = TopicId("a" * 32), TopicId("b" * 32)
 NODE = Incarnation("b" * 32)
 LASTING = (
     paths.CLUSTER_POLICIES,
@@ -74,6 +74,32 @@ async def test_the_walk_copies_each_lasting_record_and_nothing_else(backend: Bac
     stored = await session.read(paths.CLUSTER_POLICIES)
     assert stored is not None
     assert (changed.value, changed.version, changed.created) == (b"2", 1, stored.created)
+
+
+async def test_a_copy_has_each_page_that_its_topic_records_name() -> None:
+    """An owner moves the front of a list into a page while the walk goes on, after any group of records: it writes the
+    page first, then the record."""
+    record_named_a_page = set[bool]()
+    page, topic = paths.page(TOPIC, LedgerId(7)), paths.topic(TOPIC)
+    for moved_after in range(len(paths.FOLDERS) + 5):
+        session = MemorySession(MemoryTree(), root="/oncelog")
+        await new_cluster_in(session)
+        await session.create(topic, b"names no page")
+        for topic_id in (TOPIC, OTHER):
+            await session.create(paths.pages(topic_id), b"")
+        await session.create(paths.page(OTHER, LedgerId(3)), b"")
+        records: dict[str, bytes] = {}
+        groups = 0
+        async for group in RecordWalk(session, now_s=asyncio.get_running_loop().time).records([]):
+            records |= {one.path: one.value for one in group}
+            if groups == moved_after:
+                await session.create(page, b"")
+                await session.write(topic, b"names page 7", version=0)
+            groups += 1
+        named = records[topic] != b"names no page"
+        assert page in records or not named
+        record_named_a_page.add(named)
+    assert record_named_a_page == {True, False}
 
 
 async def test_a_walk_reads_at_most_so_much_a_second() -> None:

@@ -3,8 +3,10 @@
     async for group in RecordWalk(session).records(ledgers): ...
 
 Rules
-- The walk is no snapshot: records change while it goes on. A restore joins a copy with what storage nodes have, so it
-  needs no order, and a record that is deleted meanwhile is left out.
+- The walk is no snapshot: records change while it goes on. A restore joins a copy with what storage nodes have, and a
+  record that is deleted meanwhile is left out.
+- Topic records are read before the pages of lists: an owner writes a page before the record that names it. The other
+  way round a copy would name a page that it lacks, and only the copy places the page's ledgers if they have no heads.
 - A walk that fails is no copy: an error of a read ends it.
 - Left out is what a restored cluster makes anew or must not have: counters, what processes register, the ends of
   storage nodes' journals, the progress of repair, proofs and verdicts. An old end would make each storage node take its
@@ -25,7 +27,7 @@ from oncelog.metadata_store.session.store_session import StoreSession
 READS_PER_S_MAX = 2_000
 #: Reads that are sent together.
 GROUP_MAX = 64
-#: {folder: how many levels of records it has}
+#: {folder: how many levels of records it has}, in the order in which they are read
 _FOLDERS = {
     paths.STORAGE_COOKIES: 1,
     paths.NAMESPACES: 2,
