@@ -216,6 +216,38 @@ async def test_node_that_only_settings_name_proves_it(tmp_path: Path) -> None:
         assert f"storage node node:1 has data of cluster {CLUSTER}" in str(fault)
 
 
+async def test_start_waits_for_a_zookeeper_of_a_later_era_that_a_node_has_written_in(tmp_path: Path) -> None:
+    """One of three nodes is enough, also one that ZooKeeper does not name, because it came after that copy. A node that
+    a restore has only raised proves nothing."""
+
+    async def named() -> Answers:
+        return {"node:1": DirectorySeen(CLUSTER, world.address)}
+
+    path = tmp_path / "node"
+    later, former = Era(3, "a" * 32), ClusterRecord(CLUSTER, era=Era(2, "b" * 32))
+    async with open_node(path) as node:
+        await node.listen()
+        world = World(path, node.runner.incarnation, node.address)
+        await ClusterStore(world.session).establish(CLUSTER)
+        for letter in "bc":
+            await world.add_cookie(Incarnation(letter * 32), "127.0.0.1:1")
+        without = MemoryTree(dict(world.tree.nodes))
+        await world.add_cookie(world.me)
+        with_node = MemoryTree(dict(world.tree.nodes))
+        await node.runner.raise_era(world.me, later, committed=False)
+        proofs = NodeProofs(named=named)
+        assert await proofs.fault(world.session, former, True) is None
+        await node.runner.join_era(later)
+        starts = DirectoryStarts(path, world.me, world.registry, on_superseded=pytest.fail, era=later)
+        await starts.look()
+        await starts.begin(JournalEnd(1, 0))
+        for tree in (with_node, without):
+            world.go_back(tree)
+            fault = str(await proofs.fault(world.session, former, True))
+            assert f"{world.me} at {world.address} has written its record in era 3, and ZooKeeper is in era 2" in fault
+        await proofs.close()
+
+
 async def test_looks_of_a_healthy_cluster_read_no_record(tmp_path: Path) -> None:
     """Each process of a large cluster looks each ten seconds. A node that goes away is asked, and all is read once."""
     async with world_of(tmp_path) as (world, _):

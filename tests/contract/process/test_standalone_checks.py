@@ -1,5 +1,7 @@
-"""What `oncelog standalone` checks before it starts anything: each mistake is one sentence that says what to do."""
+"""What `oncelog standalone` checks before it starts anything: each mistake is one sentence that says what to do. And
+what its processes wait for."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +11,19 @@ import pytest
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, process_environment
 from oncelog.cli.standalone.start_checks import check_open_files, check_size, check_space, check_start
 from oncelog.cli.standalone.status import ClusterStatus, write_status
-from oncelog.cli.standalone.supervisor import StandaloneFailed
+from oncelog.cli.standalone.supervisor import (
+    OLDER_ZOOKEEPER,
+    UNENDED_RESTORE,
+    StandaloneFailed,
+    loss_told_by,
+)
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvalidArgument, OncelogError, StorageDirectoryRefused
+from oncelog.core.node.era import EraState, StoredEra
+from oncelog.metadata_store.joining.joining import why_restoring
+from oncelog.metadata_store.records.cluster_store import ClusterRecord
 from oncelog.runtime.certificates import new_ca, new_certificate
+from oncelog.runtime.health import Health
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperMissing
@@ -196,3 +208,29 @@ def test_storage_node_with_data_is_not_left_out(tmp_path: Path) -> None:
         check_size(ClusterPlan(tmp_path, 1), told.append)
     check_size(ClusterPlan(tmp_path, 3), told.append)
     assert told == [f"messages that {tmp_path} has keep 2 copies, only new ones get 3"]
+
+
+LATER = Era(8, "a" * 32)
+
+
+@pytest.mark.hazard("older-zookeeper-is-served")
+@pytest.mark.parametrize(
+    ("reason", "loss"),
+    [
+        (StoredEra(LATER).why_newer(FIRST_ERA), OLDER_ZOOKEEPER),
+        (StoredEra(LATER, EraState.CLAIMED).why_newer(FIRST_ERA), UNENDED_RESTORE),
+        (why_restoring(ClusterRecord("c", era=LATER)), UNENDED_RESTORE),
+        ("waiting for ZooKeeper: no answer", None),
+        (None, None),
+    ],
+)
+@pytest.mark.asyncio
+async def test_storage_node_that_waits_for_a_restore_is_understood(reason: str | None, loss: str | None) -> None:
+    """So the start has no deadline, and the command is printed. A node that does not listen tells nothing."""
+    health = Health(lambda: b"")
+    health.ready_when("state", lambda: reason)
+    port = await health.start(host="127.0.0.1", port=0)
+    try:
+        assert await asyncio.to_thread(loss_told_by, ["127.0.0.1:1", f"127.0.0.1:{port}"]) == loss
+    finally:
+        await health.stop()

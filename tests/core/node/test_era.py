@@ -277,5 +277,6 @@ def test_a_node_does_not_join_a_cluster_of_a_former_era() -> None:
     for stored, era in [(committed, TWO), (committed, THREE), (claimed, TWO), (claimed, OTHER_TWO), (StoredEra(), TWO)]:
         assert stored.why_newer(era) == ""
     for era in (FIRST_ERA, OTHER_TWO):
-        assert f"is in era {TWO}, and ZooKeeper in era {era}: it is the ZooKeeper that" in committed.why_newer(era)
+        why = committed.why_newer(era)
+        assert f"ZooKeeper is older than the data: this storage node is in era {TWO}, and ZooKeeper in era {era}" in why
     assert "a restore has raised the node and has not ended" in claimed.why_newer(FIRST_ERA)

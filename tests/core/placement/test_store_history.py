@@ -74,9 +74,9 @@ def test_missing_record_of_one_node_that_zookeeper_names_may_have_been_deleted()
 def test_more_than_half_of_the_nodes_in_a_later_era_prove_it() -> None:
     """One alone may be left from a restore that was given up."""
     history = NodesHistory()
-    history.hear(ONE, NodeSaid("one:1", era=3, written_era=2, written_version=7))
+    history.hear(ONE, NodeSaid("one:1", era=3, written_era=1, written_version=7))
     assert history.fault(1, {}, ALL) is None
-    history.hear(TWO, NodeSaid("two:1", era=2, written_era=2, written_version=7))
+    history.hear(TWO, NodeSaid("two:1", era=2, written_era=1, written_version=7))
     assert "2 of 3 storage nodes are in era 3, among them one:1, and ZooKeeper is in era 1" in str(
         history.fault(1, {}, ALL)
     )
@@ -84,3 +84,18 @@ def test_more_than_half_of_the_nodes_in_a_later_era_prove_it() -> None:
     assert history.fault(1, {}, [*ALL, Incarnation("d" * 32)]) is None
     assert history.fault(3, {}, ALL) is None
     assert history.fault(1, {}, [THREE]) is None, "the others are no members"
+
+
+@pytest.mark.hazard("older-zookeeper-is-served")
+def test_one_node_that_has_written_in_a_later_era_proves_it() -> None:
+    """That era was committed. Also a node that ZooKeeper does not name, because it has come since; but not one that
+    ZooKeeper names as retired."""
+    history = NodesHistory()
+    history.hear(ONE, NodeSaid("one:1", era=8, written_era=8, written_version=0))
+    history.hear(TWO, NodeSaid("two:1", era=9, written_era=2, written_version=7))
+    for members in (ALL, (TWO, THREE), (THREE,), ()):
+        assert f"storage node {ONE} at one:1 has written its record in era 8, and ZooKeeper is in era 2" in str(
+            history.fault(2, {}, members, named=members)
+        )
+    assert history.fault(2, {}, (TWO, THREE), named=ALL) is None, "it is retired"
+    assert history.fault(8, {}, ALL, named=ALL) is None

@@ -34,9 +34,11 @@ _LOOK_EVERY_S = 0.02
 _ASK_EVERY_S = 0.5
 _HEALTH_TIMEOUT_S = 5.0
 #: How a storage node says that ZooKeeper has no record of its cluster (`log_storage.open_node`), or an older state than
-#: its data (`node_registration`) or its notes (`note_copying`); and what is told of it.
+#: its data (`node_registration`, `core.node.era`) or its notes (`note_copying`), or that a restore has not ended
+#: (`core.node.era`, `joining`); and what is told of it.
 MISSING_RECORD = "cluster record missing"
 OLDER_ZOOKEEPER = "ZooKeeper is older than the"
+UNENDED_RESTORE = "goes on with it"
 _LOSSES = {
     MISSING_RECORD: (
         "{storage} has data of a cluster, but {zookeeper} had none: ZooKeeper's data was lost. No cluster is created, "
@@ -46,6 +48,7 @@ _LOSSES = {
         "{storage} knows of newer changes than {zookeeper} has: an older copy of ZooKeeper's data was put back. "
         "Nothing is served from it"
     ),
+    UNENDED_RESTORE: "a restore of {zookeeper} from {storage} and others has not ended. Nothing is served until it has",
 }
 
 #: Callback for messages about the cluster.
@@ -146,7 +149,7 @@ class Supervisor:
         """Start the processes, and return when all and ZooKeeper are ready. Raises StandaloneFailed, StartStopped.
 
         lost: all wait until an operator restores ZooKeeper's data. So there is no deadline, and processes end meanwhile
-        and start again. So it is, too, once a storage node says that ZooKeeper is older.
+        and start again. So it is, too, once a storage node says that it waits for a restore.
         """
         self._processes = children = [
             SupervisedProcess(child, self.plan.log_path(child.name), self.environment, self._process_changed)
@@ -166,7 +169,7 @@ class Supervisor:
                     if not told and loop.time() >= ask_at_s:
                         ask_at_s = loop.time() + _ASK_EVERY_S
                         addresses = plans.health_addresses([child.plan for child in self._not_serving(children)])
-                        if (why := await asyncio.to_thread(_loss_told_by, addresses)) is not None:
+                        if (why := await asyncio.to_thread(loss_told_by, addresses)) is not None:
                             told = lost = True
                             deadline.reschedule(None)
                             self._tell_of_restore(why)
@@ -228,7 +231,7 @@ class Supervisor:
         write_status(self.plan.status_path, self.status())
 
 
-def _loss_told_by(health_addresses: Sequence[str]) -> str | None:
+def loss_told_by(health_addresses: Sequence[str]) -> str | None:
     """Which of _LOSSES one of these storage nodes waits for; None: none says so. On a thread."""
     for address in health_addresses:
         try:

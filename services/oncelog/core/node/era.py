@@ -103,8 +103,8 @@ class StoredEra:
                 both + "a restore has raised the node and has not ended; `oncelog admin backup restore` goes on with it"
             )
         return (
-            both + "it is the ZooKeeper that the cluster has lost, or was restored from a backup: correct its address, "
-            "or restore its records with `oncelog admin backup restore`"
+            f"ZooKeeper is older than the data: {both}it is the ZooKeeper that the cluster has lost, or was restored "
+            "from a backup: correct its address, or restore its records with `oncelog admin backup restore`"
         )
 
     def refuse_jump(self, era: Era) -> None:

@@ -12,6 +12,9 @@ Rules
   ZooKeeper does not name the node, or if those of more than half of the nodes are missing.
 - A node of a later era has taken part in a restore, perhaps in another ZooKeeper, and perhaps one that was given up. So
   more than half of the nodes must be of a later era.
+- But a node writes its record only after it has joined a cluster that serves. So one node that has written it in a
+  later era proves that this era was committed, also a node that ZooKeeper does not name, because it has come since. One
+  that ZooKeeper names and that may not return, as a retired one, must not end the cluster.
 - A node that does not answer proves nothing. What one has said stays true when it is gone.
 """
 
@@ -98,6 +101,12 @@ class NodesHistory:
                 f"{said.written_version} of its record, and ZooKeeper has "
                 f"{'none' if lower[node] < 0 else f'version {lower[node]}'}"
             )
+        for node, said in self._said.items():
+            if said.written_era > era and (node in members or node not in named):
+                return (
+                    f"ZooKeeper is older than the data: storage node {node} at {said.address} has written its record "
+                    f"in era {said.written_era}, and ZooKeeper is in era {era}"
+                )
         later = [said for node, said in self._said.items() if node in members and said.era > era]
         if len(later) * 2 <= len(members):
             return None

@@ -191,7 +191,7 @@ class _Start:
         while True:
             try:
                 record = await self._find(store)
-                awaited, reason = "the restore of ZooKeeper's records", _restoring(record)
+                awaited, reason = "the restore of ZooKeeper's records", why_restoring(record)
                 if record.state is ClusterState.SERVING:
                     older = await self._older(base, record)
                     if older is None:
@@ -246,7 +246,8 @@ def server_tls(settings: ProcessSettings) -> ServerTls | None:
     return ServerTls(context, settings.zookeeper_tls_server_name)
 
 
-def _restoring(record: ClusterRecord) -> str:
+def why_restoring(record: ClusterRecord) -> str:
+    """Why a process waits while the records are being restored."""
     return (
         f"the records of era {record.era.number} are being restored, by restore {record.era.restore_id}: "
         "`oncelog admin backup restore` shows it, and goes on with it"
