@@ -8,8 +8,16 @@ from tests.oracles.fold import LogFold
 from tests.oracles.history import History
 
 
-def check_reads(history: History, fold: LogFold, *, trimmed: dict[LedgerId, None] | None = None) -> None:
-    """Raises Violation. trimmed: ledgers that a reader may have skipped."""
+def check_reads(
+    history: History,
+    fold: LogFold,
+    *,
+    trimmed: dict[LedgerId, None] | None = None,
+    listed_again: dict[LedgerId, LedgerId] | None = None,
+) -> None:
+    """Raises Violation. trimmed: ledgers that a reader may have skipped. listed_again: {ledger that was trimmed, and is
+    in the list since a restore: the first ledger of the restore's era}; before it a reader may have skipped the one."""
+    again = listed_again or {}
     order = {position: i for i, position in enumerate(fold.entries)}
     latest: dict[str, int] = {}
     for read in history.reads:
@@ -21,7 +29,8 @@ def check_reads(history: History, fold: LogFold, *, trimmed: dict[LedgerId, None
         before, now = latest.get(read.reader, -1), order[read.position]
         if now <= before:
             raise Violation("reads", f"{read.reader} received {read.position} after a later entry")
-        skipped = [p for p in _between(fold, before, now) if p.ledger_id not in (trimmed or {})]
+        between = [p for p in _between(fold, before, now) if p.ledger_id not in (trimmed or {})]
+        skipped = [p for p in between if read.position.ledger_id >= again.get(p.ledger_id, LedgerId(0))]
         if skipped:
             raise Violation("reads", f"{read.reader} received {read.position} without {skipped[0]}")
         latest[read.reader] = now

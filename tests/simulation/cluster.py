@@ -25,6 +25,7 @@ from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
 from tests.simulation.clients.workload import make_inputs
 from tests.simulation.consumers.consumption import EPOCH_MS, ConsumerShape, TopicConsumption
 from tests.simulation.eras import Eras
+from tests.simulation.faults.deletions import name_note
 from tests.simulation.network import Network
 from tests.simulation.servers.disk import Index
 from tests.simulation.servers.metadata_server import MetadataParts, MetadataServer, StaleRoutes
@@ -96,17 +97,17 @@ class Cluster:
         self.watch.copies.owners = self.owners
         if shape.heads_from is not None:
             self._begin_heads(shape.heads_from)
-        self.shape = shape
+        self.shape, self.rules = shape, rules
         repairs = self._repairer if shape.repair else None
-        parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids, repairs)
+        #: the id of a topic that gets the name of one that is deleted
+        self.spare = TopicId(f"{shape.topics + 1:032x}") if shape.deletes_topic else None
+        places = topic_ids if self.spare is None else (*topic_ids, self.spare)
+        parts = MetadataParts(world, self.network, self.store, self.owners, places, repairs)
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
         #: {topic: what appends to its ack log}
         self.ack_workloads: dict[TopicId, AckWorkload] = {}
-        if shape.acks:
-            self.ack_workloads = {each: AckWorkload(world, self.owners, each) for each in topic_ids}
-            self.owner_parts.recorders = {each: load.recorder for each, load in self.ack_workloads.items()}
-        #: they ask each topic's owner how far its log goes
-        self.questioners: list[Questioner] = []
+        #: {topic: it asks the topic's owner how far its log goes}
+        self.questioners: dict[TopicId, Questioner] = {}
         self.stranger = Stranger(world, self.network, checksum)
         #: {topic: its leases}; the programs that lease
         self.leases: dict[TopicId, LeaseHistory] = {}
@@ -114,9 +115,10 @@ class Cluster:
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in topic_ids:
-            self._add_topic(topic_id, shape, rules)
-            if shape.questioners:
-                self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
+            name = f"public/default/t{int(topic_id, 16)}"
+            self._add_topic(topic_id, name)
+            for node in self.nodes.values():
+                node.notes[name_note(name, topic_id).path] = name_note(name, topic_id)
         if shape.consumers is not None:
             self._add_consumers(shape.consumers)
         if shape.leases is not None:
@@ -160,10 +162,34 @@ class Cluster:
         """The routes that lead to former owners; one for all metadata replicas."""
         return self.metadata[0].stale
 
-    def _add_topic(self, topic_id: TopicId, shape: Shape, rules: Rules) -> None:
+    def create_topic(self, topic_id: TopicId, name: str) -> None:
+        """By use: nothing notes it but the heads of its ledgers."""
+        self._add_topic(topic_id, name)
+        self.watch.unnoted[topic_id] = None
+        _, producers, readers = self.clients[topic_id]
+        for process in (*producers, *readers):
+            self.revive(process)
+        self.questioners[topic_id].start()
+        self.ack_workloads[topic_id].start()
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """It is deleted, or never had an entry: its clients stop."""
+        _, producers, readers = self.clients.pop(topic_id)
+        for process in (*producers, *readers):
+            if process.alive:
+                process.crash()
+        self.ack_workloads.pop(topic_id).stop()
+        self.questioners.pop(topic_id).crash()
+
+    def _add_topic(self, topic_id: TopicId, name: str) -> None:
         world, history, producers = self.world, History(), list[ProducerClient]()
-        self.store.put(f"topics/{topic_id}", encode_topic(TopicRecord(topic_id, f"t{int(topic_id, 16)}")), -1)
-        number = int(topic_id, 16)
+        shape, rules, number = self.shape, self.rules, int(topic_id, 16)
+        self.store.put(f"topics/{topic_id}", encode_topic(TopicRecord(topic_id, name)), -1)
+        if shape.acks:
+            load = self.ack_workloads[topic_id] = AckWorkload(world, self.owners, topic_id)
+            self.owner_parts.recorders[topic_id] = load.recorder
+        if shape.questioners:
+            self.questioners[topic_id] = Questioner(self.metadata[0].parts, self.nodes, history, topic_id)
         parts = ClientParts(
             world,
             self.network,
@@ -209,7 +235,7 @@ class Cluster:
         self.stranger.start()
         for process in (*self.nodes.values(), *self.owners.values(), *self.metadata):
             self.revive(process)
-        for questioner in self.questioners:
+        for questioner in self.questioners.values():
             questioner.start()
         for workload in self.ack_workloads.values():
             workload.start()

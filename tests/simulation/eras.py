@@ -75,6 +75,8 @@ class Eras:
             self.world.count("restore beyond the bound")
             self.parts.owed_below = LedgerId(era.first_id)
         begin_era(cluster.watch, store, restored)
+        for topic_id in [each for each in cluster.clients if each not in cluster.watch.topics]:
+            cluster.forget_topic(topic_id)
         former.successor = store
         for server in cluster.nodes.values():
             server.post(rng.randint(1, SEEN_TICKS), "reads the cluster's record", server.join_era)

@@ -109,7 +109,7 @@ class Run:
         deadline = healed + HEALED_TICKS
         while not (
             self._complete()
-            and all(one.answered_began >= healed for one in self.cluster.questioners)
+            and all(one.answered_began >= healed for one in self.cluster.questioners.values())
             and not (self.cluster.shape.repair and not_whole(self.faults))
         ):
             if self.world.now > deadline:
@@ -190,6 +190,8 @@ class Run:
                 raise Violation("liveness", f"topics do not close: {self.state_line()}")
             for owner in self.cluster.owners.values():
                 for topic_id, shell in list(owner.topics.items()):
+                    if topic_id not in self.cluster.watch.topics:
+                        continue  # it was deleted
                     if shell.over and not self._closed(topic_id) and not owner.gave_up_at(topic_id):
                         # It left without its last ledger CLOSED, for the reply to that was lost: once more.
                         owner.assign(topic_id)
@@ -214,7 +216,7 @@ class Run:
             if self.cluster.eras.owed_below:
                 check_given_up(watch, topic, self.cluster.eras.owed_below)
             check_appends(history, topic.fold, dedup_enabled=self._checked)
-            check_reads(history, topic.fold, trimmed=topic.trimmed)
+            check_reads(history, topic.fold, trimmed=topic.trimmed, listed_again=topic.listed_again)
             for producer in topic.fold.everyone():
                 pid = producer.producer_id
                 other = owners.setdefault(pid, (topic_id, producer.name))

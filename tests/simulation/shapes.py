@@ -62,6 +62,11 @@ class Shape:
     #: when the cluster gets the level of which ledgers begin with heads, in ticks; None: never
     heads_from: int | None = None
 
+    @property
+    def deletes_topic(self) -> bool:
+        """Whether a topic may be deleted, and another one get its name."""
+        return self.heads_from == 0 and self.topics > 1
+
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
         """The producers of some runs fence nobody, by a separate generator, so that other runs do not change."""

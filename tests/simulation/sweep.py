@@ -20,7 +20,7 @@ EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
 #: of the runs in which ids are leased and producers expire
 LEASE_RUNS = range(LEASE_SEEDS, LEASE_SEEDS + 20)
 #: of the runs whose ledgers begin with heads, and in which the records are restored
-RESTORE_RUNS = range(RESTORE_SEEDS, RESTORE_SEEDS + 24)
+RESTORE_RUNS = range(RESTORE_SEEDS + 2, RESTORE_SEEDS + 26)
 CHUNK = 35
 
 

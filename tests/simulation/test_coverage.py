@@ -73,6 +73,7 @@ RESTORES = (
     "era raised", "process moved to the new era", "owner of a former era ended", "question of a former era",
     "restore with a copy", "storage node cut off from restorers", "era joined late", "store lost in a failed write",
     "records of a raised cluster restored",
+    "deletion of a topic answered", "deleted topic released",
 )  # fmt: skip
 MARKS = (
     "takeover",

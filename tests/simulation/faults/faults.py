@@ -17,6 +17,7 @@ from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.consumers.client import ConsumerClient
 from tests.simulation.faults import (
     copy_faults,
+    deletions,
     lease_faults,
     opening_faults,
     past_faults,
@@ -77,6 +78,8 @@ class Faults:
             drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
         elif RESTORE_KINDS[0] in drawn:
             drawn = [kind for kind in drawn if kind.name not in NOT_WITH_RESTORES]
+        if cluster.spare is None:
+            drawn = [kind for kind in drawn if kind.inject is not deletions.delete_topic]
         if cluster.shape.consumers is None:
             drawn = [kind for kind in drawn if kind not in CONSUMER_KINDS]
         elif cluster.shape.consumers.expires:
@@ -429,7 +432,10 @@ LEASE_KINDS = (
 #: the other faults of most runs with consumers or leases, where storage nodes and ZooKeeper have none
 CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", "session expiry")
 #: faults of runs whose ledgers begin with heads from the beginning
-RESTORE_KINDS = (Kind("lost store", 0.95, restores.lose_store),)
+RESTORE_KINDS = (
+    Kind("lost store", 0.95, restores.lose_store),
+    Kind("topic deletion", 1.0, deletions.delete_topic),
+)
 KINDS = (
     *CONSUMER_KINDS,
     *LEASE_KINDS,

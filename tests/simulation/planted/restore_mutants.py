@@ -13,21 +13,22 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen
-from oncelog.core.rebuild.result import CopiedRecords, Rebuilt
+from oncelog.core.rebuild.result import CopiedRecords, NotedRecords, Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
 from oncelog.metadata.restoring import new_tree as trees
+from oncelog.metadata.restoring.noted_records import NewestRecords
 from tests.simulation.clients.reader_client import ReaderClient
+from tests.simulation.faults import deletions
 from tests.simulation.servers import restorer as restoring
-from tests.simulation.servers.inventories import inventory_of
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import Caller, Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
 _walk, _result = _ChainWalk._walk, _ChainWalk.result
-_append = StorageServer.append
+_append, _noted = StorageServer.append, NewestRecords.noted
 
 #: {a topic that is served: where its log's fold stood at first}
 _first: WeakKeyDictionary[Serving, Position] = WeakKeyDictionary()
@@ -86,7 +87,7 @@ def _ask(restorer: Restorer, nodes: tuple[Incarnation, ...], done: Callable[[Inv
     """Inventories, whatever era the nodes are in."""
 
     def ask(server: StorageServer, reply: Callable[[Inventory], None]) -> None:
-        reply(replace(inventory_of(server), era=restorer.plan.era))
+        reply(replace(restorer._inventory_and_notes(server), era=restorer.plan.era))
 
     restorer._gather(restorer._servers(nodes), "inventory", ask, done)
 
@@ -156,6 +157,11 @@ def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
     return True
 
 
+def _without_tombstones(newest: NewestRecords) -> NotedRecords:
+    """Deletions are not noted."""
+    return NotedRecords(_noted(newest).names)
+
+
 # --- storage nodes ----------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +179,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     ("head names the fold of the takeover", "", 5_000_000, ((Serving, "head", _as_of_the_takeover),)),
     ("head in the first ledger of an owner only", "", 5_000_000, ((ManagedLedger, "_begin", _once),)),
     (
-        "head counts what a failed write has appended", "refused-then-stored", 5_000_000,
+        "head counts what a failed write has appended", "refused-then-stored", 5_000_003,
         ((Serving, "head", _appended_counts), (ManagedLedger, "linked", _remember_the_end)),
     ),
     (
@@ -193,7 +199,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((_ChainWalk, "_walk", _by_ids), (_ChainWalk, "result", _without_findings)),
     ),
     (
-        "ends by the copies", "a-tail-that-was-given-up", 5_000_000,
+        "ends by the copies", "a-tail-that-was-given-up", 5_000_003,
         ((_ChainWalk, "_walk", _without_ends), (_ChainWalk, "result", _without_findings)),
     ),
     (
@@ -205,7 +211,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((_ChainWalk, "_of_chain", _all_of_chain),),
     ),
     (
-        "copy of a raised cluster is not read", "", 5_000_004,
+        "copy of a raised cluster is not read", "", 5_000_002,
         ((RestoreParts, "copied", lambda _: CopiedRecords()),),
     ),
     (
@@ -220,4 +226,6 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         "era of calls not compared", "the-lost-ensemble-returns", 5_000_002,
         ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
+    ("deletions not noted", "revoked-right-returns", 5_000_000, ((NewestRecords, "noted", _without_tombstones),)),
+    ("deletion answered before it is noted", "revoked-right-returns", 5_000_129, ((deletions, "ACK_QUORUM", 1),)),
 )  # fmt: skip

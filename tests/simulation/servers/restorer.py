@@ -7,8 +7,7 @@ below it as a whole, if the record still has the version of the claim.
 If a restore is refused, its operator names the directories absent that were replaced. Two of them are beyond the bound,
 although nothing is lost in truth: all is there, and every topic gives up.
 
-What storage nodes note (`core.node.notes`) is taken for complete here: the names of topics, and the nodes that ever
-joined.
+What storage nodes note of the nodes that ever joined is taken for complete here.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,8 @@ from typing import TypeVar, assert_never
 
 from oncelog.core.era import Era
 from oncelog.core.formats.entry import peek_header
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_topic
+from oncelog.core.formats.note import Note
+from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.node.era import AnswerEra
@@ -46,7 +46,7 @@ from oncelog.core.rebuild.restore_events import (
     WriteRecords,
 )
 from oncelog.core.rebuild.restore_plan import Restore
-from oncelog.core.rebuild.result import Asked, CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
@@ -148,6 +148,8 @@ class Restorer(Process):
         #: what the operator names absent, once a restore was refused
         self._absent: tuple[Incarnation, ...] = ()
         self._inventories: dict[Incarnation, Inventory] = {}
+        #: {node: what it had noted with its inventory}
+        self._notes: dict[Incarnation, tuple[Note, ...]] = {}
         self._rebuilt: Rebuilt | None = None
 
     def start(self) -> None:
@@ -271,9 +273,13 @@ class Restorer(Process):
 
         self._gather(self._servers(nodes), "raise the era", ask, raised)
 
+    def _inventory_and_notes(self, server: StorageServer) -> Inventory:
+        self._notes[server.incarnation] = tuple(server.notes.values())
+        return inventory_of(server)
+
     def _collect(self, nodes: tuple[Incarnation, ...]) -> None:
         def ask(server: StorageServer, reply: Callable[[Inventory], None]) -> None:
-            reply(inventory_of(server))
+            reply(self._inventory_and_notes(server))
 
         def collected(inventories: dict[Incarnation, Inventory]) -> None:
             self._inventories = inventories
@@ -295,9 +301,7 @@ class Restorer(Process):
 
     def _join(self, effect: JoinRecords) -> None:
         parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
-        lost = parts.lost
-        topics = [decode_topic(lost.records[f"topics/{each}"][0]) for each in lost.children("topics")]
-        noted = NotedRecords({each.name: NotedName(each.topic_id) for each in topics})
+        noted = self._newest().noted()
         by = "an operator" if self._absent else ""
         asked = Asked(effect.missing, ACK_QUORUM, by, parts.owed_below)
         rebuilt = join(inventories, noted, parts.copied(), asked, self.plan.era, parts.pages, self.world.now)
@@ -307,6 +311,12 @@ class Restorer(Process):
             rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
         )
         self._handle(RecordsJoined(()))
+
+    def _newest(self) -> NewestRecords:
+        newest = NewestRecords()
+        for node in self._inventories:
+            newest.add(self._notes[node])
+        return newest
 
     def _with_lengths(self, topic: RebuiltTopic) -> RebuiltTopic:
         """The shell reads them from the holders."""
@@ -325,7 +335,7 @@ class Restorer(Process):
         assert self._rebuilt is not None
         parts, era = self.parts, effect.era
         tree = new_tree(
-            self._rebuilt, NewestRecords(), era=era, retired=(), rights=Rights.OPEN, by="an operator"
+            self._rebuilt, self._newest(), era=era, retired=(), rights=Rights.OPEN, by="an operator"
         ).records
         records = _records(self._rebuilt, tree)
         for node in parts.lost.children("storage_cookies"):
@@ -352,6 +362,7 @@ def _records(rebuilt: Rebuilt, tree: dict[str, bytes]) -> dict[str, bytes]:
     records = {
         f"ids/{path.rpartition('/')[2]}": data for path, data in tree.items() if path.startswith(f"{paths.IDS}/")
     }
+    records |= {path[1:]: data for path, data in tree.items() if path.startswith(f"{paths.TOMBSTONES}/")}
     for topic_id, topic in rebuilt.topics.items():
         records[f"topics/{topic_id}"] = tree[paths.topic(topic_id)]
         if topic.cursor is not None:

@@ -12,6 +12,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
+from oncelog.core.formats.note import Note
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
@@ -116,6 +117,8 @@ class StorageServer(Process):
         #: the present start; interrupted: the next one ends before it is noted in the store
         self.present: NodeStart
         self.interrupted = False
+        #: {path: note}. A node that joins copies all notes first, so a replaced directory has them, too.
+        self.notes: dict[str, Note] = {}
         #: another process with a copy of the directory, and the names of the processes that reach that one
         self.beside: tuple[StorageServer, frozenset[str]] | None = None
         self.wipe()
@@ -382,10 +385,12 @@ class StorageServer(Process):
 
         def looked(data: bytes | None) -> None:
             floor = floor_of(data, origin)
-            deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=False)
+            path = f"tombstones/{origin.topic_id}" if origin is not None else ""
+            tombstone, _ = self._as_restored(ledger_id, path, *self.store.get(path))
+            deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=tombstone is not None)
             since = self.parts.notes_floors_from
             notes = since is not None and self.world.now >= since
-            noted = floor if deleted and notes else LedgerId(0)
+            noted = floor if ledger_id < floor and notes else LedgerId(0)
             checked = LedgerChecked(
                 ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase, floor=noted
             )  # fmt: skip

@@ -3,6 +3,8 @@
 - A closed ledger ends where it ended. The last one of a chain may be open again, and then ends there or later.
 - No ledger with a stored entry is missing. What is left out had nothing but a head, or was never acknowledged.
 - A ledger that was trimmed is listed again only if no node that was asked, and no head, knew the floor.
+- A topic whose deletion was answered is not there, nor anything of it. Every other topic is, and has its name; but one
+  that nothing notes is there only with an entry.
 - What was told to be stored is in the lists, or will be: the last ledger's end is checked when it closes.
 
 The folds begin anew from the lists, and must give what owners of the new era take over.
@@ -14,7 +16,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
 from oncelog.core.rebuild.result import RebuiltTopic
 from oncelog.core.rebuild.sources import Chain, Inventory
 from oncelog.verify.stored_log import check_copies
@@ -29,10 +31,15 @@ from tests.simulation.watches.watching import Closed, TopicWatch, Watch, durable
 def begin_era(watch: Watch, store: Store, restored: Restored) -> None:
     """store: has the records of the new era. Raises Violation."""
     watch.follow(store)
+    _check_deleted(watch, restored)
     for topic_id, before in list(watch.topics.items()):
         topic = restored.rebuilt.topics.get(topic_id)
-        if topic is None:
-            raise Violation("restore", f"topic {topic_id} is not in the new era")
+        if topic is None and topic_id in watch.unnoted and not _has_entries(watch, before):
+            watch.begin_deletion(topic_id)
+            continue
+        name = before.record.name
+        if topic is None or restored.rebuilt.names.get(name) != topic_id:
+            raise Violation("restore", f"topic {topic_id} is not found by {name}: {restored.rebuilt.names}")
         watch.topics[topic_id] = _NewEra(watch, before, topic, restored.inventories).topic_watch()
 
 
@@ -43,6 +50,21 @@ def check_given_up(watch: Watch, topic: TopicWatch, since: LedgerId) -> None:
         entries = [data for each in ledgers if each >= since for data in watch.closed[each][1]]
         if not any(peek_header(data).kind == EntryKind.GIVEN_UP for data in entries):
             raise Violation("given up", f"the {chain} of {topic.topic_id} does not say it from ledger {since} on")
+
+
+def _has_entries(watch: Watch, before: TopicWatch) -> bool:
+    closed = watch.closed
+    ledgers = (*before.ledgers, *before.acks.ledgers)
+    return any(before.confirmed.get(each, -1) >= 0 or (each in closed and closed[each][1]) for each in ledgers)
+
+
+def _check_deleted(watch: Watch, restored: Restored) -> None:
+    for topic_id in [each for each, answered in watch.deleted.items() if answered]:
+        ledgers = [data for path, data in restored.records.items() if path.startswith("ledgers/")]
+        back = [path for path in restored.records if topic_id in path and not path.startswith("tombstones/")]
+        back += [str(decode_ledger(data)) for data in ledgers if decode_ledger(data).topic_id == topic_id]
+        if back or f"tombstones/{topic_id}" not in restored.records:
+            raise Violation("restore", f"topic {topic_id} was deleted, and these are back: {back}")
 
 
 class _NewEra:
@@ -70,6 +92,8 @@ class _NewEra:
         new = TopicWatch(record.topic_id)
         new.record, new.owners, new.confirmed = record, before.owners, before.confirmed
         new.ledgers, new.trimmed = self._from_the_front(before.ledgers, before.trimmed, log)
+        again = [each for each in before.trimmed if each in log]
+        new.listed_again = before.listed_again | dict.fromkeys(again, LedgerId(self.watch.store.era.first_id))
         new.begins = before.begins | dict(links)
         new.acks = AckLogWatch()
         new.acks.ledgers, new.acks.trimmed = self._from_the_front(

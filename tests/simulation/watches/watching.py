@@ -59,6 +59,8 @@ class TopicWatch:
         #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
         self.ledgers: list[LedgerId] = []
         self.trimmed: dict[LedgerId, None] = {}
+        #: {ledger that had left it and that a restore listed again: the first ledger of that era}
+        self.listed_again: dict[LedgerId, LedgerId] = {}
         #: {ledger: the message with which it was linked}
         self.begins: dict[LedgerId, int] = {}
         self.folded = 0
@@ -103,6 +105,10 @@ class Watch:
         self.nodes = nodes
         self.checksum = checksum
         self.topics: dict[TopicId, TopicWatch] = {}
+        #: {topic whose deletion has begun: whether that was answered}; they are not in `topics`
+        self.deleted: dict[TopicId, bool] = {}
+        #: topics that only heads of ledgers name
+        self.unnoted: dict[TopicId, None] = {}
         #: {ledger: (its CLOSED record, its entries)}
         self.closed: Closed = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
@@ -118,12 +124,18 @@ class Watch:
         self.store = self.copies.store = store
         store.observers.append(self.changed)
 
+    def begin_deletion(self, topic_id: TopicId) -> None:
+        del self.topics[topic_id]
+        self.deleted[topic_id] = False
+
     # --- records ------------------------------------------------------------------------------------------------------
 
     def changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
         kind, _, name = path.partition("/")
         if kind == "topics" and after is not None:
             topic_id = TopicId(name)
+            if topic_id in self.deleted:
+                return
             watch = self.topics.setdefault(topic_id, TopicWatch(topic_id))
             record = decode_topic(after)
             watch.record_changed(record, links_of(self.store, record), self.closed)
@@ -146,6 +158,8 @@ class Watch:
             raise Violation("older store", f"{node} has ledger {newest} and registers; the next id is {following}")
 
     def _ledger_changed(self, before: bytes | None, after: bytes | None) -> None:
+        if any(data is not None and decode_ledger(data).topic_id in self.deleted for data in (before, after)):
+            return
         if before is not None and decode_ledger(before).state is LedgerState.CLOSED and after is not None:
             self.copies.record_changed(decode_ledger(before), decode_ledger(after))
             return
@@ -207,6 +221,8 @@ class Watch:
 
     def stepped(self, owner: OwnerServer, shell: TopicShell) -> None:
         """A topic's core has taken one event."""
+        if shell.topic_id in self.deleted:
+            return
         watch = self.topics[shell.topic_id]
         if shell.timed_out_cursor is not None:
             self.timed_out[shell.timed_out_cursor] = None
