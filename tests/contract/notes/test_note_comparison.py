@@ -100,6 +100,31 @@ async def test_deletions_that_nobody_noted_become_notes(tmp_path: Path) -> None:
         assert after[again].order > before[again].order
 
 
+@pytest.mark.hazard("holders-fade")
+async def test_cookie_that_is_missing_is_not_taken_for_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing in the product deletes one, so it can be rebuilt. The nodes do not count as whole until it is, and get
+    the notes of all else."""
+    async with compared(tmp_path) as (world, comparison):
+        await TopicStore(world.session).create(TOPIC)
+        gone = world.members[1].incarnation
+        path = paths.storage_cookie(gone)
+        before = await require_whole(world, comparison)
+        await world.session.delete(path, version=0)
+        await DeletionStore(world.session).end(await DeletionStore(world.session).begin(TOPIC), TOPIC)
+        with caplog.at_level(logging.ERROR):
+            await comparison.round()
+        assert f"oncelog admin backup rebuild {path}" in caplog.text
+        assert comparison.whole == {node.incarnation: False for node in world.members}
+        for node in world.members:
+            held = await world.held(node)
+            assert held[path] == before[path]
+            assert held[paths.topic_name(TOPIC)].order.deleted
+        await world.session.create(path, before[path].value)
+        await require_whole(world, comparison)
+
+
 async def test_name_that_was_made_again_by_use_is_noted(tmp_path: Path) -> None:
     """The deletion is a note at the nodes; the new name is none yet."""
     async with compared(tmp_path) as (world, comparison), noting(world) as session:

@@ -110,7 +110,7 @@ async def test_fewer_nodes_than_the_quorum_must_all_hold_a_note(tmp_path: Path) 
         await store.change(DEFAULT, granted)
         cookie = await world.registry.read_cookie(waiting.incarnation)
         assert cookie is not None
-        await world.registry.remove_cookie(waiting.incarnation, version=cookie.version)
+        await world.session.delete(paths.storage_cookie(waiting.incarnation), version=cookie.version)
         await world.leave(waiting.incarnation)
         await world.join(waiting, cookie=False, joining=True)
         with pytest.raises(StoreUnavailable, match="only 1 of 2"):

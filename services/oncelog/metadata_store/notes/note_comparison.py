@@ -11,6 +11,8 @@ Rules
 - A higher note of a record than ZooKeeper's, or a name without its record and without the tombstone of its topic,
   shows that ZooKeeper went back in time. Then nothing is taken for deleted, and the node does not count as whole.
 - That does not hold for a note of a former era: what a restore has not found is no more.
+- No process deletes the cookie of a storage node. One that is missing was lost: it is not taken for deleted, so that it
+  can be rebuilt, and until then no node counts as whole.
 - A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
 - A damaged record is not sent, and is no difference: nodes keep the note of what it was.
 - A node that is joining copies the notes itself.
@@ -30,6 +32,7 @@ from oncelog.metadata_store.notes.noted_records import GROUP_MAX, NotedRecords, 
 from oncelog.metadata_store.notes.noting_session import deletion_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
@@ -125,9 +128,9 @@ class NoteComparison:
             held[note.path] = note.order
             if not note.order.deleted if note.path not in known else note.order > known[note.path].order:
                 unknown[note.path] = note
-        paths = [*unknown, *filter(None, map(proof_of_deletion, unknown.values()))]
-        for start in range(0, len(paths), GROUP_MAX):
-            await self._records.look_again(paths[start : start + GROUP_MAX], cluster)
+        doubtful = [*unknown, *filter(None, map(proof_of_deletion, unknown.values()))]
+        for start in range(0, len(doubtful), GROUP_MAX):
+            await self._records.look_again(doubtful[start : start + GROUP_MAX], cluster)
         for path in unknown.keys() & self._records.damaged.keys():
             self._records.take_held(unknown.pop(path))
         older = [path for path, note in unknown.items() if self._is_older(note)]
@@ -137,7 +140,10 @@ class NoteComparison:
                 extra={"fields": {"node": node, "records": len(older), "record": older[0]}},
             )
             return
-        gone = [deletion_of(held[path], path) for path in unknown if path not in known]
+        lost = [path for path, note in unknown.items() if path not in known and self._is_lost(note)]
+        for path in lost:
+            logger.error("a storage node's cookie is missing: `oncelog admin backup rebuild %s`", path)
+        gone = [deletion_of(held[path], path) for path in unknown if path not in known and path not in lost]
         await put_notes(channel, node, gone, timeout_ms=CALL_TIMEOUT_MS)
         readable = (each for each in known.items() if each[0] not in self._records.damaged)
         lacking = [path for path, one in readable if path not in held or held[path] < one.order]
@@ -156,6 +162,10 @@ class NoteComparison:
             return False
         proof = proof_of_deletion(note)
         return note.path in self._records.too_large or (proof is not None and proof not in known)
+
+    def _is_lost(self, note: Note) -> bool:
+        """Whether this record that is missing in ZooKeeper cannot have been deleted."""
+        return note.path.startswith(f"{paths.STORAGE_COOKIES}/") and note.order.era >= self._era.number
 
     async def close(self) -> None:
         await self._channels.close()

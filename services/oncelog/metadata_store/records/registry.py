@@ -20,7 +20,6 @@ from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.placement.level import KnownProcess, behind_of
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import decode_record, encode_record, is_of_newer_format
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.ephemerals import EphemeralFolder, Registration
@@ -243,9 +242,6 @@ class Registry:
         if version == ABSENT_VERSION:
             await self._session.ensure_path(paths.STORAGE_ENDS)
         return await create_or_write(self._session, paths.storage_end(incarnation), encode_end(end), version=version)
-
-    async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
-        return await self._session.delete(paths.storage_cookie(incarnation), version=version)
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
         """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""
