@@ -23,6 +23,16 @@ PAGE_LEDGERS = 1024
 SLOW_PAGE_LEDGERS = 64
 
 
+async def look_at_inventory(
+    channel: Channel, node: Incarnation, *, timeout_ms: int = DISK_TIMEOUT_MS
+) -> pb.InventoryAnswer:
+    """What the node says of itself, with at most one ledger. Raises OncelogError."""
+    request = pb.InventoryRequest(target=node, after_ledger=-1, ledgers_max=1)
+    page = await channel.call(INVENTORY, request, timeout_ms=timeout_ms)
+    require_ok(node, page.status)
+    return page
+
+
 async def read_inventory(
     channel: Channel, node: Incarnation, *, page_ledgers: int = PAGE_LEDGERS, timeout_ms: int = DISK_TIMEOUT_MS
 ) -> Inventory:

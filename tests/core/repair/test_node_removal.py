@@ -129,3 +129,27 @@ def test_node_stays_while_it_may_hold_the_only_copy_of_a_note(
 def test_only_node_and_fewer_nodes_than_the_quorum() -> None:
     assert notes_refusal(A, {A: ALL}, [], ack_quorum=2) is None
     assert notes_refusal(A, {A: ALL, B: ALL}, [B], ack_quorum=2) is None
+
+
+@pytest.mark.hazard("holders-fade")
+@pytest.mark.parametrize(
+    ("limbo", "ack_quorum", "allowed"),
+    [
+        ((), 2, True),
+        ((A,), 2, True),  # the disk that is replaced
+        ((B,), 2, False),
+        ((B,), 3, True),  # a restore may lack two of five
+        ((B, C), 3, False),
+        ((B,), 1, False),
+        ((B, C), 5, False),  # more than half must be there
+        ((B,), 0, False),  # no owner has told its quorum
+    ],
+)
+def test_node_stays_while_a_restore_would_have_too_few_without_it(
+    limbo: Sequence[Incarnation], ack_quorum: int, *, allowed: bool
+) -> None:
+    """A node in limbo counts as missing in a restore, and the replaced one is away until the new one has joined."""
+    others = [B, C, D, Incarnation("e")]
+    digests = dict.fromkeys((A, *others), ALL)
+    refusal = notes_refusal(A, digests, others, ack_quorum=ack_quorum, limbo=limbo)
+    assert refusal is None if allowed else "in limbo" in (refusal or "")

@@ -7,9 +7,12 @@ registered, not retired, answering and undamaged, and
 
 And when enough other nodes hold the notes of all records (hazard holders-fade): a note that was answered is on Qa
 nodes, so on at least one other. If all others have the same notes, then each has every note.
+
+And when a restore could use enough others while this one is away, should ZooKeeper be lost just then: a node in limbo
+counts as missing there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.core.formats.note import NotesDigest
@@ -81,11 +84,13 @@ def _reason(
 
 
 def notes_refusal(
-    node: Incarnation, digests: Mapping[Incarnation, NotesDigest], others: Sequence[Incarnation], *, ack_quorum: int
-) -> str | None:
-    """Why the other nodes do not hold all notes without this one; None if they do.
+    node: Incarnation, digests: Mapping[Incarnation, NotesDigest], others: Sequence[Incarnation], *, ack_quorum: int,
+    limbo: Collection[Incarnation] = (),
+) -> str | None:  # fmt: skip
+    """Why the other nodes do not hold all notes, or are too few for a restore, without this one; None if they are not.
 
-    digests: of the registered nodes that answered, also of `node`. others: all that ever joined, and may return.
+    digests: of the registered nodes that answered, also of `node`. others: all that ever joined, and may return. limbo:
+    the nodes whose directories may have lost records.
     """
     answered = [one for one in others if one in digests]
     expected = digests.get(node, digests[answered[0]] if answered else NotesDigest())
@@ -98,6 +103,14 @@ def notes_refusal(
     needed = min(ack_quorum, len(others))
     if len(answered) < needed:
         return f"only {len(answered)} of {needed} other storage nodes hold the notes of all records"
+    unsure = sorted({*others} & {*limbo})
+    missing = 1 + len(others) - len(answered) + len(unsure)
+    if unsure and (missing >= max(1, ack_quorum) or 2 * missing > len(others)):
+        return (
+            f"storage nodes {', '.join(unsure)} are in limbo, so a restore of ZooKeeper could not use them: it would "
+            "have too few nodes without this one. Limbo ends by itself when they have reviewed their ledgers: repeat "
+            "this then"
+        )
     return None
 
 

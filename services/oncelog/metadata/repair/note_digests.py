@@ -1,4 +1,5 @@
-"""Asks storage nodes for the digests of their notes, for the answer whether one of them may be replaced."""
+"""Asks storage nodes for the digests of their notes, and whether they are in limbo, for the answer whether one of them
+may be replaced."""
 
 import asyncio
 
@@ -9,6 +10,7 @@ from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.repair.node_removal import notes_refusal
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.storage_client.inventory_calls import look_at_inventory
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.storage_client.note_calls import notes_digest
 
@@ -31,17 +33,22 @@ class NoteDigests:
         refusal: str | None = None
         for turn in range(TRIES):
             await asyncio.sleep(PAUSE_S if turn else 0)
-            found = await asyncio.gather(*map(self._digest, sorted(seen.live)))
-            digests = {one: digest for one, digest in zip(sorted(seen.live), found, strict=True) if digest is not None}
-            refusal = notes_refusal(node, digests, others, ack_quorum=cluster.ack_quorum)
+            answers = await asyncio.gather(*map(self._ask, sorted(seen.live)))
+            found = {one: each for one, each in zip(sorted(seen.live), answers, strict=True) if each is not None}
+            digests = {one: digest for one, (digest, _) in found.items()}
+            limbo = [one for one, (_, in_limbo) in found.items() if in_limbo]
+            refusal = notes_refusal(node, digests, others, ack_quorum=cluster.ack_quorum, limbo=limbo)
             if refusal is None:
                 return None
         return refusal
 
-    async def _digest(self, node: Incarnation) -> NotesDigest | None:
+    async def _ask(self, node: Incarnation) -> tuple[NotesDigest, bool] | None:
+        """(The digest, whether the node is in limbo)."""
         try:
-            return await notes_digest(self._calls.channel(node), node)
+            channel = self._calls.channel(node)
+            digest, page = await asyncio.gather(notes_digest(channel, node), look_at_inventory(channel, node))
         except InvariantViolated:
             raise
         except OncelogError:
             return None  # silence is a reason against it
+        return digest, page.limbo_below > 0

@@ -31,12 +31,12 @@ from oncelog.metadata_store.copies.copy_folder import created_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.registry import StorageCookie
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.codecs.restore_codec import INVENTORY, RAISE_ERA
+from oncelog.rpc.codecs.restore_codec import RAISE_ERA
 from oncelog.rpc.codecs.storage_codec import DESCRIBE, READ, ReadRequest
 from oncelog.rpc.options import ERA
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.storage_client.copy_calls import list_copies, put_copies, read_copy_bytes
-from oncelog.storage_client.inventory_calls import read_inventory
+from oncelog.storage_client.inventory_calls import look_at_inventory, read_inventory
 from oncelog.storage_client.node_calls import CALL_TIMEOUT_MS, DISK_TIMEOUT_MS, require_ok
 from oncelog.storage_client.note_calls import read_notes
 from oncelog.wire import recovery_pb2 as pb
@@ -122,9 +122,7 @@ class NodeReader:
         return {node: seen_node}
 
     async def _look(self, node: Incarnation) -> NodeSeen:
-        request = pb.InventoryRequest(target=node, after_ledger=-1, ledgers_max=1)
-        page = await self.channel_of(node).call(INVENTORY, request, timeout_ms=DISK_TIMEOUT_MS)
-        require_ok(node, page.status)
+        page = await look_at_inventory(self.channel_of(node), node)
         return NodeSeen(page.cluster_id, Era.checked(page.era, page.restore_id), page.limbo_below > 0, page.joined)
 
     async def raise_eras(
