@@ -101,18 +101,20 @@ async def test_deletions_that_nobody_noted_become_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.hazard("holders-fade")
-async def test_cookie_that_is_missing_is_not_taken_for_deleted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("lost", ["cookie", "policies"])
+async def test_record_that_nobody_can_have_deleted_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: str
 ) -> None:
-    """Nothing in the product deletes one, so it can be rebuilt. The nodes do not count as whole until it is, and get
-    the notes of all else."""
+    """So it can be rebuilt. The nodes do not count as whole until it is, and get the notes of all else."""
     async with compared(tmp_path) as (world, comparison):
         await TopicStore(world.session).create(TOPIC)
-        gone = world.members[1].incarnation
-        path = paths.storage_cookie(gone)
+        await TopicStore(world.session).create(replace(TOPIC, local="ended"))
+        cookie = paths.storage_cookie(world.members[1].incarnation)
+        path = cookie if lost == "cookie" else paths.namespace_policies(TOPIC.namespace_name)
         before = await require_whole(world, comparison)
-        await world.session.delete(path, version=0)
-        await DeletionStore(world.session).end(await DeletionStore(world.session).begin(TOPIC), TOPIC)
+        await world.session.delete(path, version=before[path].order.version)
+        deletions, ended = DeletionStore(world.session), replace(TOPIC, local="ended")
+        await deletions.end(await deletions.begin(ended), ended)
         with caplog.at_level(logging.ERROR):
             await comparison.round()
         assert f"oncelog admin backup rebuild {path}" in caplog.text
@@ -120,7 +122,7 @@ async def test_cookie_that_is_missing_is_not_taken_for_deleted(
         for node in world.members:
             held = await world.held(node)
             assert held[path] == before[path]
-            assert held[paths.topic_name(TOPIC)].order.deleted
+            assert held[paths.topic_name(ended)].order.deleted
         await world.session.create(path, before[path].value)
         await require_whole(world, comparison)
 

@@ -11,8 +11,8 @@ Rules
 - A higher note of a record than ZooKeeper's, or a name without its record and without the tombstone of its topic,
   shows that ZooKeeper went back in time. Then nothing is taken for deleted, and the node does not count as whole.
 - That does not hold for a note of a former era: what a restore has not found is no more.
-- No process deletes the cookie of a storage node. One that is missing was lost: it is not taken for deleted, so that it
-  can be rebuilt, and until then no node counts as whole.
+- No process deletes the cookie of a storage node, or the policies of a namespace that has names. Such a record that is
+  missing was lost: it is not taken for deleted, so that it can be rebuilt, and until then no node counts as whole.
 - A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
 - A damaged record is not sent, and is no difference: nodes keep the note of what it was.
 - A node that is joining copies the notes itself.
@@ -142,7 +142,7 @@ class NoteComparison:
             return
         lost = [path for path, note in unknown.items() if path not in known and self._is_lost(note)]
         for path in lost:
-            logger.error("a storage node's cookie is missing: `oncelog admin backup rebuild %s`", path)
+            logger.error("a record is missing that nobody has deleted: `oncelog admin backup rebuild %s`", path)
         gone = [deletion_of(held[path], path) for path in unknown if path not in known and path not in lost]
         await put_notes(channel, node, gone, timeout_ms=CALL_TIMEOUT_MS)
         readable = (each for each in known.items() if each[0] not in self._records.damaged)
@@ -165,7 +165,13 @@ class NoteComparison:
 
     def _is_lost(self, note: Note) -> bool:
         """Whether this record that is missing in ZooKeeper cannot have been deleted."""
-        return note.path.startswith(f"{paths.STORAGE_COOKIES}/") and note.order.era >= self._era.number
+        if note.order.era < self._era.number:
+            return False
+        _, namespaces, name = note.path.partition(f"{paths.NAMESPACES}/")
+        names = f"{paths.NAMES}/{name}/"
+        return note.path.startswith(f"{paths.STORAGE_COOKIES}/") or (
+            bool(namespaces) and any(path.startswith(names) for path in self._records.known)
+        )
 
     async def close(self) -> None:
         await self._channels.close()
