@@ -99,6 +99,24 @@ async def test_damaged_record_is_not_treated_as_absent(backend: Backend) -> None
         await LedgerStore(session).read(LedgerId(1))
     with pytest.raises(CorruptEntry):
         await TopicStore(session).find(TOPIC)
+    scope = TOPIC.namespace_name
+    await session.write(paths.namespace_policies(scope), b"{}", version=0)
+    with pytest.raises(CorruptEntry, match=f"`oncelog admin backup rebuild {paths.namespace_policies(scope)}`"):
+        await PolicyStore(session).read(scope)
+
+
+async def test_lost_policies_of_a_namespace_name_the_rebuild(backend: Backend) -> None:
+    """To create it again would lose the rights of all roles."""
+    session = await new_cluster(backend)
+    scope = TOPIC.namespace_name
+    await session.delete(paths.namespace_policies(scope), version=0)
+    command = f"oncelog admin backup rebuild {paths.namespace_policies(scope)}"
+    with pytest.raises(NamespaceNotFound, match=command):
+        await PolicyStore(session).read(scope)
+    with pytest.raises(NamespaceNotFound, match=command):
+        await NamespaceStore(session).require(scope)
+    with pytest.raises(NamespaceNotFound, match="there is no namespace public/other: create it"):
+        await PolicyStore(session).read(NamespaceName("public", "other"))
 
 
 async def test_two_counters_are_independent_and_begin_absent(backend: Backend) -> None:

@@ -93,7 +93,7 @@ class NamespaceStore:
     async def require(self, name: NamespaceName) -> None:
         """Raises NamespaceNotFound."""
         if not await self.exists(name):
-            raise NamespaceNotFound(f"there is no namespace {name}: create it", namespace=str(name))
+            raise await missing_namespace(self._session, name)
 
     async def _create(self, path: str, steps: list[Step]) -> bool:
         """Retry until it exists, whichever process created it."""
@@ -114,3 +114,15 @@ def namespace_steps(name: NamespaceName, policies: Policies) -> list[Step]:
         CreateStep(paths.namespace_policies(name), encode_policies(policies)),
         CreateStep(paths.namespace_names(name)),
     ]
+
+
+async def missing_namespace(session: StoreSession, name: NamespaceName) -> NamespaceNotFound:
+    """What to say of a namespace without policies. Its folder of names is deleted together with them, so if the folder
+    is there, the policies were lost."""
+    if await session.read(paths.namespace_names(name)) is None:
+        return NamespaceNotFound(f"there is no namespace {name}: create it", namespace=str(name))
+    return NamespaceNotFound(
+        f"the policies of namespace {name} are missing in ZooKeeper, and its names are there: write them anew by "
+        f"`oncelog admin backup rebuild {paths.namespace_policies(name)}`",
+        namespace=str(name),
+    )

@@ -22,6 +22,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
+from oncelog.metadata_store.records.namespace_store import missing_namespace
 from oncelog.metadata_store.records.policies import (
     EffectivePolicies,
     Policies,
@@ -63,7 +64,7 @@ class PolicyStore:
         """
         node = await self._session.read(_path(scope))
         if node is None and isinstance(scope, NamespaceName):
-            raise NamespaceNotFound(f"there is no namespace {scope}: create it", namespace=str(scope))
+            raise await missing_namespace(self._session, scope)
         return (
             Versioned(Policies(), ABSENT_VERSION)
             if node is None
