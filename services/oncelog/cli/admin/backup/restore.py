@@ -148,9 +148,10 @@ def add_restore(backup: typer.Typer) -> None:
             return before
         grants = len(objects(before.get("closed")))
         if grants:
-            confirm(yes, lambda: f"make {grants} grants effective again", typed="confirm")
+            confirm(yes, lambda: f"make {grants} grant{'s' if grants > 1 else ''} effective again", typed="confirm")
         after = _object(api.post(f"{_RIGHTS}/confirm"))
-        return Report({"state": after.get("state"), "opened": objects(after.get("closed"))}, dict(after))
+        opened = [{key: value for key, value in one.items() if key != "now"} for one in objects(after.get("closed"))]
+        return Report({"state": after.get("state"), "opened": opened}, dict(after))
 
 
 def _split(given: list[str] | None) -> list[str]:
