@@ -36,7 +36,11 @@ TOPIC = "lost-and-found"
 #: and an ack quorum of two only one may be.
 MISSING = "storage-1"
 #: What an answer says while storage nodes start.
-_START_YET = ("storage nodes can be used", "no storage node with data has answered")
+_START_YET = (
+    "storage nodes can be used",
+    "no storage node with data has answered",
+    "If storage nodes start yet, repeat this",
+)
 #: More than two ledgers.
 _DELETED_MESSAGES = 120
 

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from oncelog.core.era import Era
 from oncelog.core.errors import CorruptEntry, NotFound, StorageDirectoryRefused
 from oncelog.core.node import starts
 from oncelog.core.node.starts import JournalEnd
@@ -69,6 +70,8 @@ class OpenNode:
         self.server = self._new_server(security)
         #: of gRPC; 0: it is not known yet
         self._port = settings.grpc_port
+        #: the era of the cluster's record whose records were found to be older than the data; None: those of none
+        self.refuses: Era | None = None
         #: whether it serves calls
         self.listens = False
 
@@ -147,7 +150,11 @@ class OpenNode:
             check_era=runner.refuse_era,
         )
         inventory = InventoryService(
-            runner, self.cluster_id, lambda: runner.core.durable_era, joined=lambda: not server.refuses_others
+            runner,
+            self.cluster_id,
+            lambda: runner.core.durable_era,
+            joined=lambda: not server.refuses_others,
+            refuses=lambda: self.refuses,
         )
         inventory.add_to(server)
         self.notes.add_to(server)

@@ -226,9 +226,11 @@ class StorageProcess:
                 await refuse_older_than_written(path, node.runner.incarnation, registry, joined.cluster.era)
                 await refuse_older_zookeeper(node.directory.path, node.runner, lookup)
                 await refuse_older_than_notes(node.directory.path, joined.session, node.notes)
+                node.refuses = None
                 return joined
             except (StorageDirectoryRefused, StoreUnavailable, CorruptEntry) as error:
                 await joined.session.close()
+                node.refuses = None if isinstance(error, StoreUnavailable) else joined.cluster.era
                 await node.wait()
                 reason = f"waiting for the cluster's records: {error.message}"
                 if reason != self._unready:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from oncelog.wire import storage_pb2 as oncelog_dot_wire_dot_storage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/recovery.proto\x12\x0foncelog.wire.v1\x1a\x1aoncelog/wire/storage.proto\"i\n\x0fRaiseEraRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0b\n\x03\x65ra\x18\x03 \x01(\x04\x12\x12\n\nrestore_id\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x08\"a\n\x0eRaiseEraAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x0b\n\x03\x65ra\x18\x02 \x01(\x04\x12\x12\n\nrestore_id\x18\x03 \x01(\t\"M\n\x10InventoryRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_ledger\x18\x02 \x01(\x03\x12\x13\n\x0bledgers_max\x18\x03 \x01(\r\"\xa5\x02\n\x0fInventoryAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0b\n\x03\x65ra\x18\x03 \x01(\x04\x12\x12\n\nrestore_id\x18\x04 \x01(\t\x12\x13\n\x0blimbo_below\x18\x05 \x01(\x04\x12\x31\n\x07ledgers\x18\x06 \x03(\x0b\x32 .oncelog.wire.v1.InventoryLedger\x12/\n\x06\x66loors\x18\x07 \x03(\x0b\x32\x1f.oncelog.wire.v1.InventoryFloor\x12\x0c\n\x04more\x18\x08 \x01(\x08\x12\x0e\n\x06joined\x18\t \x01(\x08\x12\x16\n\x0e\x63ommitted_eras\x18\n \x03(\x04\"B\n\x0eInventoryFloor\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\r\x12\r\n\x05\x62\x65low\x18\x03 \x01(\x04\"\xa0\x02\n\x0fInventoryLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0f\n\x07purpose\x18\x03 \x01(\r\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.oncelog.wire.v1.CopyState\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x0c\n\x04runs\x18\x06 \x03(\x04\x12\x1a\n\x12last_add_confirmed\x18\x07 \x01(\x03\x12\x0c\n\x04head\x18\x08 \x01(\x0c\x12\x12\n\nbase_index\x18\t \x01(\x04\x12\x13\n\x0blast_length\x18\n \x01(\x04\x12\x13\n\x0bowner_epoch\x18\x0b \x01(\x04\x12\x0f\n\x07\x64\x65leted\x18\x0c \x01(\x08\x12\x15\n\rerased_before\x18\r \x01(\x08\"i\n\nRecordNote\x12\x0b\n\x03\x65ra\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\r\n\x05value\x18\x06 \x01(\x0c\"M\n\x0fPutNotesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12*\n\x05notes\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RecordNote\"@\n\x0ePutNotesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"I\n\x10ReadNotesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\nafter_path\x18\x02 \x01(\t\x12\x11\n\tnotes_max\x18\x03 \x01(\r\"\x9a\x01\n\x0fReadNotesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12*\n\x05notes\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RecordNote\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x06\"j\n\x0ePutCopyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\"?\n\rPutCopyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"#\n\x11ListCopiesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\"9\n\nStoredCopy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\"o\n\x10ListCopiesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12+\n\x06\x63opies\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.StoredCopy\"R\n\x0fReadCopyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x11\n\tbytes_max\x18\x04 \x01(\r\"]\n\x0eReadCopyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x32\xc3\x04\n\x0fStorageRecovery\x12M\n\x08RaiseEra\x12 .oncelog.wire.v1.RaiseEraRequest\x1a\x1f.oncelog.wire.v1.RaiseEraAnswer\x12P\n\tInventory\x12!.oncelog.wire.v1.InventoryRequest\x1a .oncelog.wire.v1.InventoryAnswer\x12M\n\x08PutNotes\x12 .oncelog.wire.v1.PutNotesRequest\x1a\x1f.oncelog.wire.v1.PutNotesAnswer\x12P\n\tReadNotes\x12!.oncelog.wire.v1.ReadNotesRequest\x1a .oncelog.wire.v1.ReadNotesAnswer\x12J\n\x07PutCopy\x12\x1f.oncelog.wire.v1.PutCopyRequest\x1a\x1e.oncelog.wire.v1.PutCopyAnswer\x12S\n\nListCopies\x12\".oncelog.wire.v1.ListCopiesRequest\x1a!.oncelog.wire.v1.ListCopiesAnswer\x12M\n\x08ReadCopy\x12 .oncelog.wire.v1.ReadCopyRequest\x1a\x1f.oncelog.wire.v1.ReadCopyAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boncelog/wire/recovery.proto\x12\x0foncelog.wire.v1\x1a\x1aoncelog/wire/storage.proto\"i\n\x0fRaiseEraRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0b\n\x03\x65ra\x18\x03 \x01(\x04\x12\x12\n\nrestore_id\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x08\"a\n\x0eRaiseEraAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x0b\n\x03\x65ra\x18\x02 \x01(\x04\x12\x12\n\nrestore_id\x18\x03 \x01(\t\"M\n\x10InventoryRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x66ter_ledger\x18\x02 \x01(\x03\x12\x13\n\x0bledgers_max\x18\x03 \x01(\r\"\xb6\x02\n\x0fInventoryAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0b\n\x03\x65ra\x18\x03 \x01(\x04\x12\x12\n\nrestore_id\x18\x04 \x01(\t\x12\x13\n\x0blimbo_below\x18\x05 \x01(\x04\x12\x31\n\x07ledgers\x18\x06 \x03(\x0b\x32 .oncelog.wire.v1.InventoryLedger\x12/\n\x06\x66loors\x18\x07 \x03(\x0b\x32\x1f.oncelog.wire.v1.InventoryFloor\x12\x0c\n\x04more\x18\x08 \x01(\x08\x12\x0e\n\x06joined\x18\t \x01(\x08\x12\x16\n\x0e\x63ommitted_eras\x18\n \x03(\x04\x12\x0f\n\x07refuses\x18\x0b \x01(\t\"B\n\x0eInventoryFloor\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\r\x12\r\n\x05\x62\x65low\x18\x03 \x01(\x04\"\xa0\x02\n\x0fInventoryLedger\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0f\n\x07purpose\x18\x03 \x01(\r\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.oncelog.wire.v1.CopyState\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x0c\n\x04runs\x18\x06 \x03(\x04\x12\x1a\n\x12last_add_confirmed\x18\x07 \x01(\x03\x12\x0c\n\x04head\x18\x08 \x01(\x0c\x12\x12\n\nbase_index\x18\t \x01(\x04\x12\x13\n\x0blast_length\x18\n \x01(\x04\x12\x13\n\x0bowner_epoch\x18\x0b \x01(\x04\x12\x0f\n\x07\x64\x65leted\x18\x0c \x01(\x08\x12\x15\n\rerased_before\x18\r \x01(\x08\"i\n\nRecordNote\x12\x0b\n\x03\x65ra\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\r\n\x05value\x18\x06 \x01(\x0c\"M\n\x0fPutNotesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12*\n\x05notes\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RecordNote\"@\n\x0ePutNotesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"I\n\x10ReadNotesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x12\n\nafter_path\x18\x02 \x01(\t\x12\x11\n\tnotes_max\x18\x03 \x01(\r\"\x9a\x01\n\x0fReadNotesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12*\n\x05notes\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.RecordNote\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x06\"j\n\x0ePutCopyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\"?\n\rPutCopyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\"#\n\x11ListCopiesRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\"9\n\nStoredCopy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\"o\n\x10ListCopiesAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12+\n\x06\x63opies\x18\x02 \x03(\x0b\x32\x1b.oncelog.wire.v1.StoredCopy\"R\n\x0fReadCopyRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x11\n\tbytes_max\x18\x04 \x01(\r\"]\n\x0eReadCopyAnswer\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.oncelog.wire.v1.StorageStatus\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x32\xc3\x04\n\x0fStorageRecovery\x12M\n\x08RaiseEra\x12 .oncelog.wire.v1.RaiseEraRequest\x1a\x1f.oncelog.wire.v1.RaiseEraAnswer\x12P\n\tInventory\x12!.oncelog.wire.v1.InventoryRequest\x1a .oncelog.wire.v1.InventoryAnswer\x12M\n\x08PutNotes\x12 .oncelog.wire.v1.PutNotesRequest\x1a\x1f.oncelog.wire.v1.PutNotesAnswer\x12P\n\tReadNotes\x12!.oncelog.wire.v1.ReadNotesRequest\x1a .oncelog.wire.v1.ReadNotesAnswer\x12J\n\x07PutCopy\x12\x1f.oncelog.wire.v1.PutCopyRequest\x1a\x1e.oncelog.wire.v1.PutCopyAnswer\x12S\n\nListCopies\x12\".oncelog.wire.v1.ListCopiesRequest\x1a!.oncelog.wire.v1.ListCopiesAnswer\x12M\n\x08ReadCopy\x12 .oncelog.wire.v1.ReadCopyRequest\x1a\x1f.oncelog.wire.v1.ReadCopyAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,35 +39,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INVENTORYREQUEST']._serialized_start=282
   _globals['_INVENTORYREQUEST']._serialized_end=359
   _globals['_INVENTORYANSWER']._serialized_start=362
-  _globals['_INVENTORYANSWER']._serialized_end=655
-  _globals['_INVENTORYFLOOR']._serialized_start=657
-  _globals['_INVENTORYFLOOR']._serialized_end=723
-  _globals['_INVENTORYLEDGER']._serialized_start=726
-  _globals['_INVENTORYLEDGER']._serialized_end=1014
-  _globals['_RECORDNOTE']._serialized_start=1016
-  _globals['_RECORDNOTE']._serialized_end=1121
-  _globals['_PUTNOTESREQUEST']._serialized_start=1123
-  _globals['_PUTNOTESREQUEST']._serialized_end=1200
-  _globals['_PUTNOTESANSWER']._serialized_start=1202
-  _globals['_PUTNOTESANSWER']._serialized_end=1266
-  _globals['_READNOTESREQUEST']._serialized_start=1268
-  _globals['_READNOTESREQUEST']._serialized_end=1341
-  _globals['_READNOTESANSWER']._serialized_start=1344
-  _globals['_READNOTESANSWER']._serialized_end=1498
-  _globals['_PUTCOPYREQUEST']._serialized_start=1500
-  _globals['_PUTCOPYREQUEST']._serialized_end=1606
-  _globals['_PUTCOPYANSWER']._serialized_start=1608
-  _globals['_PUTCOPYANSWER']._serialized_end=1671
-  _globals['_LISTCOPIESREQUEST']._serialized_start=1673
-  _globals['_LISTCOPIESREQUEST']._serialized_end=1708
-  _globals['_STOREDCOPY']._serialized_start=1710
-  _globals['_STOREDCOPY']._serialized_end=1767
-  _globals['_LISTCOPIESANSWER']._serialized_start=1769
-  _globals['_LISTCOPIESANSWER']._serialized_end=1880
-  _globals['_READCOPYREQUEST']._serialized_start=1882
-  _globals['_READCOPYREQUEST']._serialized_end=1964
-  _globals['_READCOPYANSWER']._serialized_start=1966
-  _globals['_READCOPYANSWER']._serialized_end=2059
-  _globals['_STORAGERECOVERY']._serialized_start=2062
-  _globals['_STORAGERECOVERY']._serialized_end=2641
+  _globals['_INVENTORYANSWER']._serialized_end=672
+  _globals['_INVENTORYFLOOR']._serialized_start=674
+  _globals['_INVENTORYFLOOR']._serialized_end=740
+  _globals['_INVENTORYLEDGER']._serialized_start=743
+  _globals['_INVENTORYLEDGER']._serialized_end=1031
+  _globals['_RECORDNOTE']._serialized_start=1033
+  _globals['_RECORDNOTE']._serialized_end=1138
+  _globals['_PUTNOTESREQUEST']._serialized_start=1140
+  _globals['_PUTNOTESREQUEST']._serialized_end=1217
+  _globals['_PUTNOTESANSWER']._serialized_start=1219
+  _globals['_PUTNOTESANSWER']._serialized_end=1283
+  _globals['_READNOTESREQUEST']._serialized_start=1285
+  _globals['_READNOTESREQUEST']._serialized_end=1358
+  _globals['_READNOTESANSWER']._serialized_start=1361
+  _globals['_READNOTESANSWER']._serialized_end=1515
+  _globals['_PUTCOPYREQUEST']._serialized_start=1517
+  _globals['_PUTCOPYREQUEST']._serialized_end=1623
+  _globals['_PUTCOPYANSWER']._serialized_start=1625
+  _globals['_PUTCOPYANSWER']._serialized_end=1688
+  _globals['_LISTCOPIESREQUEST']._serialized_start=1690
+  _globals['_LISTCOPIESREQUEST']._serialized_end=1725
+  _globals['_STOREDCOPY']._serialized_start=1727
+  _globals['_STOREDCOPY']._serialized_end=1784
+  _globals['_LISTCOPIESANSWER']._serialized_start=1786
+  _globals['_LISTCOPIESANSWER']._serialized_end=1897
+  _globals['_READCOPYREQUEST']._serialized_start=1899
+  _globals['_READCOPYREQUEST']._serialized_end=1981
+  _globals['_READCOPYANSWER']._serialized_start=1983
+  _globals['_READCOPYANSWER']._serialized_end=2076
+  _globals['_STORAGERECOVERY']._serialized_start=2079
+  _globals['_STORAGERECOVERY']._serialized_end=2658
 # @@protoc_insertion_point(module_scope)

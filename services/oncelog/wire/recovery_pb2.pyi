@@ -123,6 +123,7 @@ class InventoryAnswer(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     COMMITTED_ERAS_FIELD_NUMBER: _builtins.int
+    REFUSES_FIELD_NUMBER: _builtins.int
     status: _storage_pb2.StorageStatus.ValueType
     """OK or WRONG_INCARNATION."""
     cluster_id: _builtins.str
@@ -135,6 +136,10 @@ class InventoryAnswer(_message.Message):
     """There are higher ids."""
     joined: _builtins.bool
     """The node has joined its cluster in this era, and serves. A node that waits has not: its ZooKeeper is lost or older."""
+    refuses: _builtins.str
+    """The era of the cluster's record ("1", or "2.RESTORE_ID") that this node waits before, since the records are older
+    than its data; empty: none.
+    """
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InventoryLedger]:
         """Ascending ids."""
@@ -162,10 +167,11 @@ class InventoryAnswer(_message.Message):
         more: _builtins.bool = ...,
         joined: _builtins.bool = ...,
         committed_eras: _abc.Iterable[_builtins.int] | None = ...,
+        refuses: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "committed_eras", b"committed_eras", "era", b"era", "floors", b"floors", "joined", b"joined", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "committed_eras", b"committed_eras", "era", b"era", "floors", b"floors", "joined", b"joined", "ledgers", b"ledgers", "limbo_below", b"limbo_below", "more", b"more", "refuses", b"refuses", "restore_id", b"restore_id", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

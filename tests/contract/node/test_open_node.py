@@ -113,7 +113,10 @@ async def test_node_without_a_cluster_serves_what_a_restore_asks_for_and_nothing
             assert (described.incarnation, described.cluster_id, described.ledger_count) == (me, CLUSTER, 1)
             assert list(described.verified_ms_ago) == [-1]
             page = InventoryRequest(target=me, after_ledger=-1, ledgers_max=1)
-            assert not (await channel.call(INVENTORY, page, timeout_ms=TIMEOUT_MS)).joined
+            first = await channel.call(INVENTORY, page, timeout_ms=TIMEOUT_MS)
+            assert (first.joined, first.refuses) == (False, "")
+            node.refuses = TWO  # as it has found the records of that era to be older
+            assert (await channel.call(INVENTORY, page, timeout_ms=TIMEOUT_MS)).refuses == str(TWO)
             inventory = await read_inventory(channel, me)
             assert [held.runs for held in inventory.ledgers.values()] == [((0, ENTRIES - 1),)]
             assert [each async for each in read_notes(channel, me)] == [note(1, 0)]

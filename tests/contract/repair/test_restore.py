@@ -219,7 +219,7 @@ async def test_records_of_the_former_era_are_kept_and_older_ones_go(tmp_path: Pa
             # Another one began the same era elsewhere, so this one takes the next.
             if number == 3:
                 await world.session().ensure_path("/era-2/left")
-            progress = await world.restore(restore_id=str(number) * 32)
+            progress = await world.restore(restore_id=str(number) * 32, take_over=True, ends_era=number - 1)
             assert (progress.state, progress.era) == (RestoreState.DONE, number)
             eras = {name for name in world.tree.children("/oncelog") if name.startswith("era-")}
             assert eras == {f"era-{each}" for each in (number - 1, number) if each > 1}

@@ -46,6 +46,7 @@ class Node:
     limbo: bool = False
     silent: bool = False
     joined: bool = False
+    refuses: Era | None = None
 
     def raised_to(self, era: Era) -> Era:
         if era.number > self.era.number:
@@ -116,7 +117,7 @@ class World:
 
     def _seen(self, name: Incarnation) -> NodeSeen:
         node = self.nodes[name]
-        return NodeSeen(CLUSTER, node.era, node.limbo, node.joined)
+        return NodeSeen(CLUSTER, node.era, node.limbo, node.joined, node.refuses)
 
     def _knowledge(self, asked: Collection[Incarnation]) -> Knowledge:
         known = {each: each not in self.retired for name in asked for each in self.nodes[name].knows}

@@ -244,9 +244,10 @@ def test_restore_is_refused_while_an_owner_answers() -> None:
     world.owners = ("10.0.0.7:6651",)
     refusal = ended(world)
     assert "10.0.0.7:6651" in refusal
-    assert "--take-over" in refusal
+    assert "--take-over --ends-era 1" in refusal
+    assert "--ends-era 1" in ended(world, take_over=True), "nothing proves that this ZooKeeper is older"
     assert world.tree.version == 4
-    assert ended(world, take_over=True) == ""
+    assert ended(world, take_over=True, ends_era=1) == ""
     assert world.tree.era == Era(2, R1)
 
 
@@ -269,33 +270,81 @@ def test_finished_restore_that_is_repeated_has_nothing_to_do() -> None:
     assert world.tree == serving(Era(3, R2)).tree
 
 
-@pytest.mark.parametrize("change", ["waits", "unregistered", "higher"])
-def test_cluster_whose_storage_nodes_do_not_serve_in_its_era_is_not_sound(change: str) -> None:
-    """ZooKeeper came back older: its nodes wait, are registered no more, or are in a higher era. Then --take-over is
-    enough, and nothing is told to be done."""
+def test_sound_cluster_that_was_never_restored_has_nothing_to_do() -> None:
+    """With its owners, too. Nothing invites to end it."""
+    world = serving(FIRST_ERA)
+    assert run(world, Restore(RestoreRequest(R1))) == RestoreEnded(remark="this cluster is sound, era 1: nothing to do")
+    assert world.tree == serving(FIRST_ERA).tree
+
+
+@pytest.mark.parametrize("change", ["refuses", "higher", "rival", "damaged"])
+def test_older_zookeeper_is_taken_over_without_its_era(change: str) -> None:
+    """One node proves it: its data is newer than the records, or in a higher era, or in another one of this number.
+    Or folders are missing. The others start yet."""
     world = serving(Era(3, R2))
     assert world.tree is not None
-    for node in (world.nodes[A], world.nodes[B]):
-        if change == "waits":
-            node.joined = False
-        elif change == "higher":
-            node.era = Era(4, R2)
-    if change == "unregistered":
-        world.tree = world.tree._replace(registered=(C,))
-    assert "--take-over" in ended(world)
+    for node in world.nodes.values():
+        node.joined = False
+    if change == "refuses":
+        world.nodes[B].refuses = Era(3, R2)
+    elif change == "damaged":
+        world.tree = world.tree._replace(is_damaged=True)
+    else:
+        world.nodes[B].era = Era(4, R2) if change == "higher" else Era(3, "3" * 32)
+    refusal = ended(world)
+    assert "--take-over" in refusal
+    assert "--ends-era" not in refusal
+    assert "era 3 serves" in ended(world, take_over=True, ends_era=2)
     assert ended(world, take_over=True) == ""
     assert world.tree.era == Era(5 if change == "higher" else 4, R1)
+
+
+@pytest.mark.hazard("clone-meets-production")
+@pytest.mark.parametrize("owners", [(), ("10.0.0.7:6651",)])
+@pytest.mark.parametrize("change", ["starts", "refused the former one", "unregistered"])
+def test_era_that_serves_is_not_ended_by_a_repeated_command(change: str, owners: tuple[str, ...]) -> None:
+    """Its storage nodes have not joined it yet, just after the restore: that proves nothing. Nor does it that the nodes
+    of production are not registered in a copy of its ZooKeeper."""
+    world = serving(Era(3, R2))
+    world.owners = owners
+    assert world.tree is not None
+    for node in world.nodes.values():
+        node.joined = change == "unregistered"
+        node.refuses = Era(2, R1) if change == "refused the former one" else None
+    if change == "unregistered":
+        world.tree = world.tree._replace(registered=())
+    before = world.tree
+    for ends_era in (0, 2):
+        for take_over in (False, True):
+            refusal = ended(world, take_over=take_over, ends_era=ends_era)
+            assert f"era 3 serves, and not era {ends_era}" in refusal if ends_era else "--ends-era 3" in refusal
+    assert world.tree == before
+    assert ended(world, take_over=True, ends_era=3) == ""
+    assert world.tree.era == Era(4, R1)
 
 
 def test_sound_cluster_is_taken_over_only_by_its_era() -> None:
     """The answer says what ends; --take-over alone, or another era, is a mistake."""
     world = serving(Era(3, R2))
-    for ends_era in (0, 2):
-        refusal = ended(world, take_over=True, ends_era=ends_era)
-        assert "--take-over --ends-era 3" in refusal
-        assert "10.0.0.7:6651" in refusal
+    refusal = ended(world, take_over=True)
+    assert "--take-over --ends-era 3" in refusal
+    assert "10.0.0.7:6651" in refusal
+    for ends_era in (2, 4):
+        assert f"era 3 serves, and not era {ends_era}" in ended(world, take_over=True, ends_era=ends_era)
     assert world.tree == serving(Era(3, R2)).tree
     assert ended(world, take_over=True, ends_era=3) == ""
+    assert world.tree is not None
+    assert world.tree.era == Era(4, R1)
+
+
+def test_restore_whose_commit_had_no_answer_is_done_although_its_era_serves() -> None:
+    """It ended era 3, and era 4 serves: that is its own."""
+    world = serving(Era(3, R2))
+    restore = Restore(RestoreRequest(R1, take_over=True, ends_era=3))
+    effect = run(world, restore, until=lambda each: isinstance(each, CommitEra))
+    world.perform(effect)
+    (effect,) = restore.handle(EraCommitted(WriteStatus.CONFLICT))
+    assert go_on(world, restore, effect) == ""
     assert world.tree is not None
     assert world.tree.era == Era(4, R1)
 
@@ -404,7 +453,10 @@ def test_dry_run_raises_and_writes_nothing() -> None:
     world.tree = ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
     world.owners = ("10.0.0.7:6651",)
     world.review = ("public/default/a",)
-    assert ended(world, dry_run=True) == ""
+    end = run(world, Restore(RestoreRequest(R1, dry_run=True)))
+    assert isinstance(end, RestoreEnded)
+    assert end.refusal == ""
+    assert end.remark.startswith("A restore would be refused now: topic owners of this cluster still answer: 10.0.0.7:")
     assert world.joined == [JoinRecords((), False)]
     assert world.tree == ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
     assert {node.era for node in world.nodes.values()} == {FIRST_ERA}

@@ -30,7 +30,7 @@ class RestoreStep(Enum):
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """restore_id: 32 random hexadecimal digits; a restore that is resumed keeps its own. absent: see above; unique
-    prefixes. accepted: names of topics in the review, or ACCEPT_ALL. ends_era: the era that a sound cluster serves in.
+    prefixes. accepted: names of topics in the review, or ACCEPT_ALL. ends_era: the era that serves.
     dry_run: raise and write nothing."""
 
     restore_id: str
@@ -42,7 +42,8 @@ class RestoreRequest:
 
 
 class ClusterSeen(NamedTuple):
-    """The cluster's record in ZooKeeper, with its version. registered: its storage nodes."""
+    """The cluster's record in ZooKeeper, with its version. registered: its storage nodes. is_damaged:
+    folders of its era are missing."""
 
     cluster_id: str
     era: Era
@@ -50,16 +51,19 @@ class ClusterSeen(NamedTuple):
     version: int
     ack_quorum: int = 0
     registered: tuple[Incarnation, ...] = ()
+    is_damaged: bool = False
 
 
 class NodeSeen(NamedTuple):
     """What a storage node answers. limbo: its directory has lost records. joined: it serves its cluster, so it found
-    its ZooKeeper to be as new as its data."""
+    its ZooKeeper to be as new as its data. refuses: the era of the record that it waits before, since its records are
+    older than the data."""
 
     cluster_id: str
     era: Era
     limbo: bool
     joined: bool = False
+    refuses: Era | None = None
 
 
 class Knowledge(NamedTuple):
@@ -195,7 +199,7 @@ class CommitEra:
 @dataclass(frozen=True, slots=True)
 class RestoreEnded:
     """refusal: why the restore does not go on, and what to do; empty: it is done. A claimed restore is resumed by the
-    next request. remark: why it is done without its work."""
+    next request. remark: why it is done without its work; of a dry run, why a restore would not begin."""
 
     refusal: str = ""
     remark: str = ""

@@ -25,7 +25,11 @@ Rules
   be lost that nobody can name: every topic gives up, and rights stay closed until they are confirmed.
 - A restore of a cluster of which an owner still answers needs `take_over`: a test on a copy of ZooKeeper would fence
   production (hazard clone-meets-production). A cluster is sound if enough of its storage nodes serve in it, and
-  none has a higher era. Then the restore of that era is done, and `take_over` needs `ends_era`.
+  none has a higher era. Then nothing is to do.
+- An era that serves is ended only by `take_over` with this era in `ends_era`, also while its storage nodes start yet:
+  a command that is repeated ends no era twice. It needs no `ends_era` if a node has proved that the tree is older than
+  its data (it refuses the tree, or is in a higher era), or if folders of the era are missing. `ends_era` of another era
+  is always refused.
 - Each claim is a compare-and-set, and every write checks its version: of two performers of one restore the older can
   write nothing more.
 
@@ -100,6 +104,8 @@ class Restore:
         self._census = _Census()
         self._gives_up = False
         self._has_joined = False
+        #: of a dry run: why a restore would not begin
+        self._remark = ""
 
     def begin(self) -> list[RestoreEffect]:
         return [Survey()]
@@ -143,11 +149,15 @@ class Restore:
             return [RestoreEnded(remark="" if self._has_joined else FINISHED_ELSEWHERE)]
         self._census = _Census(event.knowledge, dict(event.nodes))
         refusal = self._identity_refusal(event)
-        if refusal is None and event.tree is not None and not self.request.dry_run and not event.tree.restoring:
-            if self._is_restored(event.tree, event):
-                self.era, self.step = event.tree.era, RestoreStep.DONE
-                return [RestoreEnded(remark=f"already restored, era {event.tree.era.number}: nothing to do")]
-            refusal = self._fence_refusal(event.tree, event)
+        if refusal is None and event.tree is not None and not event.tree.restoring:
+            end = self._left_alone(event.tree, event)
+            if end is not None and self.request.dry_run:
+                would = "be refused" if end.refusal else "do nothing"
+                self._remark = f"A restore would {would} now: {end.refusal or end.remark}"
+            elif end is not None:
+                self.step = RestoreStep.REFUSED if end.refusal else RestoreStep.DONE
+                self.era = self.era if end.refusal else event.tree.era
+                return [end]
         refusal = refusal or self._absent_refusal() or self._too_few(self._sound(event.nodes))
         if refusal is not None:
             return self._refuse(refusal)
@@ -170,24 +180,49 @@ class Restore:
         joined = {node: None for node, seen in event.nodes.items() if seen.joined and node in tree.registered}
         return lower and event.knowledge.era <= tree.era.number and self._too_few(joined) is None
 
-    def _is_restored(self, tree: ClusterSeen, event: Surveyed) -> bool:
-        return tree.era != FIRST_ERA and not self.request.take_over and self._is_sound(tree, event)
+    @staticmethod
+    def _is_lost(tree: ClusterSeen, event: Surveyed) -> bool:
+        """Whether anything proves that the tree is older than the data, or has lost records. A node that starts yet
+        proves nothing."""
+        eras = [seen.era for seen in event.nodes.values()]
+        higher = any(era != tree.era and era.number >= tree.era.number for era in eras)
+        refused = any(not seen.joined and seen.refuses == tree.era for seen in event.nodes.values())
+        return tree.is_damaged or higher or refused or event.knowledge.era > tree.era.number
 
-    def _fence_refusal(self, tree: ClusterSeen, event: Surveyed) -> str | None:
-        owners, era = _listed(event.owners), tree.era.number
-        if not self.request.take_over:
-            if not event.owners:
-                return None
-            return (
-                f"topic owners of this cluster still answer: {owners}. If they belong to another ZooKeeper, this one "
-                "must not restore the cluster; otherwise repeat with --take-over, which ends them"
+    def _left_alone(self, tree: ClusterSeen, event: Surveyed) -> RestoreEnded | None:
+        """The answer if the era that the tree shows to serve is not ended by this request."""
+        request, number, owners = self.request, tree.era.number, _listed(event.owners)
+        if request.ends_era not in (0, number):
+            return RestoreEnded(
+                f"era {number} serves, and not era {request.ends_era}: nothing is changed. If you have given this "
+                "command before, its restore is done"
             )
-        if self.request.ends_era == era or not self._is_sound(tree, event):
+        sound = self._is_sound(tree, event)
+        if sound and not request.take_over:
+            done = "this cluster is sound" if tree.era == FIRST_ERA else "already restored"
+            return RestoreEnded(remark=f"{done}, era {number}: nothing to do")
+        lost = not sound and self._is_lost(tree, event)
+        words = "--take-over" if lost else f"--take-over --ends-era {number}"
+        if request.take_over:
+            if lost or request.ends_era == number:
+                return None
+        elif event.owners:
+            return RestoreEnded(
+                f"topic owners of this cluster still answer: {owners}. If they belong to another ZooKeeper, this one "
+                f"must not restore the cluster; otherwise repeat with {words}, which ends them"
+            )
+        elif lost or tree.era == FIRST_ERA or self._too_few(_in_era(tree.era, event.nodes)) is not None:
             return None
-        return (
-            f"this cluster is sound: {len(tree.registered)} storage nodes have joined its era {era}. --take-over ends "
-            f"that era: all its metadata services and topic owners ({owners or 'none answers now'}) start again, and "
-            f"its records are written anew. If you are sure, repeat with --take-over --ends-era {era}"
+        state = (
+            f"this cluster is sound: {len(tree.registered)} storage nodes have joined its era {number}"
+            if sound
+            else f"era {number} serves, and no storage node says that this ZooKeeper is older than its data. If "
+            "storage nodes start yet, repeat this in a moment"
+        )
+        return RestoreEnded(
+            f"{state}. --take-over ends that era: all its metadata services and topic owners "
+            f"({owners or 'none answers now'}) start again, and its records are written anew. If you are sure, repeat "
+            f"with {words}"
         )
 
     def _ballot(self, event: Surveyed) -> Era | None:
@@ -273,7 +308,7 @@ class Restore:
             ]
         if self.request.dry_run:
             self.step = RestoreStep.DONE
-            return [RestoreEnded()]
+            return [RestoreEnded(remark=self._remark)]
         self.step = RestoreStep.REVIEW
         left = () if ACCEPT_ALL in accepted else tuple(each for each in event.review if each not in accepted)
         if left:
@@ -376,6 +411,10 @@ class Restore:
     def _refuse(self, refusal: str) -> list[RestoreEffect]:
         self.step = RestoreStep.REFUSED
         return [RestoreEnded(refusal)]
+
+
+def _in_era(era: Era, nodes: Mapping[Incarnation, NodeSeen]) -> dict[Incarnation, None]:
+    return {node: None for node, seen in nodes.items() if seen.era == era and not seen.limbo}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -46,10 +46,18 @@ class InventoryService:
     """The inventory of one node."""
 
     def __init__(
-        self, runner: NodeRunner, cluster_id: str, era: Callable[[], Era], *, joined: Callable[[], bool] = lambda: False
+        self,
+        runner: NodeRunner,
+        cluster_id: str,
+        era: Callable[[], Era],
+        *,
+        joined: Callable[[], bool] = lambda: False,
+        refuses: Callable[[], Era | None] = lambda: None,
     ) -> None:
-        """era: what is durable here now. joined: whether the node serves its cluster."""
+        """era: what is durable here now. joined: whether the node serves its cluster. refuses: the era of the record
+        that it waits before, since its records are older than the data."""
         self._joined = joined
+        self._refuses = refuses
         self._runner = runner
         self._cluster_id = cluster_id
         self._era = era
@@ -90,6 +98,7 @@ class InventoryService:
                 restore_id=era.restore_id,
                 limbo_below=self._runner.limbo_below,
                 joined=self._joined(),
+                refuses=str(self._refuses() or ""),
                 committed_eras=sorted(self._runner.journal.control.committed_eras),
                 ledgers=[copy.ledger for copy in copies],
                 floors=[

@@ -123,7 +123,9 @@ class NodeReader:
 
     async def _look(self, node: Incarnation) -> NodeSeen:
         page = await look_at_inventory(self.channel_of(node), node)
-        return NodeSeen(page.cluster_id, Era.checked(page.era, page.restore_id), page.limbo_below > 0, page.joined)
+        refuses = Era.parse(page.refuses) if page.refuses else None
+        era = Era.checked(page.era, page.restore_id)
+        return NodeSeen(page.cluster_id, era, page.limbo_below > 0, page.joined, refuses)
 
     async def raise_eras(
         self, nodes: Iterable[Incarnation], era: Era, cluster_id: str

@@ -206,9 +206,12 @@ class Performer:
             self._record = found.value
             restoring = found.value.state is ClusterState.RESTORING
             registered: tuple[Incarnation, ...] = ()
+            is_damaged = False
             if not restoring:
                 self._former = self._former or found.value.era.number
-                registry = Registry(self._session.below(paths.era_root(found.value.era.number)))
+                session = self._session.below(paths.era_root(found.value.era.number))
+                folders = [await session.read(each) for each in (paths.OWNERS, paths.STORAGE, paths.STORAGE_COOKIES)]
+                is_damaged, registry = None in folders, Registry(session)
                 owners = await _answering_owners(registry)
                 registered = tuple(map(Incarnation, sorted(await _live(registry.storage_nodes.live()))))
             tree = ClusterSeen(
@@ -218,6 +221,7 @@ class Performer:
                 found.version,
                 found.value.ack_quorum,
                 registered,
+                is_damaged,
             )
         self._seen, self._surveyed = await self._reader.survey(addresses)
         if tree is not None:

@@ -75,13 +75,18 @@ def add_restore(backup: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--take-over",
-                help="Restore although topic owners of this cluster still answer: they end. If the cluster is sound, "
-                "it needs --ends-era, too.",
+                help="Restore although topic owners of this cluster still answer: they end. It needs --ends-era, too, "
+                "unless a storage node proves that ZooKeeper is older or has lost records.",
             ),
         ] = False,
         ends_era: Annotated[
             int,
-            typer.Option("--ends-era", metavar="ERA", min=0, help="The era that serves, and that --take-over ends."),
+            typer.Option(
+                "--ends-era",
+                metavar="ERA",
+                min=0,
+                help="The era that serves, and that --take-over ends. Another one is refused.",
+            ),
         ] = 0,
         dry_run: Annotated[
             bool, typer.Option("--dry-run", help="Only read and report. Nothing is raised or written.")
@@ -95,9 +100,10 @@ def add_restore(backup: typer.Typer) -> None:
         are refused from then on, also if the lost ZooKeeper comes back.
 
         Begin with `drill` or `--dry-run`. The command follows the work to its end. Repeat it to go on with a restore
-        that was interrupted or refused: it keeps its restore id, and does nothing twice.
+        that was interrupted or refused: it keeps its restore id. An era that serves is never ended by a repeated
+        command: that needs --take-over, and its number in --ends-era.
 
-        On a cluster that is restored and sound there is nothing to do, and the command says so.
+        On a cluster that is sound there is nothing to do, and the command says so.
 
         A copy in FILE says where ledgers of before level 8 belong, if no storage node keeps a copy.
         """

@@ -66,7 +66,8 @@ class RestoreBody(DrillBody):
         default=0,
         ge=0,
         le=ERA_MAX,
-        description="The era that serves, which `take_over` ends. Needed if the cluster is sound: `message` says so",
+        description="The era that serves, which `take_over` ends; another one is refused. Needed unless a storage node "
+        "proves that ZooKeeper is older or has lost records: `message` says so",
     )
     dry_run: StrictBool = Field(default=False, description="Only read: raise no era, write nothing")
 
