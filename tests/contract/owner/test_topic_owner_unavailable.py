@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.errors import LedgerUnavailable
+from oncelog.core.errors import LedgerUnavailable, NotOwner
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -21,7 +21,7 @@ from oncelog.verify.stored_log import parse_entry
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.owner.reading.test_topic_owner_waiting import TOPIC, lost_ledger, opening, waiting
-from tests.contract.storage_client.ledger_world import scripted
+from tests.contract.storage_client.ledger_world import nodes, scripted
 from tests.oracles.fold import LogFold
 
 pytestmark = pytest.mark.asyncio
@@ -37,15 +37,23 @@ async def take_away(world: OwnerWorld) -> None:
 @pytest.mark.hazard("lost-too-early")
 async def test_reader_of_entries_without_a_live_copy_gets_the_range_and_the_holder(tmp_path: Path) -> None:
     """It used to wait for ever. The statistics of the topic show the same, until the entries are read."""
-    async with owner_world(tmp_path) as (world, channel):
+    async with owner_world(tmp_path) as (world, channel), nodes(tmp_path, 1) as (other,):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
         granted = await client.open(runner, "importer")
         await client.stored(granted, batch_of(granted, [0]), batch_of(granted, [1]))
         runner.cache.clear()
         await take_away(world)
-        log = runner.core.ownership.record.ledgers[-1].ledger_id
         start = ReaderStart(TOPIC, runner.topic_id, StartEdge.EARLIEST, runner.owner_epoch)
+        stream = channel.stream(READ)
+        await stream.write(ReadControl(start, 1 << 20))
+        error = (await anext(aiter(stream))).error
+        assert isinstance(error, NotOwner)
+        assert "fewer than 1 storage nodes respond in the era of this owner" in error.message
+        # Another node answers, so the owner can prove that it is the owner.
+        world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1", other.incarnation: other.address})
+        world.topics.update_nodes(StorageNodesUpdated((world.node.incarnation, other.incarnation)))
+        log = runner.core.ownership.record.ledgers[-1].ledger_id
         stream = channel.stream(READ)
         await stream.write(ReadControl(start, 1 << 20))
         error = (await anext(aiter(stream))).error

@@ -125,7 +125,10 @@ class OwnershipProofs:
                 self._post(HigherEpochReported())
                 raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
         if not await self._may_believe_record():
-            raise NotOwner("too few storage nodes respond in the era of this owner: look the topic up again")
+            raise NotOwner(
+                f"fewer than {self._core.settings.ack_quorum} storage nodes respond in the era of this owner, so it "
+                "cannot prove that it is the owner: start them, and look the topic up again"
+            )
         stored = await self._topics.read(mine.topic_id)
         if stored is None:
             self._post(HigherEpochReported())
