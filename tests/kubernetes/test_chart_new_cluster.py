@@ -15,11 +15,6 @@ pytestmark = pytest.mark.hazard("emptied-zookeeper")
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 
 
-def metadata(name: str) -> Manifest:
-    spec: Manifest = one(name, "Deployment", f"{RELEASE}-metadata")["spec"]["template"]["spec"]
-    return spec
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_metadata_services_ask_every_storage_node(name: str) -> None:
     """Each pod of the StatefulSet, at its health port, under the name that it has before it is ready, too."""
@@ -35,13 +30,18 @@ def test_metadata_services_ask_every_storage_node(name: str) -> None:
     assert one(name, "Service", stateful["serviceName"])["spec"]["publishNotReadyAddresses"] is True
 
 
+@pytest.mark.hazard("older-zookeeper-is-served")
+@pytest.mark.parametrize("part", ["metadata", "owner"])
 @pytest.mark.parametrize("name", FILES)
-def test_file_of_storage_nodes_is_mounted_where_the_setting_says(name: str) -> None:
-    """As a file, so that another number of storage nodes does not restart the metadata services."""
-    (container,) = [each for each in metadata(name)["containers"] if each["name"] == "metadata"]
+def test_file_of_storage_nodes_is_mounted_where_the_setting_says(name: str, part: str) -> None:
+    """As a file, so that another number of storage nodes does not restart the services. Owners find there who may prove
+    that ZooKeeper is older."""
+    kind = "Deployment" if part == "metadata" else "StatefulSet"
+    pod = one(name, kind, f"{RELEASE}-{part}")["spec"]["template"]["spec"]
+    (container,) = [each for each in pod["containers"] if each["name"] == part]
     folder, _, file = environment(container)["ONCELOG_NEW_CLUSTER_NODES_FILE"].rpartition("/")
     (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == folder]
-    (volume,) = [each for each in metadata(name)["volumes"] if each["name"] == mount["name"]]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
     assert file in one(name, "ConfigMap", volume["configMap"]["name"])["data"]
 
 
@@ -75,7 +75,7 @@ def test_proof_does_not_depend_on_how_the_chart_is_rendered() -> None:
     assert creating(install) == creating(upgrade)
 
 
-def test_network_policy_lets_metadata_services_ask(tmp_path: Path) -> None:
+def test_network_policy_lets_metadata_services_and_owners_ask(tmp_path: Path) -> None:
     """Also if only named scrapers may read metrics, which are at the same port."""
     file = tmp_path / "values.yaml"
     file.write_text("networkPolicy: {scrapers: [{namespaceSelector: {matchLabels: {a: b}}}]}")
@@ -90,6 +90,6 @@ def test_network_policy_lets_metadata_services_ask(tmp_path: Path) -> None:
         for peer in rule["from"]
         if "podSelector" in peer
     ]
-    assert parts == ["metadata"]
-    assert len(rule["from"]) == 2
+    assert parts == ["metadata", "owner"]
+    assert len(rule["from"]) == 3
     assert NAMESPACE in one("default", "ConfigMap", f"{RELEASE}-new-cluster")["data"]["storage-nodes"]

@@ -24,13 +24,14 @@ from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching, own_client
-from oncelog.metadata.new_cluster import directories_in, finder
+from oncelog.metadata.new_cluster import finder
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
 from oncelog.metadata.restoring.record_copies import CopySettings
 from oncelog.metadata_store.copies.copy_keys import read_keys
+from oncelog.metadata_store.joining.directories import directories_in
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.node_proofs import NodeProofs
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
@@ -90,7 +91,7 @@ class MetadataService:
                 reason=lambda: self._unready,
             )
             rest_port = early.open()
-            proofs = NodeProofs(security.peers, partial(directories_in, settings))
+            proofs = NodeProofs(security.peers, partial(directories_in, settings.new_cluster_nodes_file))
             stack.push_async_callback(proofs.close)
             joined = await join_cluster(
                 settings,

@@ -133,6 +133,9 @@ class TopicOwnerSettings(ProcessSettings):
     dedup_batches_bytes_max: int = 64 * 1024 * 1024
     #: producer ids claimed at once; a crash wastes the unused ones
     producer_id_block: int = 100
+    #: path of a file with host:health_port of each storage node, one in each line: these are asked, too, whether
+    #: ZooKeeper is older than the data; empty: only those that ZooKeeper names
+    new_cluster_nodes_file: str = ""
     #: how long a drain keeps its topics while a storage node or ZooKeeper server is absent, before drain_timeout_ms
     stability_timeout_ms: int = 60_000
 

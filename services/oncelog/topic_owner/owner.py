@@ -18,6 +18,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
+from oncelog.metadata_store.joining.directories import directories_in
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.node_proofs import NodeProofs
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
@@ -161,7 +162,7 @@ class Owner:
             health.ready_when("state", lambda: self._unready)
             stack.push_async_callback(health.stop)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            proofs = NodeProofs(self.security.peers)
+            proofs = NodeProofs(self.security.peers, partial(directories_in, settings.new_cluster_nodes_file))
             stack.push_async_callback(proofs.close)
             joined = await join_cluster(
                 settings,

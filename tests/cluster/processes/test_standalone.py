@@ -224,6 +224,8 @@ def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cl
             assert waiting.poll() is None
             if number == 0:
                 until_sync(lambda url=status["admin_url"]: _refused_as_older(url), _DEADLINE_S)  # type: ignore[misc]
+                owner = data / "logs" / "owner-1.log"
+                until_sync(lambda at=owner: "ZooKeeper is older than the data: storage" in at.read_text(), _DEADLINE_S)  # type: ignore[misc]
         finally:
             waiting.terminate()
             assert waiting.wait(STOP_TIMEOUT_S) == 0, said.read_text()

@@ -101,11 +101,11 @@ def test_ports_are_those_of_the_image_and_published_on_this_machine_only() -> No
 
 
 def test_new_cluster_asks_every_storage_node() -> None:
-    """At its health port, from the file that the metadata services read."""
+    """At its health port, from the file that the metadata services read. Owners ask them, too."""
     nodes = COMPOSE["configs"]["storage-nodes"]["content"].split()
     assert nodes == [f"{name}:{settings_of(name).health_port}" for name in OWN if role(name) == "storage"]
     for name in OWN:
-        if role(name) == "metadata":
+        if role(name) in {"metadata", "owner"}:
             (config,) = SERVICES[name]["configs"]
             assert config["source"] == "storage-nodes"
             assert SERVICES[name]["environment"][variable("new_cluster_nodes_file")] == config["target"]

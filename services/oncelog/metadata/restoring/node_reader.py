@@ -23,12 +23,12 @@ from oncelog.core.rebuild.restore_events import Knowledge, NodeSeen
 from oncelog.core.rebuild.result import WantedLength
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.rendezvous import ranked
-from oncelog.metadata.new_cluster import directory_at
 from oncelog.metadata.restoring.noted_records import copy_fault, knowledge_of, noted_cookies, usable_copies
 from oncelog.metadata.restoring.record_copies import holders_of
 from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey
+from oncelog.metadata_store.joining.directories import directory_at
 from oncelog.metadata_store.records.registry import StorageCookie
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import RAISE_ERA

@@ -13,7 +13,6 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncelog.core.errors import ServiceUnavailable
-from oncelog.metadata.new_cluster import nodes_in
 from oncelog.metadata.rest import problems
 from oncelog.metadata.rest.access import Authentication, default_rule
 from oncelog.metadata.rest.conditions import refuse_unread
@@ -26,6 +25,7 @@ from oncelog.metadata.rest.recovering.uploads import upload_routes
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.restoring import Restoring
 from oncelog.metadata_store.copies.copy_keys import read_keys
+from oncelog.metadata_store.joining.directories import nodes_in
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.observing.audit_log import AuditLog
@@ -99,7 +99,7 @@ class EarlyRest:
 
     def reached(self, session: StoreSession) -> None:
         """ZooKeeper is reached. session: at the root of the cluster."""
-        nodes = partial(nodes_in, self._settings)
+        nodes = partial(nodes_in, self._settings.new_cluster_nodes_file)
         key_file = self._settings.backup_key_file
         copy_keys = partial(read_keys, Path(key_file) if key_file else None)
         sources = RestoreSources(session, self._audit, nodes, copy_keys, self._security.peers)
