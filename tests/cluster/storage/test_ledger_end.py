@@ -157,4 +157,4 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
             drill = await cluster.get("/admin/v2/cluster/drill")
             return [node["state"] for node in drill["nodes"]] == ["used"] * len(nodes)
 
-        await until(complete, DEADLINE_S, every_s=1, waiting_for="a restore to be able to use every node")
+        await until(complete, 4 * DEADLINE_S, every_s=1, waiting_for="a restore to be able to use every node")
