@@ -14,7 +14,7 @@ from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.codecs import storage_codec
-from oncelog.rpc.codecs.restore_codec import READ_NOTES
+from oncelog.rpc.codecs.restore_codec import INVENTORY, READ_NOTES
 from oncelog.rpc.codecs.storage_codec import AppendAnswer, ReadFrame, ReadRequest, ReceivedAppend
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire import recovery_pb2 as recovery
@@ -62,6 +62,7 @@ class FakeStorageNode:
         server.unary(storage_codec.DAMAGE, self.damage)
         server.unary(storage_codec.DESCRIBE, self.describe)
         server.unary(READ_NOTES, self.read_notes)
+        server.unary(INVENTORY, self.inventory)
         port = await server.start()
         self.record = LiveStorageNode(self.incarnation, "127.0.0.1", port, 1 << 30)
         self.open.set()
@@ -83,6 +84,10 @@ class FakeStorageNode:
     async def read_notes(self, _: recovery.ReadNotesRequest) -> recovery.ReadNotesAnswer:
         """The digest."""
         return recovery.ReadNotesAnswer(status=pb.STORAGE_STATUS_OK, count=self.notes)
+
+    async def inventory(self, _: recovery.InventoryRequest) -> recovery.InventoryAnswer:
+        """It is not in limbo."""
+        return recovery.InventoryAnswer(status=pb.STORAGE_STATUS_OK)
 
     async def append(self, stream: ServerStream[ReceivedAppend, list[AppendAnswer]]) -> None:
         async for frame in stream:

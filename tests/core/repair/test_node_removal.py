@@ -129,6 +129,8 @@ def test_node_stays_while_it_may_hold_the_only_copy_of_a_note(
 def test_only_node_and_fewer_nodes_than_the_quorum() -> None:
     assert notes_refusal(A, {A: ALL}, [], ack_quorum=2) is None
     assert notes_refusal(A, {A: ALL, B: ALL}, [B], ack_quorum=2) is None
+    no_owner_yet = notes_refusal(A, {A: ALL, B: ALL}, [B, C], ack_quorum=0)
+    assert no_owner_yet == "only 1 of 2 other storage nodes hold the notes of all records"
 
 
 @pytest.mark.hazard("holders-fade")

@@ -90,7 +90,7 @@ def notes_refusal(
     """Why the other nodes do not hold all notes, or are too few for a restore, without this one; None if they are not.
 
     digests: of the registered nodes that answered, also of `node`. others: all that ever joined, and may return. limbo:
-    the nodes whose directories may have lost records.
+    the nodes whose directories may have lost records. ack_quorum: 0: no owner ever started.
     """
     answered = [one for one in others if one in digests]
     expected = digests.get(node, digests[answered[0]] if answered else NotesDigest())
@@ -100,7 +100,7 @@ def notes_refusal(
             f"the notes of storage nodes {', '.join(sorted(differing))} differ: they are compared every "
             "ONCELOG_NOTES_INTERVAL_MS, by default each minute"
         )
-    needed = min(ack_quorum, len(others))
+    needed = min(ack_quorum or len(others), len(others))
     if len(answered) < needed:
         return f"only {len(answered)} of {needed} other storage nodes hold the notes of all records"
     unsure = sorted({*others} & {*limbo})

@@ -108,7 +108,7 @@ async def test_record_proves_nothing_without_storage_nodes(tmp_path: Path) -> No
     async with one_message(tmp_path) as (world, channel, runner, _):
         address = world.node.address
         world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1"})
-        with pytest.raises(NotOwner, match="too few storage nodes"):
+        with pytest.raises(NotOwner, match="fewer than 1 storage nodes respond"):
             await last_message(channel, runner)
         world.parts.links.update_addresses({world.node.incarnation: address})
         assert (await last_message(channel, runner)).present
