@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.era import Era
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.placement.first_cluster import Answers, DirectorySeen, NoAnswer
@@ -20,7 +20,7 @@ from oncelog.metadata_store.joining.node_proofs import NodeProofs
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.metadata_store.session.store_session import Fired, StoreSession, Znode
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 from tests.cluster.until import until, yield_to_loop
@@ -261,6 +261,28 @@ async def test_looks_of_a_healthy_cluster_read_no_record(tmp_path: Path) -> None
             before = session.reads_of.total()
             assert await world.proofs.fault(session, cluster, False) is None
             assert session.reads_of.total() - before == reads
+
+
+class FailingSession(MemorySession):
+    """Reads a storage node's cookie once, and then ZooKeeper does not answer while `fails`."""
+
+    fails = True
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        if self.fails and self.reads_of.total() > 0:
+            raise StoreUnavailable("no answer")
+        return await super().read(path, fired=fired, timeout_ms=timeout_ms)
+
+
+async def test_what_a_node_has_said_is_compared_although_zookeeper_did_not_answer_then(tmp_path: Path) -> None:
+    """The node says nothing new at the next look."""
+    async with world_of(tmp_path) as (world, former):
+        world.go_back(former)
+        session = FailingSession(world.tree, root="/oncelog")
+        with pytest.raises(StoreUnavailable):
+            await world.proofs.fault(session, ClusterRecord(CLUSTER), False)
+        session.fails = False
+        assert await world.proofs.fault(session, ClusterRecord(CLUSTER), False) is not None
 
 
 @pytest.mark.parametrize("shown_by", ["a reconnection", "a node that is not registered"])

@@ -53,6 +53,8 @@ class NodeProofs:
         self._history = NodesHistory()
         #: when nodes were asked last that proved it, or were silent
         self._proved_s = float("-inf")
+        #: something new was said, and was not compared to the end: ZooKeeper may not have answered
+        self._uncompared = False
 
     async def fault(self, session: StoreSession, cluster: ClusterRecord, ask_all: bool) -> str | None:
         """Why ZooKeeper is older than the data, and what to do; None: no storage node that answers proves it.
@@ -60,8 +62,10 @@ class NodeProofs:
         session: below the root of the era. ask_all: also those that are registered. Raises StoreUnavailable.
         """
         registry = Registry(session)
-        if not ask_all and self._proved_s == float("-inf") and not await self._is_news(registry, cluster.cluster_id):
+        all_compared = not (ask_all or self._uncompared or self._proved_s > float("-inf"))
+        if all_compared and not await self._is_news(registry, cluster.cluster_id):
             return None
+        self._uncompared = True
         cookies = await registry.cookies()
         nodes = _addresses(cookies)
         fault = await self._compare(registry, cluster, nodes, cookies)
@@ -72,6 +76,7 @@ class NodeProofs:
                 return other
             fault = await self._compare(registry, cluster, nodes, cookies)
             self._proved_s = float("-inf") if fault is None else now_s
+        self._uncompared = False
         if fault is None:
             return None
         return (
