@@ -7,7 +7,7 @@ import pytest
 
 from oncelog_lab.access import ClusterAccess
 from oncelog_lab.bench.baseline import baseline_cluster
-from oncelog_lab.bench.running import bench_directory
+from oncelog_lab.bench.running import BenchStack, bench_directory
 from oncelog_lab.child_process import LabChild
 from oncelog_lab.cluster import LabCluster
 from oncelog_lab.failures import LabFailed
@@ -69,3 +69,19 @@ def test_directory_of_a_benchmark_is_deleted(tmp_path: Path) -> None:
     with bench_directory(tmp_path / "disk") as directory:
         (directory / "segment").write_bytes(b"x")
     assert not directory.exists()
+
+
+@pytest.mark.asyncio
+async def test_benchmark_starts_nothing_on_a_disk_that_is_too_small(tmp_path: Path) -> None:
+    """It would fill the disk of its user. A running cluster has disks of its own."""
+    more_than_any_disk = 2**62
+    stack = BenchStack(tmp_path, None, "", free_bytes=more_than_any_disk)
+    with pytest.raises(LabFailed, match="GB free and a benchmark needs .* name another directory with --data"):
+        await stack.cluster()
+    with pytest.raises(LabFailed, match="--data"):
+        await stack.path()
+    with pytest.raises(LabFailed, match="--data"):
+        stack.new_directory()
+    running = BenchStack(tmp_path, "oncelog://127.0.0.1:1", "", free_bytes=more_than_any_disk)
+    assert (await running.cluster()).access.url == "oncelog://127.0.0.1:1"
+    assert not list(tmp_path.iterdir())

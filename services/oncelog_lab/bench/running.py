@@ -27,10 +27,15 @@ _TABLE_WIDTH = 150
 
 
 class BenchStack:
-    """What a benchmark has started. url: of a running cluster; None: a standalone cluster is started."""
+    """What a benchmark has started. url: of a running cluster; None: a standalone cluster is started.
 
-    def __init__(self, directory: Path, url: str | None, admin_url: str) -> None:
+    free_bytes: what the directory's disk must have free before something is started that writes there. Each method
+    that starts it raises LabFailed if the disk has less.
+    """
+
+    def __init__(self, directory: Path, url: str | None, admin_url: str, *, free_bytes: int = 0) -> None:
         self._directory = directory
+        self._free_bytes = free_bytes
         self._given = (url, admin_url)
         self._exits = AsyncExitStack()
         self._path: BaselineClient | None = None
@@ -39,6 +44,7 @@ class BenchStack:
 
     def new_directory(self) -> Path:
         """For a cluster that a benchmark starts itself; it is deleted with everything else."""
+        self._check_disk()
         self._directories += 1
         return self._directory / f"cluster-{self._directories}"
 
@@ -46,6 +52,7 @@ class BenchStack:
         from oncelog_lab.bench.baseline import baseline_cluster
 
         if self._path is None:
+            self._check_disk()
             self._path = await self._exits.enter_async_context(baseline_cluster(self._directory))
         return self._path
 
@@ -57,6 +64,7 @@ class BenchStack:
         if self._cluster is None and url is not None:
             self._cluster = LabCluster(ClusterAccess(url, admin_url))
         elif self._cluster is None:
+            self._check_disk()
             data = self._directory / "cluster"
             self._exits.callback(shutil.rmtree, data, ignore_errors=True)
             self._cluster = await self._exits.enter_async_context(standalone_cluster(data, owners=owners))
@@ -67,20 +75,22 @@ class BenchStack:
         self._path = self._cluster = None
         await self._exits.aclose()
 
+    def _check_disk(self) -> None:
+        free = shutil.disk_usage(self._directory).free
+        if free < self._free_bytes:
+            raise LabFailed(
+                f"{self._directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs "
+                f"{self._free_bytes / 1e9:.0f} GB: name another directory with --data"
+            )
+
 
 @contextmanager
 def bench_directory(parent: Path | None) -> Iterator[Path]:
-    """A temporary directory. Raises LabFailed if the disk is too small."""
+    """A temporary directory."""
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="oncelog-bench-", dir=parent))
     try:
-        free = shutil.disk_usage(directory).free
-        if free < DISK_BYTES_NEEDED:
-            raise LabFailed(
-                f"{directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs {DISK_BYTES_NEEDED / 1e9:.0f} "
-                "GB: name another directory with --data"
-            )
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -103,7 +113,7 @@ def run_bench(
 
     async def main() -> "list[BenchRow]":
         with bench_directory(data) as directory:
-            stack = BenchStack(directory, url, admin_url)
+            stack = BenchStack(directory, url, admin_url, free_bytes=DISK_BYTES_NEEDED)
             try:
                 return await rows(stack, lambda sentence: errors.print(f"{sentence} …", markup=False))
             finally:
