@@ -32,4 +32,9 @@ VERSION_HAZARDS = {
         "know it. The node comes back, with data that the others expect it to understand.",
         "Storage nodes that are away and not retired are counted by the version that they noted last.",
     ),
+    "served-without-era": Hazard(
+        "ZooKeeper's records are restored in a new era while processes of a version before eras run. These do not "
+        "notice it: they go on with the former records, and answer changes which nobody sees again.",
+        "A restore claims nothing while ZooKeeper shows such a process. Later none starts: the level is above it.",
+    ),
 }

@@ -130,6 +130,8 @@ class Coordination:
             pace=pace,
             unnoted=unnoted,
         )
+        era = peers.era or FIRST_ERA
+        kept = RecordCopies(session, repair.watch, repair.calls, copies or CopySettings(), era=era)
         ranges, folds = TopicRanges(topics, ledgers, topic_calls, calls), OwnerFolds(topic_calls, calls)
         return cls(
             cluster_id=cluster_id,
@@ -140,7 +142,7 @@ class Coordination:
             ledgers=ledgers,
             cursors=CursorStore(session),
             registry=registry,
-            level=ClusterLevel(ClusterStore(session), registry),
+            level=ClusterLevel(ClusterStore(session), registry, era=era, prepare=kept.pin_before_finalize),
             dependencies=Dependencies(session, registry, start, check_keys=None if keys is None else keys.check),
             owners=owners,
             calls=calls,
@@ -154,9 +156,7 @@ class Coordination:
             lister=TopicLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
-            copies=RecordCopies(
-                session, repair.watch, repair.calls, copies or CopySettings(), era=peers.era or FIRST_ERA
-            ),
+            copies=kept,
             folds=folds,
             proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
             events=events,

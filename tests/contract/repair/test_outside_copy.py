@@ -21,6 +21,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
 from oncelog.metadata.restoring.drill import live_records
 from oncelog.metadata.restoring.outside_copy import store_copy
+from oncelog.metadata.restoring.performer import BEFORE_NOTES
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.record_copies import KeptCopy
 from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, copy_of
@@ -28,6 +29,7 @@ from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, encode_cluster
 from oncelog.metadata_store.records.policies import Policies, encode_policies
+from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
@@ -36,6 +38,7 @@ from tests.contract.repair.restoring_world import NAME, TOPIC, RestoringWorld, c
 from tests.contract.stores.memory_store import MemoryTree
 
 pytestmark = pytest.mark.asyncio
+NAMESPACE = parse_topic(NAME).namespace_name
 KEY, OTHER_KEY = CopyKey(b"k" * 32), CopyKey(b"o" * 32)
 HEADER = CopyHeader(CLUSTER, ClusterRecord(CLUSTER).era, 7, 1_764_200_000_000)
 RECORD = encode_cluster(ClusterRecord(CLUSTER))
@@ -109,7 +112,23 @@ async def test_ledgers_without_heads_are_placed_by_a_copy_from_outside_alone(wor
     assert (restored.state, restored.reviews, len(restored.copies)) == (RestoreState.DONE, [], 1)
     topic = world.record(f"/era-2/topics/{TOPIC}")
     assert (topic["name"], topic["ledgers"]) == (NAME, [[4, 0], [9, 0]])
-    assert world.record("/era-2/policies/namespaces/public/default")["permissions"] == {"ann": ["produce"]}
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_rights_of_a_time_without_notes_are_closed_until_they_are_confirmed(world: RestoringWorld) -> None:
+    """A right that was revoked after the copy, below level 8, must not come back. All storage nodes have answered."""
+    await given(world, await copied(world))
+    await PolicyStore(world.session()).change(NAMESPACE, lambda old: replace(old, permissions={}))
+    world.tree = MemoryTree()
+    tried = await world.restore(dry_run=True)
+    restored = await world.restore()
+    assert (restored.state, restored.gives_up, restored.rights_closed) == (RestoreState.DONE, False, True)
+    assert tried.warnings == restored.warnings == [BEFORE_NOTES]
+    assert world.record("/cluster")["rights"] == "closed"
+    policies = world.record(f"/era-2{paths.namespace_policies(NAMESPACE)}")
+    assert (policies.get("permissions"), policies["closed_permissions"]) == (None, {"ann": ["produce"]})
+    again = await world.restore(restore_id="2" * 32, take_over=True, ends_era=2)
+    assert (again.rights_closed, again.warnings) == (True, []), "nobody has confirmed them"
 
 
 async def test_repeated_upload_is_one_pinned_file(world: RestoringWorld) -> None:
@@ -179,7 +198,7 @@ async def test_copy_that_cannot_be_used_stops_no_restore(
 async def test_right_that_was_revoked_after_a_copy_of_a_later_era_stays_revoked(world: RestoringWorld) -> None:
     """The disks of all nodes are older than the copy. It is pinned, so each later restore reads it."""
     header = CopyHeader(CLUSTER, Era(7, "9" * 32), 8, HEADER.created_ms)
-    file = await copied(world, header)
+    file = await copied(world, header, cluster=RECORD)
     world.tree = MemoryTree()
     await given(world, file, name_by_content(header, file))
     done = await world.restore()

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import Conflict, ServiceUnavailable
 from oncelog.core.placement.level import (
     CountProcesses,
@@ -19,7 +20,7 @@ from oncelog.core.placement.level import (
 )
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState, ClusterStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.store_session import Versioned
 
@@ -43,12 +44,28 @@ class LevelReport:
         return behind_of(self.processes, self.target)
 
 
-class ClusterLevel:
-    """target: the level of this program."""
+async def _nothing() -> None:
+    pass
 
-    def __init__(self, cluster: ClusterStore, registry: Registry, *, target: int = PROCESS_VERSION) -> None:
+
+class ClusterLevel:
+    """Of one replica. registry: of the era that it joined."""
+
+    def __init__(
+        self,
+        cluster: ClusterStore,
+        registry: Registry,
+        *,
+        era: Era = FIRST_ERA,
+        prepare: Callable[[], Awaitable[None]] = _nothing,
+        target: int = PROCESS_VERSION,
+    ) -> None:
+        """prepare: what must be done before a level is raised; if it raises an error, nothing is. target: the level of
+        this program."""
         self._cluster = cluster
         self._registry = registry
+        self._era = era
+        self._prepare = prepare
         self._target = target
         #: one request at a time; other replicas are met by the compare-and-sets
         self._lock = asyncio.Lock()
@@ -62,9 +79,16 @@ class ClusterLevel:
         """Raise the level to the target, unless it is there. It can be repeated after any error.
 
         Raises Conflict that names who does not know the target; ServiceUnavailable, StoreUnavailable: the level may be
-        announced or raised.
+        announced or raised. Raises as `prepare`.
         """
         async with self._lock:
+            level = (await self._found()).value.level
+            if level.stored < self._target:
+                # A running process ends as soon as it reads an announcement that it does not know.
+                behind = behind_of(await self._registry.processes(), self._target)
+                if behind and not level.announced:
+                    raise _conflict(LevelKept(behind), Level(level.stored, self._target))
+                await self._prepare()
             for _ in range(_TRIES_MAX):
                 found = await self._found()
                 step = after_read(found.value.level, self._target)
@@ -95,6 +119,13 @@ class ClusterLevel:
         found = await self._cluster.find()
         if found is None:
             raise ServiceUnavailable("ZooKeeper has no record of the cluster any more", retry_after_ms=1_000)
+        if found.value.era != self._era or found.value.state is not ClusterState.SERVING:
+            # The processes that this replica would count are those of another era.
+            raise ServiceUnavailable(
+                f"this metadata service has the records of era {self._era.number}, and ZooKeeper is in era "
+                f"{found.value.era.number} since: it starts again when that era serves; then repeat it",
+                retry_after_ms=1_000,
+            )
         return found
 
     async def _written(self, found: Versioned[ClusterRecord], step: WriteLevel) -> bool:

@@ -54,11 +54,8 @@ def routes(coordination: Coordination) -> APIRouter:
         changed then. It can be repeated. Before it raises the level it makes a pinned copy of ZooKeeper's records, and
         it raises nothing without it.
         """
-        report = await coordination.level.report()
         if body is not None and body.dry_run:
-            return _view(report)
-        if report.level.stored < report.target and not report.behind:
-            await coordination.copies.pin_before_finalize()
+            return _view(await coordination.level.report())
         return _view(await coordination.level.finalize())
 
     return router

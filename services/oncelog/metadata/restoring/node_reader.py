@@ -110,7 +110,10 @@ class NodeReader:
             if not seen.cluster_id:
                 return {}
             if not seen.address:
-                raise ServiceUnavailable("the storage node reads its directory yet, or starts: repeat this in a moment")
+                raise ServiceUnavailable(
+                    "the storage node reads its directory yet, or starts: repeat this in a moment. If it stays so, it "
+                    "runs a version before 8: start the new one"
+                )
             grpc = seen.address
         described = await self._channel(grpc).call(DESCRIBE, storage_pb2.DescribeRequest(), timeout_ms=CALL_TIMEOUT_MS)
         if not described.cluster_id:

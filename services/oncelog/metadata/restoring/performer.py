@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, assert_never
+from typing import assert_never
 
-from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA, Era
-from oncelog.core.errors import InvariantViolated, NotFound, OncelogError, ServiceUnavailable
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.placement.level import Level
@@ -42,7 +41,6 @@ from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
-from oncelog.metadata.coordination.owners import probe
 from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
@@ -54,7 +52,7 @@ from oncelog.metadata.restoring.noted_records import (
     notes_of_copy,
 )
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
-from oncelog.metadata.restoring.tree_nodes import era_of, nodes_in_trees
+from oncelog.metadata.restoring.tree_nodes import era_of, look_at_cluster, nodes_in_trees
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, RecordCopy, copy_of
 from oncelog.metadata_store.copies.copy_folder import name_by_content
@@ -66,17 +64,19 @@ from oncelog.metadata_store.records.cluster_store import (
     Rights,
     encode_cluster,
 )
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
-from oncelog.rpc.reachability import Reachability
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.observing.audit_log import AuditLog
 
 logger = logging.getLogger(__name__)
 
-LiveT = TypeVar("LiveT")
+#: Of a cluster that was below level 8 when ZooKeeper was lost.
+BEFORE_NOTES = (
+    "this cluster was below level 8, where storage nodes keep no notes: names, rights, policies and deletions are "
+    "those of the newest copy, what was changed since is lost, and rights stay closed until they are confirmed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Performer:
         if self._surveyed:
             await self._backoff.pause()  # another restore has outbid this one, or claims at the same time
         found, version = await self._cluster.find_replaceable()
-        tree = None
+        tree: ClusterSeen | None = None
         addresses = [*self._given, *self._sources.nodes()]
         owners: tuple[str, ...] = ()
         known = Knowledge()
@@ -204,25 +204,9 @@ class Performer:
             self._reader.named |= in_tree
         if found is not None:
             self._record = found.value
-            restoring = found.value.state is ClusterState.RESTORING
-            registered: tuple[Incarnation, ...] = ()
-            is_damaged = False
-            if not restoring:
-                self._former = self._former or found.value.era.number
-                session = self._session.below(paths.era_root(found.value.era.number))
-                folders = [await session.read(each) for each in (paths.OWNERS, paths.STORAGE, paths.STORAGE_COOKIES)]
-                is_damaged, registry = None in folders, Registry(session)
-                owners = await _answering_owners(registry)
-                registered = tuple(map(Incarnation, sorted(await _live(registry.storage_nodes.live()))))
-            tree = ClusterSeen(
-                found.value.cluster_id,
-                found.value.era,
-                restoring,
-                found.version,
-                found.value.ack_quorum,
-                registered,
-                is_damaged,
-            )
+            tree, owners = await look_at_cluster(self._session, found)
+            if not tree.restoring:
+                self._former = self._former or tree.era.number
         self._seen, self._surveyed = await self._reader.survey(addresses)
         if tree is not None:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
@@ -234,7 +218,7 @@ class Performer:
         await self._session.ensure_path("")
         newest = NewestRecords()
         newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
-        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id)
+        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(LEVELS_VERSION))
         record = replace(
             _with_noted(record, newest.cluster()),
             cluster_id=effect.cluster_id,
@@ -317,6 +301,7 @@ class Performer:
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
         older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
         progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]
+        progress.warnings += [] if self.newest.has_each_change else [BEFORE_NOTES]
         review = tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews))
         return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
@@ -439,9 +424,10 @@ class Performer:
                     await remover.remove(folder, root="")
 
     def _rights(self, closed: bool) -> Rights:
-        """Rights that were not confirmed after the restore before stay closed."""
+        """Rights that were not confirmed after the restore before stay closed. A right that was revoked below level 8
+        may be back: only copies have records of then."""
         before = Rights.OPEN if self._record is None else self._record.rights
-        return Rights.CLOSED if closed else before
+        return before if self.newest.has_each_change and not closed else Rights.CLOSED
 
     # --- report ---
 
@@ -477,18 +463,3 @@ def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRe
     level = max(raised.level, noted.level, key=lambda level: level.stored)
     gave_up = max(record.gave_up_in, noted.gave_up_in)
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
-
-
-async def _live(asked: Awaitable[dict[str, LiveT]]) -> dict[str, LiveT]:
-    """None if their folder is gone: a part of ZooKeeper's data may be lost."""
-    try:
-        return await asked
-    except NotFound:
-        return {}
-
-
-async def _answering_owners(registry: Registry) -> tuple[str, ...]:
-    """Addresses of registered owners at which a process listens."""
-    owners = [join_address(one.host, one.ports["grpc"]) for one in (await _live(registry.owners.live())).values()]
-    reached = await asyncio.gather(*map(probe, owners))
-    return tuple(owner for owner, each in zip(owners, reached, strict=True) if each is Reachability.ACCEPTED)

@@ -1,14 +1,63 @@
-"""Where ZooKeeper says that storage nodes are, in the records of all eras."""
+"""What the tree in ZooKeeper shows to a restore: the cluster that it has, and where storage nodes are, in all eras."""
 
 import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from oncelog.core.address import join_address
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation
-from oncelog.core.rebuild.restore_events import Knowledge
-from oncelog.metadata_store.records.registry import Registry
+from oncelog.core.placement.level import behind_of
+from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.rebuild.restore_events import ClusterSeen, Knowledge
+from oncelog.metadata.coordination.owners import probe
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState
+from oncelog.metadata_store.records.registry import LiveOwner, Registry, known_processes
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import StoreSession
+from oncelog.metadata_store.session.store_session import StoreSession, Versioned
+from oncelog.rpc.reachability import Reachability
+
+LiveT = TypeVar("LiveT")
+
+
+async def look_at_cluster(
+    session: StoreSession, found: Versioned[ClusterRecord]
+) -> tuple[ClusterSeen, tuple[str, ...]]:
+    """(What takes part in this cluster, addresses of registered owners that answer). session: at the root of the
+    cluster. found: its record. Raises StoreUnavailable."""
+    record = found.value
+    seen = ClusterSeen(record.cluster_id, record.era, False, found.version, record.ack_quorum)
+    if record.state is ClusterState.RESTORING:
+        return seen._replace(restoring=True), ()
+    session = session.below(paths.era_root(record.era.number))
+    folders = [await session.read(each) for each in (paths.OWNERS, paths.STORAGE, paths.STORAGE_COOKIES)]
+    registry = Registry(session)
+    owners, nodes, replicas = (
+        await _live(registry.owners.live()),
+        await _live(registry.storage_nodes.live()),
+        await _live(registry.metadata.live()),
+    )
+    seen = seen._replace(
+        registered=tuple(map(Incarnation, sorted(nodes))),
+        is_damaged=None in folders,
+        of_no_era=tuple(map(str, behind_of(known_processes(owners, nodes, replicas), LEVELS_VERSION))),
+    )
+    return seen, await _answering(list(owners.values()))
+
+
+async def _answering(owners: list[LiveOwner]) -> tuple[str, ...]:
+    """Addresses at which a process listens."""
+    addresses = [join_address(one.host, one.ports["grpc"]) for one in owners]
+    reached = await asyncio.gather(*map(probe, addresses))
+    return tuple(owner for owner, each in zip(addresses, reached, strict=True) if each is Reachability.ACCEPTED)
+
+
+async def _live(asked: Awaitable[dict[str, LiveT]]) -> dict[str, LiveT]:
+    """None if their folder is gone: a part of ZooKeeper's data may be lost."""
+    try:
+        return await asked
+    except NotFound:
+        return {}
 
 
 async def nodes_in_trees(session: StoreSession) -> tuple[dict[str, Incarnation], Knowledge]:

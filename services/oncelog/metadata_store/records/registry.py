@@ -159,14 +159,10 @@ class Registry:
         )
         away = [cookie for cookie in cookies.values() if cookie.may_return and cookie.incarnation not in nodes]
         versions = await asyncio.gather(*(self._noted_version(cookie.incarnation) for cookie in away))
-        found = [KnownProcess("owner", _grpc_address(one), one.version) for one in owners.values()]
-        found += [KnownProcess("storage node", f"{one.host}:{one.port}", one.version) for one in nodes.values()]
-        found += [KnownProcess("metadata service", _grpc_address(one), one.version) for one in replicas.values()]
-        found += [
+        return known_processes(owners, nodes, replicas) + [
             KnownProcess("storage node", f"{one.host}:{one.port}", version, away=True)
             for one, version in zip(away, versions, strict=True)
         ]
-        return found
 
     async def _noted_version(self, incarnation: Incarnation) -> int:
         """Of the process that served this directory last, as far as it says."""
@@ -264,6 +260,16 @@ class Registry:
 
         found = await asyncio.gather(*map(read, map(Incarnation, names)))
         return {cookie.incarnation: cookie for cookie in found if cookie is not None}
+
+
+def known_processes(
+    owners: Mapping[str, LiveOwner], nodes: Mapping[str, LiveStorageNode], replicas: Mapping[str, LiveMetadata]
+) -> list[KnownProcess]:
+    """Those that are registered."""
+    found = [KnownProcess("owner", _grpc_address(one), one.version) for one in owners.values()]
+    found += [KnownProcess("storage node", f"{one.host}:{one.port}", one.version) for one in nodes.values()]
+    found += [KnownProcess("metadata service", _grpc_address(one), one.version) for one in replicas.values()]
+    return found
 
 
 def _stored_end(node: Znode | None, path: str = "") -> Versioned[StorageEnd] | None:

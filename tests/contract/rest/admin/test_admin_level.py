@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
-from oncelog.core.placement.level import UNSTORED, Level
+from oncelog.core.placement.level import UNSTORED, KnownProcess, Level
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.registry import Decommission, LiveOwner, StorageCookie
+from oncelog.metadata_store.records.cluster_store import CREATED, ClusterState, ClusterStore
+from oncelog.metadata_store.records.registry import Decommission, LiveOwner, Registry, StorageCookie
 from tests.contract.rest.admin.admin_world import Admin, serving
 from tests.contract.storage_client.ledger_world import Node, nodes
 
@@ -81,7 +82,7 @@ async def test_without_a_copy_of_the_records_nothing_is_raised(admin: Admin, nod
 
 
 async def test_old_process_is_named_and_nothing_is_changed(admin: Admin) -> None:
-    """The announcement is withdrawn, so the old process may start again."""
+    """The old process may start again."""
     registration = admin.replica.coordination.registry.register_owner(
         LiveOwner(Incarnation("f" * 32), "owner-old", {"grpc": 1}, 0, version=BEFORE_LEVELS)
     )
@@ -124,6 +125,49 @@ async def test_interrupted_raise_goes_on_and_that_of_a_newer_program_is_left_alo
     assert f"raised to level {PROCESS_VERSION + 1}" in problem["detail"]
     await set_level(admin, Level(BEFORE_LEVELS, PROCESS_VERSION))
     assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
+
+
+@pytest.mark.hazard("start-races-finalize")
+async def test_level_that_some_do_not_know_is_not_announced(admin: Admin) -> None:
+    """A running process of the older version would read it, and end."""
+    await store_node(admin, BEFORE_LEVELS)
+    store = ClusterStore(admin.replica.session)
+    before = await store.find()
+    await admin.refused("POST", FINALIZE, 409, "conflict")
+    assert await store.find() == before, "the record was not written, also not twice"
+
+
+@pytest.mark.hazard("former-ignored")
+async def test_last_process_that_is_upgraded_while_the_level_is_raised_does_not_save_the_copy(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is behind at the first look, and not at the next. Without the copy nothing places the ledgers of before."""
+    old = KnownProcess("owner", "owner-old:1", BEFORE_LEVELS)
+    looks = iter([[old]])
+
+    async def processes(_registry: Registry) -> list[KnownProcess]:
+        return next(looks, [])
+
+    monkeypatch.setattr(Registry, "processes", processes)
+    await admin.http.post(FINALIZE)
+    if (await admin.get(LEVEL))["level"] == BEFORE_LEVELS:
+        assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
+    assert [one["pinned"] for one in (await admin.get("/admin/v2/backups"))["backups"]] == [True]
+
+
+@pytest.mark.hazard("start-races-finalize")
+@pytest.mark.parametrize("state", list(ClusterState))
+async def test_replica_of_a_former_era_writes_nothing(admin: Admin, state: ClusterState) -> None:
+    """It would count the processes of its own era, where none is left. A restore stops if another one writes."""
+    store = ClusterStore(admin.replica.session)
+    found = await store.find()
+    assert found is not None
+    later = replace(found.value, level=CREATED, era=Era(2, "1" * 32), state=state)
+    await store.write(later, version=found.version)
+    restored = await store.find()
+    problem = await admin.refused("POST", FINALIZE, 503, "service_unavailable")
+    assert "ZooKeeper is in era 2" in problem["detail"]
+    assert await store.find() == restored
 
 
 async def test_dry_run_changes_nothing_and_bad_bodies_are_refused(admin: Admin) -> None:
