@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.until import until_sync
 
 HERE = Path(__file__).parent
@@ -55,7 +56,11 @@ def installed(directory: Path) -> tuple[Path, Path]:
 @contextmanager
 def kafka(directory: Path, jars: Path) -> Iterator[str]:
     """One broker in KRaft mode; its address."""
-    port, controller = _free_port(), _free_port()
+    with claim_port("127.0.0.1") as claim, claim_port("127.0.0.1") as controller:
+        yield from _kafka(directory, jars, port_of(claim), port_of(controller))
+
+
+def _kafka(directory: Path, jars: Path, port: int, controller: int) -> Iterator[str]:
     directory.mkdir(parents=True)
     properties = directory / "server.properties"
     properties.write_text(_PROPERTIES.format(port=port, controller=controller, data=directory / "data"))
@@ -80,12 +85,6 @@ def kafka(directory: Path, jars: Path) -> Iterator[str]:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def kafka_version(jars: Path) -> str:

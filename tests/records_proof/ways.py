@@ -23,10 +23,11 @@ import httpx
 
 import oncelog
 from oncelog.log_storage.directory.directory_starts import mark_restored
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.cluster_fixture import Cluster, alive, rest_path
 from tests.cluster.loads import Loads, passed, read_all
-from tests.cluster.processes.service_process import free_port, processes
+from tests.cluster.processes.service_process import processes
 from tests.cluster.until import until
 from tests.records_proof.losses import DEADLINE_S, NoReport, backup, kill, lose_zookeeper, serves_a_restore, state_of
 from tests.records_proof.planted_topics import plant
@@ -132,10 +133,9 @@ class Ways:
         nodes = [each["serving"]["health"] for each in cluster.processes.values() if each["role"] == "storage"]
         server = await ZooKeeperServer.start(place)
         try:
-            with processes(place, server.address) as start:
-                port = free_port()
-                start("metadata", "--http-port", str(port))
-                url = f"http://127.0.0.1:{port}"
+            with claim_port("127.0.0.1") as claim, processes(place, server.address) as start:
+                start("metadata", "--http-port", str(port_of(claim)))
+                url = f"http://127.0.0.1:{port_of(claim)}"
                 await until(lambda: serves_a_restore(url), DEADLINE_S, waiting_for="the routes of a restore")
                 await self._loads.answered_more(chosen.randint(1, 40))
                 await self._restore("--nodes", ",".join(nodes), admin_url=url)

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,10 +84,12 @@ async def test_outside_client_continues_after_the_owner_is_killed(cluster: Clust
     await cluster.healed()
 
 
-async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(cluster: Cluster, tmp_path: Path) -> None:
+async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(
+    cluster: Cluster, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
     """With NAT or a NodePort, host and port differ from those that the owner listens on. Services connect to it
     directly."""
-    port, listen = await free_port(), await free_port()
+    port, listen = free_port(), free_port()
     zookeeper = cluster.processes["zookeeper"]["serving"]["address"]
     words = [sys.executable, "-m", "oncelog.topic_owner", "--zookeeper", zookeeper, "--write-quorum", "1"]
     words += ["--ack-quorum", "1", "--port", str(listen), "--advertised-host", "localhost"]
@@ -124,11 +126,3 @@ async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(cluster
         process.terminate()
         await process.wait()
     await cluster.healed()
-
-
-async def free_port() -> int:
-    listener = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = int(listener.sockets[0].getsockname()[1])
-    listener.close()
-    await listener.wait_closed()
-    return port

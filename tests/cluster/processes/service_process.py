@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -11,22 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.until import until
 
 DEADLINE_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:
     """One service at a known health port, advertised as localhost. It may be started again."""
 
     def __init__(self, folder: Path, module: str, zookeeper: str, *arguments: str, **environment: str) -> None:
-        self.health_port = free_port()
+        self._claim = claim_port("127.0.0.1")
+        self.health_port = port_of(self._claim)
         self._log = folder / f"{module}-{self.health_port}.log"
         self._output = self._log.with_suffix(".out")
         command = [sys.executable, "-m", f"oncelog.{module}", "--zookeeper", zookeeper, "--host", "0.0.0.0"]
@@ -81,6 +76,11 @@ class Process:
         self.popen.kill()
         self.popen.wait()
 
+    def close(self) -> None:
+        """For good: its port is given up."""
+        self.end()
+        self._claim.close()
+
 
 @contextmanager
 def processes(folder: Path, zookeeper: str) -> Iterator[Callable[..., Process]]:
@@ -89,7 +89,7 @@ def processes(folder: Path, zookeeper: str) -> Iterator[Callable[..., Process]]:
 
         def start(module: str, *arguments: str, **environment: str) -> Process:
             process = Process(folder, module, zookeeper, *arguments, **environment)
-            stack.callback(process.end)
+            stack.callback(process.close)
             return process
 
         yield start

@@ -9,9 +9,10 @@ import pytest
 from oncelog.log_storage.directory.storage_directory import StorageDirectory
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from tests.cluster.processes.service_process import DEADLINE_S, free_port, processes
+from tests.cluster.processes.service_process import DEADLINE_S, processes
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -21,8 +22,12 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
     """Owner, storage node and metadata first, then ZooKeeper, then the cluster. A waiting process reports what it waits
     for, stays alive and is not ready. All register their advertised names. If ZooKeeper never returns, the storage node
     reports that, too."""
-    port = free_port()
-    with processes(tmp_path, f"127.0.0.1:{port}") as start, ExitStack() as stack:
+    with (
+        claim_port("127.0.0.1") as claim,
+        processes(tmp_path, f"127.0.0.1:{port_of(claim)}") as start,
+        ExitStack() as stack,
+    ):
+        port = port_of(claim)
         node = start("log_storage", "--data", str(tmp_path / "node"), ONCELOG_SESSION_TIMEOUT_MS="2000")
         metadata = start("metadata", "--http-port", "0")
         early = [start("topic_owner"), node, metadata]

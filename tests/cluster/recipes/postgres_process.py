@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.until import until_sync
 
 START_S = 60.0
@@ -29,22 +29,20 @@ def program(name: str) -> str:
 class PostgresProcess:
     """One server on a free port of the loopback interface, without any password."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int) -> None:
         self._data = directory / "data"
         self._log = directory / "log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = port
         self.url = f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[Self]:
         """The directory is not below pytest's, which only its owner may enter: PostgreSQL refuses to run as root."""
-        with tempfile.TemporaryDirectory(prefix="oncelog-postgres-") as directory:
+        with tempfile.TemporaryDirectory(prefix="oncelog-postgres-") as directory, claim_port("127.0.0.1") as claim:
             if os.geteuid() == 0:
                 shutil.chown(directory, "postgres", "postgres")
-            server = cls(Path(directory))
+            server = cls(Path(directory), port_of(claim))
             process = server._start()
             try:
                 yield server

@@ -20,10 +20,8 @@ from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.effects import FileEffects, Process, SqlEffects
 from oncelog.effects.process import run_processes
 from oncelog.effects.store import SourceNames
-from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command
 from tests.cluster.loads import read_all
-from tests.cluster.processes.service_process import free_port
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running
 from tests.cluster.until import until
 
@@ -59,7 +57,7 @@ def rows(path: Path, table: str) -> list[str]:
 
 @pytest.mark.hazard("given-up-beside-a-poison")
 async def test_message_that_kills_its_process_becomes_a_dead_letter(
-    programs: Programs, cluster: Cluster, client: oncelog.AsyncClient
+    programs: Programs, client: oncelog.AsyncClient, free_port: Callable[[], int]
 ) -> None:
     """And none of those that were in work beside it. It kills two or three processes: the first time it was one of
     many, and the log may not have learned that it was begun."""

@@ -5,7 +5,6 @@ import json
 import random
 import shutil
 import signal
-import socket
 import sqlite3
 import sys
 import uuid
@@ -74,15 +73,6 @@ class Relays:
         return dict(json.loads(log.read_text()[before:].splitlines()[-1]))
 
 
-def free_port() -> int:
-    """Below the ports that the kernel gives to connections and to servers that ask for any."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 async def order(shop: Running, port: int, number: int) -> None:
     """As a customer who repeats the request until it is answered."""
 
@@ -97,7 +87,9 @@ async def order(shop: Running, port: int, number: int) -> None:
     await until(ordered, DEADLINE_S, every_s=0.02, waiting_for=f"order {number}")
 
 
-async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, postgres: PostgresProcess) -> None:
+async def test_each_order_has_one_invoice(
+    programs: Programs, cluster: Cluster, postgres: PostgresProcess, free_port: Callable[[], int]
+) -> None:
     """Shop, relay, invoicer and the topic's owner are killed again and again while customers order."""
     postgres.query("create database billing")
     shop_url = postgres.url.replace("postgresql:", "postgresql+psycopg:")

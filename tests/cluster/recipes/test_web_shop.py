@@ -2,7 +2,6 @@
 stored once, and has one invoice."""
 
 import asyncio
-import socket
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
@@ -51,14 +50,15 @@ async def customer(http: httpx.AsyncClient, first: int) -> None:
 
 
 async def test_each_order_has_one_invoice(
-    programs: Programs, watched: Callable[[str], Awaitable[Watched]], client: oncelog.AsyncClient
+    programs: Programs,
+    watched: Callable[[str], Awaitable[Watched]],
+    client: oncelog.AsyncClient,
+    free_port: Callable[[], int],
 ) -> None:
     """Also when workers get the same request at the same time, and when all orders are delivered again."""
     topic = await watched("shop-orders")
     database = programs.directory / "invoices.db"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     uvicorn = [sys.executable, "-m", "uvicorn", "shop:app", "--workers", "2", "--port", port, "--log-level", "warning"]
 
     def start_shop() -> Running:

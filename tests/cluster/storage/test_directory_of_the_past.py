@@ -2,7 +2,7 @@
 directory-went-back, copied-directory)."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from oncelog.core.ids import Incarnation
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from tests.cluster.clients.test_outside import free_port
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.loads import read_all
 from tests.cluster.storage.storage_nodes import StorageCluster
@@ -113,12 +112,12 @@ async def test_nothing_acknowledged_is_lost_with_one_directory_of_the_past(
 
 @pytest.mark.hazard("copied-directory")
 async def test_copy_of_a_directory_is_refused_while_the_original_serves(
-    zookeeper_server: ZooKeeperServer, tmp_path: Path
+    zookeeper_server: ZooKeeperServer, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     """The copy ends before it can answer that it lacks what the original stores meanwhile."""
     async with StorageCluster.running(tmp_path, zookeeper_server, 1) as storage:
         [original] = storage.nodes
-        port = await free_port()
+        port = free_port()
         copy = storage.node(port=port)
         copied(original.data, to=copy.data)
         copy.launch()

@@ -24,12 +24,13 @@ from oncelog.effects.redis_commands import COMMANDS_MAX, EffectPipeline
 from oncelog.effects.redis_store import RedisEffects
 from oncelog.effects.store import EffectRefused
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.until import until
 from tests.contract.effects.benches import RedisBench
 from tests.contract.effects.positions import NAMES, SOURCE, at, claimed, stored
 from tests.contract.effects.redis_numbers import append_numbers
 from tests.contract.stores.cut_proxy import CutProxy, Loss
-from tests.contract.stores.redis_process import RedisProcess, free_port
+from tests.contract.stores.redis_process import RedisProcess
 from tests.core.effects.test_ordered import LOG
 
 pytestmark = pytest.mark.asyncio
@@ -265,8 +266,10 @@ async def test_each_number_is_there_once_although_program_and_server_are_killed(
 async def test_cluster_needs_keys_of_one_slot(tmp_path: Path) -> None:
     """The effect is refused before its first command."""
     # The port among members is otherwise 10,000 higher than the other, which does not exist for each free port.
-    members = str(free_port())
-    with RedisProcess.running(tmp_path, "--cluster-enabled", "yes", "--cluster-port", members) as server:
+    with (
+        claim_port("127.0.0.1") as members,
+        RedisProcess.running(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(port_of(members))) as server,
+    ):
         with redis.Redis(port=server.port) as client:
             client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
 

@@ -1,12 +1,13 @@
 """A TCP relay that a test puts before a server to lose what crosses it: requests, replies, or the whole connection."""
 
 import asyncio
-import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
+
+from oncelog.runtime.port_claim import claim_port, port_of
 
 
 class Loss(Enum):
@@ -24,8 +25,6 @@ class CutProxy:
         self._server_port = server_port
         self._tls = tls
         self._listener: asyncio.Server | None = None
-        #: bound to the port and not listening: connections are refused, and no other process gets the port
-        self._reserved: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
         self._passing.set()
@@ -43,14 +42,13 @@ class CutProxy:
     ) -> AsyncIterator["CutProxy"]:
         """port: where it listens; 0: any free port. tls: clients connect with TLS; the server is plain."""
         proxy = cls(server_port, tls)
-        proxy.port = port
-        await proxy.accept()
-        try:
-            yield proxy
-        finally:
-            await proxy.refuse()
-            if proxy._reserved is not None:
-                proxy._reserved.close()
+        with claim_port("127.0.0.1", port) as claim:
+            proxy.port = port_of(claim)
+            await proxy.accept()
+            try:
+                yield proxy
+            finally:
+                await proxy.refuse()
 
     @property
     def address(self) -> str:
@@ -58,18 +56,13 @@ class CutProxy:
 
     async def accept(self) -> None:
         """Take connections, at the same port as before."""
-        self._listener = await asyncio.start_server(
-            self._relay, sock=self._reserved or _bound(self.port), ssl=self._tls
-        )
-        self._reserved = None
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._listener = await asyncio.start_server(self._relay, "127.0.0.1", self.port, ssl=self._tls)
 
     async def refuse(self) -> None:
         """Cut every connection and take no further ones. The port stays reserved for this relay."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            self._reserved = _bound(self.port)
         await self.cut()
 
     async def cut(self) -> None:
@@ -139,10 +132,3 @@ def request_types(sent: bytes) -> list[int]:
             types.append(kind)
         at += 4 + length
     return types
-
-
-def _bound(port: int) -> socket.socket:
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(("127.0.0.1", port))
-    return bound

@@ -10,20 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.until import until_sync
 
 START_S = 60.0
 
 
 class RedisProcess:
-    """Keeps its port when it restarts."""
+    """Keeps its port when it restarts, and while it is down."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         program = shutil.which("redis-server")
         assert program is not None, "redis-server is missing: install the package redis-server"
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.port = free_port()
+        self.claim = claim_port("127.0.0.1")
+        self.port = port_of(self.claim)
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
         self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         self._command += ["--maxmemory-policy", "noeviction", *options]
@@ -38,6 +40,7 @@ class RedisProcess:
             yield server
         finally:
             server.kill()
+            server.claim.close()
 
     @property
     def url(self) -> str:
@@ -83,9 +86,3 @@ class RedisProcess:
                 return connection.recv(100).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
-
-
-def free_port() -> int:
-    with socket.socket() as claim:
-        claim.bind(("127.0.0.1", 0))
-        return int(claim.getsockname()[1])

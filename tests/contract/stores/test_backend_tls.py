@@ -13,6 +13,7 @@ from oncelog.metadata_store.keys.redis_address import RedisAddress
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
 from oncelog.runtime.certificates import new_ca
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.security import Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
 from oncelog.runtime.telemetry import Telemetry
@@ -131,9 +132,11 @@ async def test_redis_with_tls(tmp_path: Path) -> None:
     """CA and name are verified, and a changed CA is used at the next connection."""
     tls_environment(tmp_path)
     (tmp_path / "trusted.crt").write_bytes(new_ca().certificate)
-    reserved = RedisProcess(tmp_path / "reserved")  # for a second free port
-    with RedisProcess.running(tmp_path / "redis", *redis_options(tmp_path, reserved.port)):
-        url = f"rediss://127.0.0.1:{reserved.port}/0"
+    with (
+        claim_port("127.0.0.1") as claim,
+        RedisProcess.running(tmp_path / "redis", *redis_options(tmp_path, port_of(claim))),
+    ):
+        url = f"rediss://127.0.0.1:{port_of(claim)}/0"
         trusted = str(tmp_path / "trusted.crt")
         server = RedisKeyServer(RedisAddress(url, ca_file=trusted, server_name=NAME), "cluster")
         with pytest.raises(IdempotencyUnavailable, match="certificate"):

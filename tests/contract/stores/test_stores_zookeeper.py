@@ -1,7 +1,6 @@
 """Properties of a ZooKeeper session that only a real server and a real network can show."""
 
 import asyncio
-import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from oncelog.metadata_store.session.store_session import SessionState
 from oncelog.metadata_store.session.zookeeper import DATA_BYTES_MAX, ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import CLOSE_TIMEOUT_S, ZooKeeperAccess
 from oncelog.metadata_store.session.zookeeper_users import ZooKeeperUser
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy, request_types
@@ -50,9 +50,8 @@ async def test_every_read_but_the_unsynced_follows_a_sync(zookeeper: ZooKeeperBa
 
 async def test_absent_server_is_reported_within_the_deadline_and_leaves_no_thread() -> None:
     """The first start of a service: the message names the address, and what to do."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
-        port = taken.getsockname()[1]
+    with claim_port("127.0.0.1") as claim:  # not listening: connections are refused
+        port = port_of(claim)
         threads = threading.active_count()
         with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} within 0\.3 s: start it, or correct"):
             await ZooKeeperSession.connect(f"127.0.0.1:{port}", connect_timeout_ms=300)

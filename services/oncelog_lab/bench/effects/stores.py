@@ -7,7 +7,6 @@ without effects: from kill -9 of the active consumer until the next one has a me
 
 import asyncio
 import shutil
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +25,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.effects import RedisEffects, TopicEffects
 from oncelog.effects.process import Process
 from oncelog.effects.topic_store import Output
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.mirror import copied_by_hand
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
@@ -52,13 +52,17 @@ _HELD_MESSAGES = 5_000
 @asynccontextmanager
 async def _redis(directory: Path) -> AsyncIterator["redis.Redis"]:
     """A server on a free port, without files. Raises LabFailed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    words = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
     program = shutil.which("redis-server")
     if program is None:
         raise LabFailed("redis-server is not in the search path: install it")
+    with claim_port("127.0.0.1") as claim:
+        async with _redis_at(program, port_of(claim), directory) as client:
+            yield client
+
+
+@asynccontextmanager
+async def _redis_at(program: str, port: int, directory: Path) -> AsyncIterator["redis.Redis"]:
+    words = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
     server = await LabChild.start("redis-server", [program, *words])
     client = redis.Redis(port=port)
 

@@ -1,7 +1,8 @@
 """A draining owner keeps its topics until no other process of the cluster is restarting."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import pytest
 from oncelog.core.ids import Incarnation
 from oncelog.metadata_store.records.registry import StorageCookie
 from oncelog.metadata_store.session import paths
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.topic_owner.cluster_stability import until_stable
 from tests.cluster.until import until
 from tests.contract.owner.storage_views import SeenLinks, node_of, session_with_a_cluster, storage_view
@@ -26,6 +28,13 @@ async def listening(port: int = 0) -> AsyncIterator[str]:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture
+def absent() -> Iterator[socket.socket]:
+    """Its port refuses connections, and no other process gets it."""
+    with claim_port("127.0.0.1") as claim:
+        yield claim
 
 
 @dataclass
@@ -49,15 +58,14 @@ async def test_cluster_is_observed_for_the_whole_stable_time() -> None:
         assert asyncio.get_running_loop().time() - began >= 0.5
 
 
-async def test_wait_lasts_until_an_absent_zookeeper_server_is_back() -> None:
+async def test_wait_lasts_until_an_absent_zookeeper_server_is_back(absent: socket.socket) -> None:
     """The session uses another server, so it does not notice the absent one."""
     async with listening() as one:
-        async with listening() as other:
-            pass
-        hosts = f"{one},{other}"
+        port = port_of(absent)
+        hosts = f"{one},127.0.0.1:{port}"
         assert not await until_stable(Seen(3600.0), hosts, timeout_ms=500, stable_s=0.1)
         waiting = asyncio.create_task(until_stable(Seen(3600.0), hosts, timeout_ms=DEADLINE_MS, stable_s=0.1))
-        async with listening(int(other.rpartition(":")[2])):
+        async with listening(port):
             assert await waiting
 
 
@@ -84,21 +92,19 @@ async def test_storage_nodes_that_just_came_back_are_not_stable_yet() -> None:
         assert await until_stable(seen, one, timeout_ms=DEADLINE_MS, stable_s=0.3)
 
 
-async def test_wait_ends_at_once_when_the_whole_cluster_ends() -> None:
-    async with listening() as one, listening() as other:
-        pass
+async def test_wait_ends_at_once_when_the_whole_cluster_ends(absent: socket.socket) -> None:
+    hosts = f"127.0.0.1:{port_of(absent)}"
     async with asyncio.timeout(DEADLINE_MS / 1000):
-        assert not await until_stable(Seen(0.0, isolated=True), f"{one},{other}", timeout_ms=3_600_000)
+        assert not await until_stable(Seen(0.0, isolated=True), f"{hosts},{hosts}", timeout_ms=3_600_000)
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-async def test_wait_goes_on_while_one_process_can_be_reached(isolated: bool) -> None:
+async def test_wait_goes_on_while_one_process_can_be_reached(isolated: bool, absent: socket.socket) -> None:
     """A ZooKeeper server without storage nodes, or a storage node without ZooKeeper: the others may be back soon."""
-    async with listening() as one, listening() as other:
-        pass
+    hosts = f"127.0.0.1:{port_of(absent)}"
     began = asyncio.get_running_loop().time()
-    async with listening(int(one.rpartition(":")[2])) if isolated else nullcontext():
-        assert not await until_stable(Seen(0.0, isolated=isolated), f"{one},{other}", timeout_ms=500)
+    async with listening() if isolated else nullcontext(hosts) as one:
+        assert not await until_stable(Seen(0.0, isolated=isolated), f"{one},{hosts}", timeout_ms=500)
     assert asyncio.get_running_loop().time() - began >= 0.5
 
 
