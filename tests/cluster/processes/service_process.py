@@ -1,7 +1,6 @@
 """One service as a real process, at a known health port, also before the services that it needs."""
 
 import json
-import os
 import subprocess
 import sys
 import urllib.error
@@ -11,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from oncelog.runtime.port_claim import claim_port, port_of
+from tests.cluster.commands import environment as commands_environment
 from tests.cluster.until import until
 
 DEADLINE_S = 60.0
@@ -26,8 +26,8 @@ class Process:
         self._output = self._log.with_suffix(".out")
         command = [sys.executable, "-m", f"oncelog.{module}", "--zookeeper", zookeeper, "--host", "0.0.0.0"]
         command += ["--port", "0", "--health-port", str(self.health_port), "--advertised-host", "localhost", *arguments]
-        own = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
-        self._command, self._environment = command, own | environment
+        self._command = command
+        self._environment = commands_environment() | {"ONCELOG_FREE_BYTES_MIN": str(64 << 20)} | environment
         self.popen = self._launched()
 
     def _launched(self) -> "subprocess.Popen[bytes]":

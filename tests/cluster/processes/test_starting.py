@@ -28,7 +28,8 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
         ExitStack() as stack,
     ):
         port = port_of(claim)
-        node = start("log_storage", "--data", str(tmp_path / "node"), ONCELOG_SESSION_TIMEOUT_MS="2000")
+        words = ("--data", str(tmp_path / "node"), "--segment-bytes", str(8 << 20))
+        node = start("log_storage", *words, ONCELOG_SESSION_TIMEOUT_MS="2000")
         metadata = start("metadata", "--http-port", "0")
         early = [start("topic_owner"), node, metadata]
         for process in early:

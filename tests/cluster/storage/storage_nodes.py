@@ -32,12 +32,15 @@ from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.cluster.commands import environment
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import TOPIC
 
 START_S = 90.0
 DEADLINE_S = 30.0
 SEGMENT_BYTES = 8 << 20
+#: Of the disk of the machine that runs the tests.
+FREE_BYTES_MIN = 64 << 20
 
 
 class StorageNodeProcess:
@@ -63,9 +66,9 @@ class StorageNodeProcess:
 
     def launch(self) -> None:
         """Start without waiting."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+        given = {"ONCELOG_FREE_BYTES_MIN": str(FREE_BYTES_MIN)}
         with self._output.open("wb") as output, self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=output, stderr=log, env=environment)
+            self.process = subprocess.Popen(self._command, stdout=output, stderr=log, env=environment() | given)
 
     async def start(self) -> None:
         """Return once it reports that it serves."""

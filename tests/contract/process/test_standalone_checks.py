@@ -225,8 +225,12 @@ LATER = Era(8, "a" * 32)
     ],
 )
 @pytest.mark.asyncio
-async def test_storage_node_that_waits_for_a_restore_is_understood(reason: str | None, loss: str | None) -> None:
-    """So the start has no deadline, and the command is printed. A node that does not listen tells nothing."""
+async def test_storage_node_that_waits_for_a_restore_is_understood(
+    reason: str | None, loss: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the start has no deadline, and the command is printed. A node that does not listen tells nothing. A proxy of
+    the user would not reach the nodes."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     health = Health(lambda: b"")
     health.ready_when("state", lambda: reason)
     port = await health.start(host="127.0.0.1", port=0)

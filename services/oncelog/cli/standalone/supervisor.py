@@ -33,6 +33,8 @@ _LOOK_EVERY_S = 0.02
 #: Between two questions to storage nodes why they do not serve.
 _ASK_EVERY_S = 0.5
 _HEALTH_TIMEOUT_S = 5.0
+#: A proxy of the user's environment does not reach these processes.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 #: How a storage node says that ZooKeeper has no record of its cluster (`log_storage.open_node`), or an older state than
 #: its data (`node_registration`, `core.node.era`) or its notes (`note_copying`), or that a restore has not ended
 #: (`core.node.era`, `joining`); and what is told of it.
@@ -235,7 +237,7 @@ def loss_told_by(health_addresses: Sequence[str]) -> str | None:
     """Which of _LOSSES one of these storage nodes waits for; None: none says so. On a thread."""
     for address in health_addresses:
         try:
-            with urllib.request.urlopen(f"http://{address}/readyz", timeout=_HEALTH_TIMEOUT_S):
+            with _direct.open(f"http://{address}/readyz", timeout=_HEALTH_TIMEOUT_S):
                 continue
         except urllib.error.HTTPError as error:
             with error:
