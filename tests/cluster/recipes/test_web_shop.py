@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 import oncelog
+from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
 from tests.cluster.until import until
 
@@ -62,7 +63,7 @@ async def test_each_order_has_one_invoice(
     uvicorn = [sys.executable, "-m", "uvicorn", "shop:app", "--workers", "2", "--port", port, "--log-level", "warning"]
 
     def start_shop() -> Running:
-        return programs.start_command("shop.py", uvicorn)
+        return programs.start_command("shop.py", guarded(uvicorn))
 
     async with (
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S, trust_env=False) as http,
