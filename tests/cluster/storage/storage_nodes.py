@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import resource
 import shutil
 import signal
