@@ -21,7 +21,7 @@ async def fates(statuses: Sequence[int], *, messages: int) -> tuple[list[int], l
         access = ClusterAccess("oncelog://127.0.0.1:1", server.url)
         publisher = HttpPublisher("http-1", ClientSetup(TOPIC, access, record, lambda *_, **__: None, 1))
         server.when_exhausted = publisher.stopping.set
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await publisher.run()
     return list(record.fates["http-1"][1 : messages + 1]), server.keys
 

@@ -57,7 +57,7 @@ class UntilReported(Target):
     reported = Event()
 
     def run(self) -> int:
-        assert self.reported.wait(10)
+        assert self.reported.wait(60)
         return 0
 
     def progress(self) -> str:

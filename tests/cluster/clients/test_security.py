@@ -46,7 +46,7 @@ def cluster(files: Path) -> Iterator[Cluster]:
 def client_of(cluster: Cluster, files: Path, role: str | None, scheme: str = "oncelog+tls://") -> oncelog.AsyncClient:
     url = cluster.url.replace("oncelog+tls://", scheme)
     return oncelog.AsyncClient(
-        url, token=None if role is None else token(role), tls_ca_file=files / "ca.crt", operation_timeout=20
+        url, token=None if role is None else token(role), tls_ca_file=files / "ca.crt", operation_timeout=DEADLINE_S
     )
 
 
@@ -66,10 +66,10 @@ async def test_only_authorized_clients_publish_and_read(cluster: Cluster, files:
         assert not (await client.publish(f"{topic}-keyed", b"one", idempotency_key="one")).replayed
         reader = await client.create_reader(topic)
         with pytest.raises(PermissionDenied):
-            await reader.read_next(timeout=20)
+            await reader.read_next(timeout=DEADLINE_S)
     async with client_of(cluster, files, "auditor", scheme) as client:
         reader = await client.create_reader(topic)
-        assert (await reader.read_next(timeout=20)).value == b"one"
+        assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
         with pytest.raises(PermissionDenied):
             await client.create_producer(topic, producer_name="importer")
         with pytest.raises(PermissionDenied, match="produce"):

@@ -46,7 +46,7 @@ class Process:
     def health(self, path: str) -> tuple[int, dict[str, str]]:
         """Status, and the reasons by name. The status is 0 before the port is open."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=DEADLINE_S) as answer:
                 return answer.status, json.load(answer)["reasons"]
         except urllib.error.HTTPError as error:
             with error:
@@ -56,7 +56,7 @@ class Process:
 
     def value(self, path: str) -> dict[str, object]:
         """What the health port tells of the process."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}{path}", timeout=DEADLINE_S) as answer:
             value: dict[str, object] = json.load(answer)
         return value
 

@@ -14,7 +14,7 @@ from oncelog.cli.standalone.cluster_plan import ProcessPlan, Role
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from tests.cluster.until import until
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 
 SERVING = 'import signal, sys; print(\'{"serving": {"address": "127.0.0.1:1"}}\', flush=True); '
 OBEDIENT = SERVING + "signal.sigwait([signal.SIGTERM])"

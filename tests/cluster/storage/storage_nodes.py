@@ -117,7 +117,7 @@ class StorageNodeProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of its health port."""
         try:
-            with urllib.request.urlopen(f"http://{self.serving['health']}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.serving['health']}{path}", timeout=DEADLINE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

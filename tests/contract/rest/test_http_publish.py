@@ -44,7 +44,7 @@ async def answered(replica: Replica, *values: str, key: str) -> list[dict[str, A
         found: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []
         return found
 
-    return await until(tried, 15)
+    return await until(tried, 60)
 
 
 # --- under producer names ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tests.contract.rpc.name_server import NameServer
 from tests.contract.rpc.rpc_serving import REQUEST, TIMEOUT_MS
 
 #: Far above the half second after which a name is asked for again, far below gRPC's own 30 s.
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 BEFORE, AFTER = "127.0.0.1", "127.0.0.2"
 
 

@@ -242,7 +242,7 @@ async def test_redis_with_a_replica_is_noted(redis: RedisProcess, tmp_path: Path
                 stored = await DatasetStore(keys.session).read()
                 return stored is not None and stored.value.replicated
 
-            assert await until(noted, 15)
+            assert await until(noted, 60)
         await store.close()
 
 

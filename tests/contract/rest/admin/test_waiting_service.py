@@ -57,7 +57,7 @@ async def test_restore_is_served_to_superusers_alone(tmp_path: Path) -> None:
             shown = (await http.get(RESTORE, headers=bearer(ROOT))).json()
             return bool(shown["state"] == "refused" and "--nodes HOST:PORT" in shown["message"])
 
-        await until(refused, 20)
+        await until(refused, 60)
 
 
 async def test_copy_from_outside_is_taken_from_superusers_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.contract.rest.console.console_world import Browser, serving, text_of
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 HOME = {"page": "/console/"}
 
 

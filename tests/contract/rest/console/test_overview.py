@@ -21,7 +21,7 @@ from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import Browser, block_of, serving, text_of
 
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def listed(name: str, **summary: object) -> ListedTopic:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 NAME = "public/default/flights"
 PAGE = f"/console/topics/{NAME}/proof"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 END = Position(LedgerId(1), EntryId(9))
 
 

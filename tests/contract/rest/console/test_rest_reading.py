@@ -16,7 +16,7 @@ from oncelog.metadata.rest.problems import problem
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Rest:

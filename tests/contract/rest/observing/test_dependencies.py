@@ -15,7 +15,7 @@ from tests.contract.stores.memory_store import MemorySession, MemoryTree
 pytestmark = pytest.mark.asyncio
 
 PATH = "/admin/v2/dependencies"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 async def registered(admin: Admin, *ports: int) -> None:

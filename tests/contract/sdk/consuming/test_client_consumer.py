@@ -422,13 +422,13 @@ async def test_second_exclusive_consumer_is_refused(client: oncelog.AsyncClient)
         await shared.ack_cumulative(message)
 
 
-async def test_client_reports_that_no_owner_answers(cluster: FakeCluster) -> None:
+async def test_client_reports_that_no_owner_answers(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Subscribing ends after operation_timeout."""
-    async with await oncelog.connect(cluster.url, operation_timeout=0.3) as client:
-        await fill(client, 1)
-        await cluster.kill_owner()
+    await fill(client, 1)
+    await cluster.kill_owner()
+    async with await oncelog.connect(cluster.url, operation_timeout=0.3) as hasty:
         with pytest.raises(errors.DeadlineExceeded):
-            await consume(client)
+            await consume(hasty)
 
 
 @pytest.mark.parametrize(

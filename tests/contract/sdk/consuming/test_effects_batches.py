@@ -59,7 +59,7 @@ async def test_end_of_a_block_commits(client: oncelog.AsyncClient, engine: Async
                         await book(connection, message)
                 assert (batch.committed, await booked(engine)) == (True, list(range(batch.messages[-1].index + 1)))
                 if batch.messages[-1].index < 4:  # the loop may do something else while the next one waits for it
-                    await until(source._offered.qsize, 20, waiting_for="the next batch")
+                    await until(source._offered.qsize, 60, waiting_for="the next batch")
                 seen.append([message.index for message in batch])
                 if batch.messages[-1].index + 1 == end:
                     break
@@ -154,7 +154,7 @@ async def test_function_that_yields_to_a_store_without_outputs_is_refused(
     await fill(client)
     made = process("flights", subscription="billing", effects=SqlEffects(engine))(function)
     with pytest.raises(EffectMisuse, match=r"effects billing .*only that of TopicEffects"):
-        await asyncio.wait_for(run_processes(client, [made]), 20)
+        await asyncio.wait_for(run_processes(client, [made]), 60)
     async with source_of(client, engine) as source:
         async for batch in source:
             assert batch.messages[0].index == 0
@@ -178,7 +178,7 @@ async def test_function_may_return_the_result_of_its_statement(
         async def is_booked() -> bool:
             return running.done() or await booked(engine) == [0, 1, 2, 3, 4]
 
-        await until(is_booked, 20, waiting_for="all invoices")
+        await until(is_booked, 60, waiting_for="all invoices")
         assert not running.done(), running.exception()
     finally:
         running.cancel()

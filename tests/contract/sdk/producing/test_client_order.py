@@ -32,7 +32,7 @@ async def test_sends_that_wait_for_room_are_not_overtaken(cluster: FakeCluster, 
             given.append(asyncio.create_task(producer.send(value, sequence_id=len(given))))
         return len(given) >= 3_000
 
-    await until(give, 20, every_s=0)
+    await until(give, 60, every_s=0)
     results = await asyncio.gather(*given)
     assert [result.sequence_id for result in results] == list(range(3_000))
     assert [int(value[:6]) for value in cluster.topic("flights").values()] == list(range(3_000))
@@ -92,7 +92,7 @@ async def test_flush_waits_for_sends_that_wait_for_room(cluster: FakeCluster, cl
     producer = await client.create_producer("flights", pending_bytes_max=2_000)
     cluster.knobs.gate.clear()
     given = [asyncio.create_task(producer.send(bytes(300))) for _ in range(100)]
-    await until(lambda: producer.pending_bytes, 20)
+    await until(lambda: producer.pending_bytes, 60)
     cluster.knobs.gate.set()
     await producer.flush()
     assert producer.pending_bytes == 0
@@ -113,7 +113,7 @@ async def test_openings_of_many_producers_are_split_into_bounded_frames(
     for number in range(count):
         request = OpenRequest(0, "public/default/flights", cluster.topic("flights").topic_id, f"{number}")
         stream.open(request, events.append, number)
-    await until(lambda: len(events) == count, 20)
+    await until(lambda: len(events) == count, 60)
     assert all(isinstance(event, ProducerGranted) for event in events)
     assert max(cluster.seen.opens) == OPENS_MAX
     stream.close()
