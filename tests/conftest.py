@@ -10,6 +10,8 @@ A property that fails only at times hides from the commit that broke it; a machi
 
 All event loops of a process share one gRPC poller. A completion that arrives after the loop of its test was closed is
 reported in the loop of a later test, as an error of the asyncio logger: it is no error of that test and is not logged.
+
+What the environment of a user says of proxies and of a terminal is not seen.
 """
 
 import logging
@@ -28,6 +30,12 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".cache/bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A proxy does not reach what the tests start, and the width of a terminal changes what commands print.
+for _name in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ.pop(_name, None)
+    os.environ.pop(_name.upper(), None)
+os.environ.pop("COLUMNS", None)
 
 settings.register_profile("oncelog", deadline=None, derandomize=True, database=None)
 settings.load_profile("oncelog")

@@ -65,6 +65,7 @@ def test_restarted_redis_uses_the_present_certificate() -> None:
         folder = Path(place)
         folder.chmod(0o777)
         (folder / "secret").mkdir()
+        (folder / "secret").chmod(0o755)
         (folder / "redis-server").write_text("#!/bin/sh\n")
         (folder / "redis-server").chmod(0o755)
         script = one("default", "ConfigMap", "oncelog-redis")["data"]["start.sh"]
