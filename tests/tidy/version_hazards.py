@@ -30,7 +30,8 @@ VERSION_HAZARDS = {
     "away-node-of-an-older-version": Hazard(
         "A storage node of an older version has lost its session when the level is raised: all that are registered "
         "know it. The node comes back, with data that the others expect it to understand.",
-        "Storage nodes that are away and not retired are counted by the version that they noted last.",
+        "Storage nodes that are away and not retired are counted by the version that they noted last. An owner that "
+        "comes back gets no topics, and loses those that it had.",
     ),
     "served-without-era": Hazard(
         "ZooKeeper's records are restored in a new era while processes of a version before eras run. These do not "

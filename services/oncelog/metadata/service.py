@@ -213,6 +213,7 @@ class MetadataService:
         self._unready = reason
 
     def _start_coordination(self, coordination: Coordination, gateway: Gateway, start: Start) -> None:
+        coordination.owners.level = lambda: self._level.stored
         start(coordination.owners.follow())
         start(_follow_owners(coordination, gateway))
         start(coordination.deletions.run())

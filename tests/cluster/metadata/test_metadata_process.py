@@ -18,8 +18,9 @@ import pytest
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
+from oncelog.core.process_version import BEFORE_LEVELS
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.registry import Registry
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.rpc.channel import Channel
@@ -32,6 +33,7 @@ from tests.cluster.until import until
 pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 40.0
+NO_OWNER = "no topic owner can take a topic: start a topic owner"
 #: Of the owners: short enough to wait for once.
 SESSION_TIMEOUT_MS = 4_000
 
@@ -205,3 +207,16 @@ async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) 
             assert await in_use.ended() == ExitCode.FAILED
         assert "Address already in use" in in_use.log.read_text()
         assert await unknown.ended() == ExitCode.USAGE
+
+
+@pytest.mark.hazard("away-node-of-an-older-version")
+async def test_owner_of_a_version_below_the_level_counts_for_nothing(zookeeper: str, tmp_path: Path) -> None:
+    """The cluster has the level of the program that has created it."""
+    async with running(f"{zookeeper}-level", tmp_path) as cluster:
+        await ClusterStore(cluster.session).establish()
+        old = LiveOwner(Incarnation("7" * 32), "127.0.0.1", {"grpc": 9}, 0, version=BEFORE_LEVELS)
+        await Registry(cluster.session).register_owner(old).establish()
+        metadata = await cluster.start_metadata().serving()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            health = await client.get(f"http://{metadata['http']}/admin/v2/brokers/health")
+        assert (health.status_code, health.json()["detail"]) == (503, NO_OWNER)

@@ -189,6 +189,17 @@ def test_topic_leaves_an_owner_that_cannot_serve_its_ack_log() -> None:
     assert write.value.owner == O2
 
 
+@pytest.mark.hazard("away-node-of-an-older-version")
+def test_owner_below_the_level_has_no_topics() -> None:
+    """It had no session when the level was raised. The record of a topic that was idle since has the former format."""
+    both = OwnersView((O1, O2), versions={O1: 7}, level=8)
+    (write,) = ask(reading(), was_read(ON_O1, both))
+    assert isinstance(write, WriteRecord)
+    assert write.value.owner == O2
+    assert ask(reading(), was_read(ON_O1, replace(both, live=(O1,)))) == [NoOwnerLive(TOPIC)]
+    assert ask(reading(), was_read(ON_O1, replace(both, level=7))) == [TopicPlaced(TOPIC, O1, OwnerEpoch(4))]
+
+
 def test_requests_during_a_round_share_its_result() -> None:
     """A thousand look-ups of one topic read its record once."""
     core = reading()

@@ -49,15 +49,19 @@ class OwnersView:
     """The owners, as this replica sees them. live: with a session. suspected: those of them that seem dead.
 
     versions: {owner: its registered process version}, for the owners with another version than this program's.
+    level: of the cluster, as this replica has seen it last. Also an owner below it may have a session: it had none when
+    the level was raised, and is of a version that does not notice (hazard away-node-of-an-older-version).
     """
 
     live: tuple[Incarnation, ...]
     suspected: tuple[Incarnation, ...] = ()
     versions: Mapping[Incarnation, int] = field(default_factory=dict)
+    level: int = 0
 
     def can_serve(self, record: TopicRecord, owner: Incarnation) -> bool:
-        """Whether the owner's version can serve the format of the record."""
-        return record.can_be_served_by(self.versions.get(owner, PROCESS_VERSION))
+        """Whether the owner's version can serve the format of the record, and takes part in the cluster."""
+        version = self.versions.get(owner, PROCESS_VERSION)
+        return version >= self.level and record.can_be_served_by(version)
 
     def usable_for(self, record: TopicRecord) -> tuple[Incarnation, ...]:
         """The owners that the topic can be placed on."""

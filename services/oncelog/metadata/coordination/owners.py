@@ -9,7 +9,8 @@ Rules
   refused connection. (A host name may resolve to another machine by then, which is one more reason for owners to report
   IP addresses.)
 - A draining owner keeps its topics until they are moved, and gets no new ones. An owner without a stream here gets none
-  either, unless there is no other: it may be dead while its session has not ended yet.
+  either, unless there is no other: it may be dead while its session has not ended yet. An owner of a version below
+  the cluster's level gets none at all.
 """
 
 import asyncio
@@ -82,6 +83,8 @@ class Owners:
         self._changed = asyncio.Event()
         #: None before the process serves and after it stops serving: then closed streams prove nothing about owners
         self.listener: OwnerListener | None = None
+        #: the cluster's, as this process has read it last
+        self.level: Callable[[], int] = lambda: 0
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -100,7 +103,8 @@ class Owners:
     @property
     def usable(self) -> list[LiveOwner]:
         """The owners that take topics now."""
-        return [owner for owner in self.live if not self.is_lost(owner.incarnation) and not self.drains(owner)]
+        able = [owner for owner in self.live if owner.version >= self.level()]
+        return [owner for owner in able if not self.is_lost(owner.incarnation) and not self.drains(owner)]
 
     def is_lost(self, owner: Incarnation) -> bool:
         """Whether the owner has no session or is suspected dead."""
@@ -120,7 +124,7 @@ class Owners:
         connected = [other for other in others if other in self._links]
         own = [owner] if owner is not None and owner in self._live else []
         versions = {one.incarnation: one.version for one in self.live}
-        return OwnersView((*own, *(connected or others)), self._suspicion.suspected, versions)
+        return OwnersView((*own, *(connected or others)), self._suspicion.suspected, versions, self.level())
 
     @property
     def change(self) -> asyncio.Event:
