@@ -195,7 +195,8 @@ RECOVERY_HAZARDS = {
         "come back, and it is repeated. By the copy they are retired, rights are closed, and the ledgers that they "
         "alone have stay left out: acknowledged messages are lost although all nodes are there.",
         "A copy that a restore has made is used only if its era served: a storage node journals that when it joins, "
-        "and its inventory says so. Of several attempts of one era the last one counts.",
+        "and its inventory names era and restore. Of several attempts of one restore the last one counts, so one that "
+        "is resumed is committed only with a copy of its own.",
     ),
     "restore-beyond-the-bound": Hazard(
         "More storage nodes are missing than the ack quorum allows. An entry that only they had is gone, and it may be "

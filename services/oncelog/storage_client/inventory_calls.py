@@ -63,7 +63,10 @@ async def read_inventory(
             break
         request.after_ledger = page.ledgers[-1].ledger_id
     floors = {_chain(floor.topic_id, floor.purpose): LedgerId(floor.below) for floor in page.floors}
-    era, committed = Era.checked(first.era, first.restore_id), frozenset({FIRST_ERA.number, *first.committed_eras})
+    era, committed = (
+        Era.checked(first.era, first.restore_id),
+        frozenset({FIRST_ERA, *map(Era.parse, first.committed_eras)}),
+    )
     return Inventory(node, first.cluster_id, era, ledgers, LedgerId(limbo_below), floors, committed)
 
 

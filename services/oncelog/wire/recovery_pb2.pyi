@@ -151,8 +151,8 @@ class InventoryAnswer(_message.Message):
         """
 
     @_builtins.property
-    def committed_eras(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The eras that the cluster's record named while it served: these restores were committed."""
+    def committed_eras(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The eras ("2.RESTORE_ID") that the cluster's record named while it served: these restores were committed."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class InventoryAnswer(_message.Message):
         floors: _abc.Iterable[Global___InventoryFloor] | None = ...,
         more: _builtins.bool = ...,
         joined: _builtins.bool = ...,
-        committed_eras: _abc.Iterable[_builtins.int] | None = ...,
+        committed_eras: _abc.Iterable[_builtins.str] | None = ...,
         refuses: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.era import Era
+from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.placement.level import UNSTORED, Level
 from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import RestoreRequest
@@ -83,6 +84,61 @@ async def test_copy_of_a_restore_that_was_not_committed_is_not_used_after_a_late
             third = await world.restore(given=world.nodes[:1], absent=lost, accepted=("all",), restore_id="3" * 32)
         assert (third.state, third.era, len(third.copies)) == (RestoreState.DONE, 4, 1), third.message
         assert (third.gives_up, third.rights_closed) == (True, True)
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
+async def test_restore_that_is_resumed_is_committed_only_with_a_copy_of_its_own(tmp_path: Path) -> None:
+    """The attempt before had other answers, and its copy stays: a later restore would take it for what has served."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes[1:])
+        async with world.stopped(world.nodes[1:]):
+            attempt = world.restoring(Uncommitted(world.tree, root="/oncelog"))
+            await world.restore(attempt, given=world.nodes[:1], absent=world.members[1:], accepted=("all",))
+        for node in world.nodes:
+            node.copies_room = 0
+        full = await world.restore()
+        assert full.state is RestoreState.FAILED
+        assert "no copy of the restored records" in full.message
+        assert world.record("/cluster")["state"] == "restoring"
+        for node in world.nodes:
+            node.copies_room = 1 << 20
+        second = await world.restore()
+        assert (second.state, second.era, second.warnings[1:]) == (RestoreState.DONE, 2, [])
+        for node in world.nodes:
+            await node.runner.join_era(Era(2, RESTORE_ID))
+        world.tree = MemoryTree()
+        third = await world.restore(restore_id="2" * 32)
+        assert (third.state, third.era) == (RestoreState.DONE, 3)
+        assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0]]
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
+async def test_of_two_restores_of_one_era_only_the_copy_of_the_committed_one_is_used(tmp_path: Path) -> None:
+    """Each gave up the nodes of the other. Versions of two ZooKeepers say nothing of one another."""
+    async with restoring_world(tmp_path) as world:
+        first, *others = world.nodes
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=others)
+        async with world.stopped(others):
+            for _ in range(2):
+                attempt = world.restoring(Uncommitted(world.tree, root="/oncelog"))
+                lost = await world.restore(attempt, given=[first], absent=world.members[1:], accepted=("all",))
+                assert (lost.state, lost.era) == (RestoreState.FAILED, 2)
+        world.tree = MemoryTree()
+        async with world.stopped([first]):
+            won = await world.restore(given=others, absent=world.members[:1], restore_id="2" * 32)
+            assert (won.state, won.era) == (RestoreState.DONE, 2), won.message
+        for node in world.nodes:
+            await node.runner.join_era(Era(2, "2" * 32))
+        world.tree = MemoryTree()
+        third = await world.restore(restore_id="3" * 32)
+        assert (third.state, third.era, len(third.copies)) == (RestoreState.DONE, 3, 1), third.message
+        assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0]]
+        retired = [world.record(f"/era-3/storage_cookies/{node}").get("retired", False) for node in world.members]
+        assert retired == [True, False, False]
 
 
 async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import TopicRecord
@@ -233,7 +233,7 @@ def test_of_several_attempts_of_one_restore_the_last_one_counts_and_then_what_th
         )
         for name, (era, created_ms, records) in made.items()
     }
-    used, unused = usable_copies(copies, {1, 2})
+    used, unused = usable_copies(copies, {FIRST_ERA, Era(2, "1" * 32)})
     assert used == [copies[name] for name in ("before", "last", "hourly")]
     assert unused.keys() == {"first", "uncommitted"}
 

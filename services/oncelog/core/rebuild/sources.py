@@ -62,4 +62,4 @@ class Inventory:
     ledgers: Mapping[LedgerId, HeldLedger]
     limbo_below: LedgerId = LedgerId(0)
     floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
-    committed_eras: frozenset[int] = frozenset({FIRST_ERA.number})
+    committed_eras: frozenset[Era] = frozenset({FIRST_ERA})

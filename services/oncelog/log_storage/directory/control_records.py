@@ -12,7 +12,7 @@ Rules (hazards compaction-skips-damage-65)
 
 from collections.abc import Iterable
 
-from oncelog.core.era import FIRST_ERA
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.node.era import EraState
 from oncelog.core.node.node_ledger import DELETED, LedgerOrigin, RecordKind
 from oncelog.log_storage.directory.segment_format import Body, StoredRecord
@@ -36,7 +36,7 @@ class ControlRecords:
         #: the highest number of an ERA record that says JOINED_LATE
         self.joined_late_number = 0
         #: the eras of which the node has learned that their restore was committed, and the first one
-        self.committed_eras = {FIRST_ERA.number}
+        self.committed_eras = {FIRST_ERA}
         #: {ledger_id: the highest number of a LIMBO_CLEARED}
         self.cleared: dict[int, int] = {}
         #: {chain: (its floor, the number of that record)}
@@ -61,7 +61,7 @@ class ControlRecords:
             if not ledger_id:
                 self.limbo_over_number = number
         elif kind == RecordKind.ERA and entry_id != EraState.CLAIMED:
-            self.committed_eras.add(ledger_id)
+            self.committed_eras.add(Era(ledger_id, bytes(body).decode()))
             if entry_id == EraState.JOINED_LATE:
                 self.joined_late_number = max(number, self.joined_late_number)
         elif kind == RecordKind.LIMBO_CLEARED:

@@ -99,7 +99,7 @@ class InventoryService:
                 limbo_below=self._runner.limbo_below,
                 joined=self._joined(),
                 refuses=str(self._refuses() or ""),
-                committed_eras=sorted(self._runner.journal.control.committed_eras),
+                committed_eras=map(str, sorted(self._runner.journal.control.committed_eras)),
                 ledgers=[copy.ledger for copy in copies],
                 floors=[
                     pb.InventoryFloor(topic_id=chain.topic_id, purpose=PURPOSES.index(chain.purpose), below=below)

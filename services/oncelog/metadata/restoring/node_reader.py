@@ -159,7 +159,7 @@ class NodeReader:
         return [note async for note in read_notes(self.channel_of(node, era), node, timeout_ms=DISK_TIMEOUT_MS)]
 
     async def copies(
-        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey], *, committed: Collection[int]
+        self, nodes: Mapping[Incarnation, Era], cluster_id: str, keys: Sequence[CopyKey], *, committed: Collection[Era]
     ) -> tuple[list[RecordCopy], dict[str, str]]:
         """(The newest copy that these nodes keep and the pinned ones, the oldest first; {name: why one is not used}).
         nodes: with the era that each is in. committed: see `usable_copies`."""

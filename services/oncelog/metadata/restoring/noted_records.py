@@ -8,7 +8,7 @@ its file, and the transaction and version that the walk has read.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA
+from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, WrongCluster
 from oncelog.core.formats.ledger_page import ListPage, decode_page
 from oncelog.core.formats.note import Note, NoteOrder
@@ -200,24 +200,24 @@ def attempt_of(copy: RecordCopy) -> int | None:
 
 
 def usable_copies(
-    copies: Mapping[str, RecordCopy], committed: Collection[int]
+    copies: Mapping[str, RecordCopy], committed: Collection[Era]
 ) -> tuple[list[RecordCopy], dict[str, str]]:
     """(The oldest first, {name: why one is not used}). A restore that did not get to its COMMIT had other answers, and
     what it left out, retired or closed is nothing that ever was (hazard copy-of-an-attempt).
 
     committed: the eras that a storage node, or ZooKeeper, knows to have served. An era between two of them may have had
-    no COMMIT.
+    no COMMIT. Of two restores of one era only one had it, and their versions are those of two ZooKeepers.
     """
     unused: dict[str, str] = {}
-    newest: dict[int, int] = {}
+    newest: dict[Era, int] = {}
     for copy in copies.values():
-        era, attempt = copy.header.era.number, attempt_of(copy)
+        era, attempt = copy.header.era, attempt_of(copy)
         if attempt is not None:
             newest[era] = max(attempt, newest.get(era, attempt))
     for name, copy in copies.items():
-        era, attempt = copy.header.era.number, attempt_of(copy)
+        era, attempt = copy.header.era, attempt_of(copy)
         if attempt is not None and (era not in committed or attempt < newest[era]):
-            unused[name] = f"the attempt at a restore of era {era} that has made it was not committed"
+            unused[name] = f"the attempt at a restore of era {era.number} that has made it was not committed"
     used = [copy for name, copy in copies.items() if name not in unused]
     # What a restore has written is older than all that the cluster wrote after it, whatever the clocks said.
     order = sorted(used, key=lambda each: (each.header.era.number, attempt_of(each) is None, each.header.created_ms))

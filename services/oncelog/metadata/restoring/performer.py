@@ -16,7 +16,6 @@ from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
-    ClusterSeen,
     Collect,
     Collected,
     CommitEra,
@@ -118,8 +117,12 @@ class Performer:
         self._reader = NodeReader(sources.credentials)
         #: the record that the claim has written, or the one that was found
         self._record: ClusterRecord | None = None
-        #: the era that served before; 0: unknown. The version of the committed record
-        self._former, self._committed = 0, ABSENT_VERSION
+        #: the era that served before; None: unknown
+        self._former: Era | None = None
+        #: the version of the committed record
+        self._committed = ABSENT_VERSION
+        #: whether an attempt before has claimed this era
+        self._resumes = False
         self._backoff = Backoff()
         self._seen: dict[Incarnation, NodeSeen] = {}
         self._surveyed: list[Note] = []
@@ -205,8 +208,7 @@ class Performer:
         if found is not None:
             self._record = found.value
             tree, owners = await look_at_cluster(self._session, found)
-            if not tree.restoring:
-                self._former = self._former or tree.era.number
+            self._former = self._former or (None if tree.restoring else tree.era)
         self._seen, self._surveyed = await self._reader.survey(addresses)
         if tree is not None:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
@@ -219,6 +221,7 @@ class Performer:
         newest = NewestRecords()
         newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
         record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(LEVELS_VERSION))
+        self._resumes = record.state is ClusterState.RESTORING and record.era == effect.era
         record = replace(
             _with_noted(record, newest.cluster()),
             cluster_id=effect.cluster_id,
@@ -258,7 +261,9 @@ class Performer:
             {node: each.inventory.era for node, each in self._contents.items()},
             self._restore.cluster_id,
             self._sources.copy_keys(),
-            committed={self._former}.union(*(each.inventory.committed_eras for each in self._contents.values())),
+            committed={self._former or FIRST_ERA}.union(
+                *(each.inventory.committed_eras for each in self._contents.values())
+            ),
         )
         self._copies = found
         self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]
@@ -359,8 +364,9 @@ class Performer:
 
     async def _keep_copy(self, tree: NewTree, cluster: ClusterRecord, claim: int) -> None:
         """A later restore knows by it what this one has left out, retired and closed, also before anything of it is
-        noted. It goes on without one, because a cluster in trouble needs it. cluster: what COMMIT writes. claim: the
-        version of the claimed record."""
+        noted. It goes on without one, because a cluster in trouble needs it; but not if an attempt before may have left
+        its own, which had other answers. cluster: what COMMIT writes. claim: the version of the claimed record. Raises
+        ServiceUnavailable."""
         era, level = self._restore.era, cluster.level.stored
         header = CopyHeader(self._restore.cluster_id, era, level, now_ms())
         kept = [each for each in tree.records.items() if not each[0].startswith(paths.IDS)]
@@ -373,6 +379,11 @@ class Performer:
             raise
         except OncelogError as error:
             warning = f"no copy of the restored records is on enough storage nodes: {error.message}"
+            if self._resumes:
+                raise ServiceUnavailable(
+                    f"{warning}. An earlier attempt at this restore may have left one, by which a later restore would "
+                    "go: free space on the disks of storage nodes"
+                ) from error
             self.progress.warnings.append(f"{warning}; make one with `oncelog admin backup create`")
             await self._sources.audit.write("restore without a copy of its records", {"era": str(era), "why": warning})
 
@@ -416,9 +427,10 @@ class Performer:
             return
         remover = TreeWriter(self._session, self._committed, on_progress=lambda _: None)
         eras = [era_of(name) for name in await self._session.children("")]
-        for number in sorted(each for each in eras if 1 < each < self._former):
+        former = 0 if self._former is None else self._former.number
+        for number in sorted(each for each in eras if 1 < each < former):
             await remover.remove(paths.era_root(number), root=paths.era_root(number))
-        if self._former > 1:
+        if former > 1:
             for folder in (*paths.FOLDERS, paths.KEY_DATASET, paths.REPAIR):
                 if folder.count("/") == 1 and await self._session.read_unsynced(folder) is not None:
                     await remover.remove(folder, root="")

@@ -162,7 +162,7 @@ class RecordRebuild:
             newest.add(each.notes)
         if place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER) or place.path in newest.damaged:
             eras = {node: each.inventory.era for node, each in contents.items()}
-            committed = {cluster.era.number}.union(*(each.inventory.committed_eras for each in contents.values()))
+            committed = {cluster.era}.union(*(each.inventory.committed_eras for each in contents.values()))
             copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys(), committed=committed)
             records: dict[str, bytes] = {}
             for copy in copies:

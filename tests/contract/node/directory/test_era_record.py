@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.era import Era
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.log_storage.directory.holes import encode_holes
@@ -39,7 +39,7 @@ def stored(path: Path) -> StoredEra:
     return replayed(path).era
 
 
-def committed_eras(path: Path) -> set[int]:
+def committed_eras(path: Path) -> set[Era]:
     return replayed(path).control.committed_eras
 
 
@@ -49,7 +49,7 @@ def test_the_newest_record_counts(path: Path) -> None:
     assert stored(path) == StoredEra(TWO, EraState.CLAIMED)
     write_groups(path, [[record(TWO, EraState.COMMITTED)], [record(THREE, EraState.CLAIMED)]])
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
-    assert committed_eras(path) == {1, 2}, "the restore of era 3 may have ended before its COMMIT"
+    assert committed_eras(path) == {FIRST_ERA, TWO}, "the restore of era 3 may have ended before its COMMIT"
 
 
 @pytest.mark.asyncio
@@ -65,7 +65,7 @@ async def test_compaction_keeps_the_era_and_the_limbo_of_a_node_that_came_late(p
         assert node.directory.identity.first_segment_id > 1
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
     state = found(path)
-    assert (state.limbo_below, state.limbo_cleared, committed_eras(path)) == (TWO.first_id, {7}, {1, 2})
+    assert (state.limbo_below, state.limbo_cleared, committed_eras(path)) == (TWO.first_id, {7}, {FIRST_ERA, TWO})
 
 
 def test_limbo_of_a_node_that_came_late_is_over_when_a_record_says_so(path: Path) -> None:
