@@ -74,12 +74,13 @@ def joined(
     noted: NotedRecords | None = None,
     copied: CopiedRecords | None = None,
     by: str = "",
+    given_up: Sequence[Incarnation] | None = None,
     ack_quorum: int = 2,
     owed_below: int = 0,
     pages: PageSettings | None = None,
 ) -> Rebuilt:
     """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
-    counted so although they gave an inventory."""
+    counted so although they gave an inventory. given_up: all missing ones, if it is done by anybody."""
     inventories = []
     for node in sorted({*ABC, *holding} - set(absent)):
         ledgers = holding.get(node, ())
@@ -91,7 +92,9 @@ def joined(
                 LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
             )
         )  # fmt: skip
-    asked = Asked((*absent, *also_missing), ack_quorum, by, LedgerId(owed_below))
+    missing = (*absent, *also_missing)
+    gone = missing if given_up is None else given_up
+    asked = Asked(missing, ack_quorum, by, tuple(gone) if by else (), LedgerId(owed_below))
     return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
 
 
@@ -406,6 +409,17 @@ def test_last_ledger_whose_recovery_could_not_write_back_is_given_up_by_name_onl
     assert (record(waits, 1).state, waits.reviews) == (OPEN, ())
     ended = record(joined({A: one}, absent=[B], by="ops"), 1)
     assert (ended.given_up, ended.given_up_by) == ((B,), "ops")
+
+
+def test_silent_node_that_was_not_named_is_not_given_up() -> None:
+    """The operator has named B. C starts yet, and may have entries that only B and C have acknowledged."""
+    waits = joined({A: held(1, 4)}, absent=[B, C], by="ops", given_up=[B])
+    assert reasons(waits) == [ReviewReason.TOO_FEW_MEMBERS]
+    assert (record(waits, 1).state, record(waits, 1).given_up) == (LedgerState.IN_RECOVERY, (B,))
+    assert topic_of(waits).given_up is not None, "what only B had is lost"
+    repaired = joined({A: held(1, 4), D: held(1, 2)}, absent=[B, C], by="ops", given_up=[B])
+    assert reasons(repaired) == [ReviewReason.NO_END]
+    assert joined({A: held(1, 4), D: held(1, 2)}, absent=[B, C], by="ops").reviews == ()
 
 
 @pytest.mark.hazard("restore-beyond-the-bound")

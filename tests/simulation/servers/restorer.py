@@ -303,7 +303,7 @@ class Restorer(Process):
         parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
         noted = self._newest().noted()
         by = "an operator" if self._absent else ""
-        asked = Asked(effect.missing, ACK_QUORUM, by, parts.owed_below)
+        asked = Asked(effect.missing, ACK_QUORUM, by, self._absent, parts.owed_below)
         rebuilt = join(inventories, noted, parts.copied(), asked, self.plan.era, parts.pages, self.world.now)
         if rebuilt.reviews:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")

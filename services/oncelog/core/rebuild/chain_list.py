@@ -233,7 +233,9 @@ class _ChainWalk:
             self._list.findings.append(Finding(ReviewReason.ENDS_DIFFER, message))
         if end is None and (not is_last or self._repaired(ledger_id, record)):
             end = self._covered(ledger_id)
-            sure = is_last and (self._evidence.asked.given_up_by or not self._maybe_unseen(ledger_id))
+            asked = self._evidence.asked
+            given_up = bool(asked.given_up_by) and not asked.may_return
+            sure = is_last and (given_up or not self._maybe_unseen(ledger_id))
             sure = sure or ledger_id in self._before_gap or self._list.chain.purpose is LedgerPurpose.DEDUP
             if not sure:
                 message = (

@@ -4,7 +4,7 @@ Rules
 - A closed ledger gets as many members as it had: its holders, the fullest copies first. Others fill the list: repair
   copies to a member what it lacks, and proves what is lost.
 - An open ledger has the members of its head: a recovery finds its end, because whatever was acknowledged is on one of
-  any Qw-Qa+1 of them. If fewer were asked, an operator waits for the others, or gives them up.
+  any Qw-Qa+1 of them. If fewer were asked, an operator waits for the others, or gives them up: only those by name.
 - Limbo and damage are neither copies nor negatives: a copy in limbo comes after all others (hazard
   limbo-counts-as-asked).
 """
@@ -123,8 +123,8 @@ def _open(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> LedgerR
     able = sum(1 for member in record.members if member not in absent and member not in limbo)
     decides = able >= coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum)
     # A recovery writes the tail back to as many as the ack quorum. It would wait for members that never return.
-    if evidence.asked.given_up_by and absent and not (decides and able >= record.ack_quorum):
-        return LedgerRecord(record.give_up(absent, by=evidence.asked.given_up_by))
-    if decides:
-        return LedgerRecord(record)
-    return LedgerRecord(record, too_few=able)
+    gone = [member for member in absent if member in evidence.asked.given_up]
+    if gone and not (decides and able >= record.ack_quorum):
+        record = record.give_up(gone, by=evidence.asked.given_up_by)
+        decides = decides or gone == absent
+    return LedgerRecord(record, too_few=None if decides else able)

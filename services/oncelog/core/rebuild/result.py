@@ -55,15 +55,21 @@ class CopiedRecords:
 class Asked:
     """absent: nodes that ever joined, are not removed, and gave no inventory. ack_quorum: the lowest of any ledger that
     was ever written, 0 if not known: fewer missing nodes have no acknowledged entry for themselves. given_up_by: the
-    operator who has named the absent nodes because they never return; empty: nobody. Then a last ledger of which too
-    few members are left is ended without the others, and what only these had is lost. owed_below: the first ledger id
-    of the newest era whose restore was beyond the bound, 0: none was. Owners that have not taken a topic over since
-    still owe it GivenUp, and the absent nodes of that restore are not counted any more."""
+    operator who has named `given_up`, nodes that never return; empty: nobody. Then a last ledger of which too few
+    members are left is ended without these, and what only they had is lost. owed_below: the first ledger id of the
+    newest era whose restore was beyond the bound, 0: none was. Owners that have not taken a topic over since still owe
+    it GivenUp, and the absent nodes of that restore are not counted any more."""
 
     absent: tuple[Incarnation, ...]
     ack_quorum: int
     given_up_by: str = ""
+    given_up: tuple[Incarnation, ...] = ()
     owed_below: LedgerId = LedgerId(0)
+
+    @property
+    def may_return(self) -> list[Incarnation]:
+        """The absent nodes that nobody has given up."""
+        return [node for node in self.absent if node not in self.given_up]
 
 
 class ReviewReason(Enum):

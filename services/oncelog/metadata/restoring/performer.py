@@ -284,12 +284,13 @@ class Performer:
     async def _join(self, effect: JoinRecords) -> RecordsJoined:
         self.newest = await asyncio.to_thread(self._newest)
         inventories = [self._contents[node].inventory for node in sorted(self._contents)]
-        given_up_by = self._by if self._restore.request.absent else ""
+        given_up = self._restore.request.absent
         # Notes that were written after the survey, or that a node has which it did not reach.
         record, noted = self._record, self.newest.cluster()
         self._record = noted if record is None else _with_noted(record, noted)
         owed_below = LedgerId(0) if self._record is None else self._record.owed_below
-        asked = Asked(effect.missing, self._ack_quorum, given_up_by, owed_below)
+        by = self._by if given_up else ""
+        asked = Asked(effect.missing, self._ack_quorum, by, given_up, owed_below)
         era = self._restore.era
         lost = await asyncio.to_thread(review_lost, self.newest, inventories, self._copied, era)
         # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
