@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from oncelog.core.era import ERA_JUMP_MAX, Era
+from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
 from oncelog.core.errors import Conflict, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, LedgerId
@@ -20,6 +20,7 @@ from oncelog.core.rebuild.result import ReviewReason
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
 from oncelog.metadata.restoring.drill import live_records
+from oncelog.metadata.restoring.node_reader import NodeReader
 from oncelog.metadata.restoring.outside_copy import store_copy
 from oncelog.metadata.restoring.performer import BEFORE_NOTES
 from oncelog.metadata.restoring.progress import RestoreState
@@ -94,6 +95,21 @@ async def given(world: RestoringWorld, file: bytes, name: str | None = None) -> 
 
 def stored(world: RestoringWorld) -> list[Path]:
     return [path for node in world.nodes for path in node.path.glob(f"{FOLDER}/*")]
+
+
+async def test_records_that_did_not_change_are_in_memory_once(world: RestoringWorld) -> None:
+    """A restore reads the copies of two weeks. Each of a large cluster has 100 MB of records."""
+    header = replace(HEADER, created_ms=HEADER.created_ms + 86_400_000)
+    for head, file in ((HEADER, await copied(world)), (header, await copied(world, header, idempotency=b"{}"))):
+        addresses = [node.address for node in world.nodes]
+        await store_copy(world.sources(), name_by_content(head, file), file, given=addresses)
+    async with NodeReader() as reader:
+        seen, _ = await reader.survey(addresses)
+        eras = {node: each.era for node, each in seen.items()}
+        (first, second), unused = await reader.copies(eras, CLUSTER, (), committed={FIRST_ERA})
+    assert unused == {}
+    same = [path for path, record in second.records.items() if record is first.records.get(path)]
+    assert sorted(same) == sorted({*second.records} - {paths.KEY_DATASET})
 
 
 @pytest.mark.hazard("half-a-copy")

@@ -13,7 +13,15 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.rebuild.restore_events import Knowledge
-from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords, Rebuilt, RebuiltTopic
+from oncelog.core.rebuild.result import (
+    CopiedRecords,
+    NotedName,
+    NotedRecords,
+    Rebuilt,
+    RebuiltTopic,
+    Review,
+    ReviewReason,
+)
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
 from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
@@ -24,6 +32,7 @@ from oncelog.metadata.restoring.noted_records import (
     notes_of_copy,
     usable_copies,
 )
+from oncelog.metadata.restoring.progress import RestoreProgress, decode_progress, encode_progress
 from oncelog.metadata.restoring.tree_writer import BYTES_MAX, STEPS_MAX, batches
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, Rights, encode_cluster
@@ -32,6 +41,7 @@ from oncelog.metadata_store.records.registry import Decommission, StorageCookie,
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, Step
+from oncelog.metadata_store.session.zookeeper import DATA_BYTES_MAX
 
 ERA = Era(3, "1" * 32)
 ONE, TWO = TopicId("a" * 32), TopicId("b" * 32)
@@ -212,6 +222,21 @@ def test_transactions_stay_within_the_limits_of_zookeeper() -> None:
     large: list[Step] = [CreateStep(f"/{number}", bytes(BYTES_MAX // 2)) for number in range(5)]
     assert [len(each) for each in batches(large)] == [1] * 5
     assert batches([]) == []
+
+
+def test_progress_of_a_restore_fits_into_a_record_whatever_its_review_lists() -> None:
+    """The longest names. A larger record would end the metadata service that restores, each time."""
+    part = "n" * 255
+    name = f"{part}/{part}/{part}"
+    review = Review(
+        ONE, f"{paths.NAMES}/{name}", ReviewReason.DAMAGED, f"it has 3 partitions, because {name}-partition-2"
+    )
+    warning = f"{paths.NAMES}/{name} was damaged, and an older state of it is taken"
+    progress = RestoreProgress(message="decide", reviews=[review] * 1_000, warnings=[warning] * 1_000)
+    encoded = encode_progress(progress)
+    assert len(encoded) < DATA_BYTES_MAX
+    shown = decode_progress(encoded)
+    assert (shown.message, shown.reviews[0], shown.warnings[0]) == ("decide", review, warning)
 
 
 @pytest.mark.hazard("copy-of-an-attempt")

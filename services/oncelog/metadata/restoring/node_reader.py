@@ -25,7 +25,7 @@ from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.rendezvous import ranked
 from oncelog.metadata.restoring.noted_records import copy_fault, knowledge_of, noted_cookies, usable_copies
 from oncelog.metadata.restoring.record_copies import holders_of
-from oncelog.metadata_store.copies.copy_file import RecordCopy, read_copy
+from oncelog.metadata_store.copies.copy_file import CopiedRecord, RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import created_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.joining.directories import directory_at
@@ -172,12 +172,17 @@ class NodeReader:
         pinned = {stored.name for copies in listed.values() for stored in copies if stored.pinned}
         wanted = sorted({*pinned, *sorted(holders.keys() - pinned, key=created_of)[-1:]})
         found: dict[str, RecordCopy] = {}
+        known: dict[str, CopiedRecord] = {}
+
+        def decoded(data: bytes) -> RecordCopy:
+            return read_copy(BytesIO(data), keys).sharing(known)
+
         unused: dict[str, str] = {}
         for name in wanted:
             for node in holders[name]:
                 try:
                     data = await read_copy_bytes(self.channel_of(node, nodes[node]), node, name)
-                    copy = await asyncio.to_thread(read_copy, BytesIO(data), keys)
+                    copy = await asyncio.to_thread(decoded, data)
                 except InvariantViolated:
                     raise
                 except OncelogError as error:

@@ -12,8 +12,9 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.rebuild.restore_events import RestoreStep
 from oncelog.core.rebuild.result import Review
 
-#: Of each list, to other metadata services: the record has at most some hundred kilobytes.
+#: Of each list, to other metadata services, and of the whole record: ZooKeeper takes no larger one than 1 MiB.
 SHOWN_MAX = 500
+SHOWN_BYTES_MAX = 512 * 1024
 _LISTS = ("nodes", "copies", "reviews", "warnings", "differences")
 
 
@@ -93,7 +94,12 @@ def shown_time(time_ms: int) -> str:
 
 def encode_progress(progress: RestoreProgress) -> bytes:
     """For other metadata services. Long lists are cut."""
-    return _FORM.dump_json(replace(progress, **{name: getattr(progress, name)[:SHOWN_MAX] for name in _LISTS}))
+    count = SHOWN_MAX
+    while True:
+        data = _FORM.dump_json(replace(progress, **{name: getattr(progress, name)[:count] for name in _LISTS}))
+        if len(data) <= SHOWN_BYTES_MAX or not count:
+            return data
+        count //= 2
 
 
 def decode_progress(data: bytes) -> RestoreProgress:
