@@ -196,7 +196,7 @@ RECOVERY_HAZARDS = {
         "alone have stay left out: acknowledged messages are lost although all nodes are there.",
         "A copy that a restore has made is used only if its era served: a storage node journals that when it joins, "
         "and its inventory names era and restore. Of several attempts of one restore the last one counts, so one that "
-        "is resumed is committed only with a copy of its own.",
+        "is resumed is committed only with a copy of its own. The records that it has left in ZooKeeper retire nobody.",
     ),
     "restore-beyond-the-bound": Hazard(
         "More storage nodes are missing than the ack quorum allows. An entry that only they had is gone, and it may be "

@@ -87,6 +87,21 @@ async def test_copy_of_a_restore_that_was_not_committed_is_not_used_after_a_late
 
 
 @pytest.mark.hazard("copy-of-an-attempt")
+async def test_nodes_that_an_attempt_has_retired_count_when_it_is_repeated(tmp_path: Path) -> None:
+    """The attempt named two of three nodes and has written its records, but was not committed. They are still away, and
+    are not named this time."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        async with world.stopped(world.nodes[1:]):
+            attempt = world.restoring(Uncommitted(world.tree, root="/oncelog"))
+            await world.restore(attempt, given=world.nodes[:1], absent=world.members[1:], accepted=("all",))
+            assert world.record(f"/era-2/storage_cookies/{world.members[1]}")["retired"] is True
+            second = await world.restore(given=world.nodes[:1], accepted=("all",))
+        assert (second.state, "1 of 3 storage nodes" in second.message) == (RestoreState.REFUSED, True)
+
+
+@pytest.mark.hazard("copy-of-an-attempt")
 async def test_restore_that_is_resumed_is_committed_only_with_a_copy_of_its_own(tmp_path: Path) -> None:
     """The attempt before had other answers, and its copy stays: a later restore would take it for what has served."""
     async with restoring_world(tmp_path) as world:

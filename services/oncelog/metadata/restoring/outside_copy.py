@@ -35,7 +35,7 @@ async def store_copy(sources: RestoreSources, name: str, file: bytes, *, given: 
         raise InvalidArgument(f"the name of this copy is {expected}, not {name}", field="name")
     cluster, _ = await ClusterStore(sources.session).find_replaceable()
     ack_quorum = 0 if cluster is None else cluster.value.ack_quorum
-    in_trees, _ = await nodes_in_trees(sources.session)
+    in_trees, _ = await nodes_in_trees(sources.session, None)
     async with NodeReader(sources.credentials) as reader:
         seen, notes = await reader.survey([*given, *sources.nodes(), *in_trees])
         if not seen:

@@ -202,7 +202,8 @@ class Performer:
         owners: tuple[str, ...] = ()
         known = Knowledge()
         if version != ABSENT_VERSION:
-            in_tree, known = await nodes_in_trees(self._session)
+            serving = None if found is None or found.value.state is ClusterState.RESTORING else found.value.era
+            in_tree, known = await nodes_in_trees(self._session, serving)
             addresses += in_tree
             self._reader.named |= in_tree
         if found is not None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from oncelog.core.address import join_address
+from oncelog.core.era import Era
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation
 from oncelog.core.placement.level import behind_of
@@ -60,8 +61,13 @@ async def _live(asked: Awaitable[dict[str, LiveT]]) -> dict[str, LiveT]:
         return {}
 
 
-async def nodes_in_trees(session: StoreSession) -> tuple[dict[str, Incarnation], Knowledge]:
-    """({address: node}, which nodes count). session: at the root of the cluster. Raises StoreUnavailable."""
+async def nodes_in_trees(session: StoreSession, serving: Era | None) -> tuple[dict[str, Incarnation], Knowledge]:
+    """({address: node}, which nodes count). session: at the root of the cluster. serving: the era that the cluster's
+    record says to serve. Raises StoreUnavailable.
+
+    The records of another era above the first may be those of an attempt that was not committed: nodes that it has
+    retired count (hazard copy-of-an-attempt).
+    """
     try:
         names = await session.children("")
     except NotFound:
@@ -76,7 +82,9 @@ async def nodes_in_trees(session: StoreSession) -> tuple[dict[str, Incarnation],
             cookies = await registry.cookies()
         except NotFound:
             continue  # its records were never all written, or are removed
-        knowledge = knowledge.with_further(Knowledge({node: each.may_return for node, each in cookies.items()}))
+        sure = number == 1 or (serving is not None and number == serving.number)
+        counts = {node: each.may_return or not sure for node, each in cookies.items()}
+        knowledge = knowledge.with_further(Knowledge(counts))
     return addresses, knowledge
 
 
