@@ -100,8 +100,8 @@ def stored(world: RestoringWorld) -> list[Path]:
 async def test_records_that_did_not_change_are_in_memory_once(world: RestoringWorld) -> None:
     """A restore reads the copies of two weeks. Each of a large cluster has 100 MB of records."""
     header = replace(HEADER, created_ms=HEADER.created_ms + 86_400_000)
+    addresses = [node.address for node in world.nodes]
     for head, file in ((HEADER, await copied(world)), (header, await copied(world, header, idempotency=b"{}"))):
-        addresses = [node.address for node in world.nodes]
         await store_copy(world.sources(), name_by_content(head, file), file, given=addresses)
     async with NodeReader() as reader:
         seen, _ = await reader.survey(addresses)

@@ -16,6 +16,7 @@ from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
     Claimed,
     ClaimEra,
+    ClusterSeen,
     Collect,
     Collected,
     CommitEra,
