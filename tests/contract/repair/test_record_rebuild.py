@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,14 @@ from oncelog.metadata.restoring.one_record import EPOCHS_MARGIN, IDS_MARGIN
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.record_rebuild import RebuiltRecord, RecordRebuild
+from oncelog.metadata_store.records.policies import Policies, encode_policies
+from oncelog.metadata_store.records.registry import encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Znode
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
-from tests.contract.repair.restoring_world import NAME, TOPIC, RestoringWorld, restoring_world
+from tests.contract.repair.restoring_world import NAME, TOPIC, RestoringWorld, cookie_of, restoring_world
+from tests.contract.storage_client import ledger_world
 from tests.contract.stores.memory_store import MemorySession
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("unreadable-record")]
@@ -149,6 +153,22 @@ async def test_noted_record_is_the_newest_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.hazard("damaged-record-is-noted")
+async def test_note_of_another_cluster_at_a_noted_address_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rights, of a namespace with the same name, are newer by their order."""
+    async with rebuilding(tmp_path) as one:
+        monkeypatch.setattr(ledger_world, "CLUSTER", "d" * 32)
+        async with ledger_world.nodes(tmp_path / "other", 1) as (other,):
+            former = replace(cookie_of(other), incarnation=Incarnation("f" * 32), retired=True)
+            await one.world.note(paths.storage_cookie(former.incarnation), encode_cookie(former), era=ERA)
+            theirs = encode_policies(Policies(permissions={"mallory": ("produce",)}))
+            await one.world.note(NAMESPACE, theirs, version=9, to=[other])
+            await one.damage(NAMESPACE)
+            await one.rebuild(NAMESPACE)
+        assert one.record(NAMESPACE)["permissions"] == {"ann": ["produce"]}
+
+
 async def test_damaged_note_is_never_written(tmp_path: Path) -> None:
     """Garbage was noted as the newest state. An older note is written if an operator accepts that; without one it is
     refused. A note of a newer format is left to the version that reads it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.era import Era
-from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.placement.level import UNSTORED, Level
 from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import RestoreRequest
@@ -17,13 +17,14 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
-from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry
+from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.repair.restoring_world import OWNER, RESTORE_ID, TOPIC, cookie_of, restoring_world
 from tests.contract.repair.test_restore import Claiming, Uncommitted
+from tests.contract.storage_client import ledger_world
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
@@ -154,6 +155,28 @@ async def test_of_two_restores_of_one_era_only_the_copy_of_the_committed_one_is_
         assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0]]
         retired = [world.record(f"/era-3/storage_cookies/{node}").get("retired", False) for node in world.members]
         assert retired == [True, False, False]
+
+
+async def test_node_of_another_cluster_at_a_noted_address_does_not_stop_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage node was replaced years ago, and its machine is another cluster's now. A node of another cluster that
+    the operator names is a mistake."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        monkeypatch.setattr(ledger_world, "CLUSTER", "d" * 32)
+        async with ledger_world.nodes(tmp_path / "other", 1) as (other,):
+            former = replace(cookie_of(other), incarnation=Incarnation("f" * 32), retired=True)
+            await world.note(f"{paths.STORAGE_COOKIES}/{former.incarnation}", encode_cookie(former))
+            refused = await world.restore(given=[*world.nodes, other])
+            assert (refused.state, "are of one cluster" in refused.message) == (RestoreState.REFUSED, True)
+            progress = await world.restore(given=world.nodes[:1])
+            assert (progress.state, progress.message) == (RestoreState.DONE, "")
+            (away,) = (each for each in progress.nodes if each.state != "used")
+            assert (away.address, away.state) == (other.address, "silent")
+            assert f"cluster {'d' * 32}" in away.reason
+            assert other.runner.era == FIRST_ERA
 
 
 async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:

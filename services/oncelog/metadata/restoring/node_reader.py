@@ -2,7 +2,8 @@
 
 A node is found by an address that the operator gives or a file names (host:port of its gRPC, or of its health port,
 which answers GET /directory), by its registration, and by the notes of cookies that other nodes have. Each found node
-may name further ones, so the survey goes on until none is new (hazard unnoted-member).
+may name further ones, so the survey goes on until none is new (hazard unnoted-member). At an address that only a record
+or a note names another cluster may be now: what answers there counts only if it is of the cluster of the given nodes.
 """
 
 import asyncio
@@ -76,17 +77,28 @@ class NodeReader:
     async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
-    async def survey(self, given: Iterable[str]) -> tuple[dict[Incarnation, NodeSeen], list[Note]]:
-        """The nodes that answer, and their notes; those that only a note names, too. given: addresses."""
+    async def survey(
+        self, given: Iterable[str], *, recorded: Iterable[str] = (), cluster_id: str = ""
+    ) -> tuple[dict[Incarnation, NodeSeen], list[Note]]:
+        """The nodes that answer, and their notes; those that only a note names, too. given: addresses; recorded: those
+        that ZooKeeper names. cluster_id: empty: it is not known."""
+        sure = dict.fromkeys(given)
+        clusters = {cluster_id: None} if cluster_id else {}
         asked: dict[str, None] = {}
         found: dict[Incarnation, NodeSeen] = {}
         notes: list[Note] = []
         self.silent.clear()
-        todo = dict.fromkeys(given)
+        todo = sure | dict.fromkeys(recorded)
         while todo:
             asked |= todo
-            looks = (await self._each(todo, self._find)).values()
-            new = {node: seen for look in looks for node, seen in look.items() if node not in found}
+            looks = await self._each(todo, self._find)
+            clusters |= {seen.cluster_id: None for each in sure for seen in looks.get(each, {}).values()}
+            for address in looks.keys() - sure.keys():
+                for seen in looks[address].values():
+                    if clusters and seen.cluster_id not in clusters:
+                        looks[address] = {}
+                        self.silent[address] = f"a storage node of cluster {seen.cluster_id} is there now"
+            new = {node: seen for look in looks.values() for node, seen in look.items() if node not in found}
             found |= new
             noted = await self._each(new, lambda node: self._notes(node, self._eras[node]))
             notes += [note for some in noted.values() for note in some]

@@ -37,7 +37,7 @@ async def store_copy(sources: RestoreSources, name: str, file: bytes, *, given: 
     ack_quorum = 0 if cluster is None else cluster.value.ack_quorum
     in_trees, _ = await nodes_in_trees(sources.session, None)
     async with NodeReader(sources.credentials) as reader:
-        seen, notes = await reader.survey([*given, *sources.nodes(), *in_trees])
+        seen, notes = await reader.survey([*given, *sources.nodes()], recorded=in_trees)
         if not seen:
             silent = "; ".join(f"{address}: {reason}" for address, reason in sorted(reader.silent.items()))
             message = "no storage node with data has answered: name storage nodes by --nodes HOST:PORT, and start them"

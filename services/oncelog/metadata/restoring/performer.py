@@ -200,18 +200,19 @@ class Performer:
         found, version = await self._cluster.find_replaceable()
         tree: ClusterSeen | None = None
         addresses = [*self._given, *self._sources.nodes()]
+        recorded: dict[str, Incarnation] = {}
         owners: tuple[str, ...] = ()
         known = Knowledge()
         if version != ABSENT_VERSION:
             serving = None if found is None or found.value.state is ClusterState.RESTORING else found.value.era
             in_tree, known = await nodes_in_trees(self._session, serving)
-            addresses += in_tree
+            recorded |= in_tree
             self._reader.named |= in_tree
         if found is not None:
             self._record = found.value
             tree, owners = await look_at_cluster(self._session, found)
             self._former = self._former or (None if tree.restoring else tree.era)
-        self._seen, self._surveyed = await self._reader.survey(addresses)
+        self._seen, self._surveyed = await self._reader.survey(addresses, recorded=recorded)
         if tree is not None:
             known = known.with_further(Knowledge(ack_quorum=tree.ack_quorum))
         knowledge = knowledge_of(self._surveyed).with_further(known)

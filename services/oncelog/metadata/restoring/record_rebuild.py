@@ -129,7 +129,8 @@ class RecordRebuild:
         self, reader: NodeReader, session: StoreSession, cluster: ClusterRecord
     ) -> tuple[dict[Incarnation, NodeSeen], dict[Incarnation, NodeContents], Asked]:
         """Raises ServiceUnavailable if too few nodes answer."""
-        seen, _ = await reader.survey([*self._sources.nodes(), *await registered_nodes(Registry(session))])
+        addresses = [*self._sources.nodes(), *await registered_nodes(Registry(session))]
+        seen, _ = await reader.survey((), recorded=addresses, cluster_id=cluster.cluster_id)
         contents = await reader.collect(seen)
         knowledge = knowledge_from(contents)
         quorums = [quorum for quorum in (cluster.ack_quorum, knowledge.ack_quorum) if quorum]
