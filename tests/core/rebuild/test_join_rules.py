@@ -13,6 +13,7 @@ from oncelog.core.formats.topic_record import CursorLink, CursorRecord, GivenUpB
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
+from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.result import (
     Asked,
@@ -294,6 +295,23 @@ def test_gap_in_a_chain_shows_both_sides() -> None:
     )
     assert "ledger 2 is missing in front of ledger 3" in review.message
     assert (listed(rebuilt), topic_of(rebuilt).given_up) == ([1, 3, 4], GivenUpBehind(LedgerId(4), LedgerId(0)))
+
+
+def test_each_ledger_is_looked_at_a_few_times_however_many_gaps_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of 50,000 ledgers has thousands of gaps if most storage nodes are lost."""
+    looks = [0]
+    size_bytes = Evidence.size_bytes
+
+    def counted(evidence: Evidence, ledger_id: LedgerId) -> int:
+        looks[0] += 1
+        return size_bytes(evidence, ledger_id)
+
+    monkeypatch.setattr(Evidence, "size_bytes", counted)
+    ledgers = tuple(held(each, 4, former=at(each - 1, 4)) for each in range(2, 402) if each % 10)
+    rebuilt = joined({A: ledgers}, absent=[B, C], by="ops")
+    assert len(rebuilt.reviews) == 41, "the first one is missing, too"
+    assert rebuilt.reviews[0].before == Side(LedgerId(2), LedgerId(399), 359, 359 * 50)
+    assert looks[0] < 4 * len(ledgers)
 
 
 def test_missing_front_is_no_gap_if_it_was_deleted() -> None:

@@ -30,17 +30,17 @@ from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.evidence import Evidence
-from oncelog.core.rebuild.result import ReviewReason
+from oncelog.core.rebuild.result import ReviewReason, Side
 from oncelog.core.rebuild.sources import Chain
 
 
 class Finding(NamedTuple):
-    """What an operator must decide about a chain. before, behind: the ledgers on both sides, ascending."""
+    """What an operator must decide about a chain. before, behind: the ledgers on both sides."""
 
     reason: ReviewReason
     message: str
-    before: tuple[LedgerId, ...] = ()
-    behind: tuple[LedgerId, ...] = ()
+    before: Side | None = None
+    behind: Side | None = None
 
 
 class CopiedList(NamedTuple):
@@ -155,21 +155,27 @@ class _ChainWalk:
     def _walk(self, ids: list[LedgerId]) -> list[LedgerId]:
         """From the last ledger to the first. Returns those of the chain, ascending."""
         order: list[LedgerId] = []
+        size_of = self._evidence.size_bytes
+        left_bytes, walked_bytes = sum(map(size_of, ids)), 0
         while ids:
             current = ids.pop()
             order.append(current)
+            left_bytes -= size_of(current)
+            walked_bytes += size_of(current)
             head = self._heads.get(current)
             if head is None:
                 continue
             former = head.former
             self._between.append((LedgerId(-1) if former is None else former.ledger_id, current))
             while ids and ids[-1] > self._between[-1][0]:
+                left_bytes -= size_of(ids[-1])
                 self._pass_over(ids.pop(), current)
             if former is None or not self._in_chain(former.ledger_id):
                 break
             self._ends[former.ledger_id] = former.entry_id
             if not ids or ids[-1] != former.ledger_id:
-                self._missing(former.ledger_id, ids, order[::-1])
+                before = Side(ids[0], ids[-1], len(ids), left_bytes) if ids else None
+                self._missing(former.ledger_id, before, Side(current, order[0], len(order), walked_bytes))
         return order[::-1]
 
     def _pass_over(self, ledger_id: LedgerId, behind: LedgerId) -> None:
@@ -183,15 +189,16 @@ class _ChainWalk:
             )
             self._list.findings.append(Finding(ReviewReason.ENDS_DIFFER, message))
 
-    def _missing(self, former: LedgerId, before: Sequence[LedgerId], behind: Sequence[LedgerId]) -> None:
+    def _missing(self, former: LedgerId, before: Side | None, behind: Side) -> None:
         if self._evidence.begins(former):
             return  # it has no head, and the copy does not list it: `_find_unplaced`
         message = (
-            f"ledger {former} is missing in front of ledger {behind[0]}: no node that was asked has it, and nothing "
+            f"ledger {former} is missing in front of ledger {behind.first}: no node that was asked has it, and nothing "
             f"says that it was trimmed; accepted: what is before the gap stays in the list"
         )
-        self._before_gap.update(before[-1:])
-        self._list.findings.append(Finding(ReviewReason.GAP, message, tuple(before), tuple(behind)))
+        if before is not None:
+            self._before_gap.add(before.last)
+        self._list.findings.append(Finding(ReviewReason.GAP, message, before, behind))
 
     def _find_unplaced(self, order: Sequence[LedgerId]) -> None:
         """Ledgers without a head that no copy lists, and that may have acknowledged entries."""
@@ -209,8 +216,15 @@ class _ChainWalk:
                 f"{len(unplaced)} ledgers, from {unplaced[0]} to {unplaced[-1]}, have no head, and no copy lists them; "
                 f"accepted: they stay on the storage nodes, and are in no list"
             )
-            behind = tuple(each for each in order if each > unplaced[-1])
-            self._list.findings.append(Finding(ReviewReason.NO_HEAD, message, tuple(unplaced), behind))
+            behind = [each for each in order if each > unplaced[-1]]
+            sides = self._side(unplaced), self._side(behind)
+            self._list.findings.append(Finding(ReviewReason.NO_HEAD, message, *sides))
+
+    def _side(self, ledgers: Sequence[LedgerId]) -> Side | None:
+        """Of ledgers in ascending order."""
+        if not ledgers:
+            return None
+        return Side(ledgers[0], ledgers[-1], len(ledgers), sum(map(self._evidence.size_bytes, ledgers)))
 
     def _left_out(self, ledger_id: LedgerId) -> bool:
         """Whether the copy proves that it is not of the chain: a list is complete up to its last ledger."""

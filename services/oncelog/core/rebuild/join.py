@@ -35,7 +35,6 @@ from oncelog.core.rebuild.result import (
     RebuiltTopic,
     Review,
     ReviewReason,
-    Side,
 )
 from oncelog.core.rebuild.sources import Chain, Inventory
 from oncelog.core.retention.paging import PageSettings
@@ -187,13 +186,7 @@ class _TopicJoin:
     # --- what is to be decided ----------------------------------------------------------------------------------------
 
     def _review(self, name: str, purpose: LedgerPurpose, finding: Finding) -> Review:
-        before, behind = self._side(finding.before), self._side(finding.behind)
-        return Review(self._topic_id, name, finding.reason, finding.message, purpose, before, behind)
-
-    def _side(self, ledgers: tuple[LedgerId, ...]) -> Side | None:
-        if not ledgers:
-            return None
-        return Side(ledgers[0], ledgers[-1], len(ledgers), sum(map(self._evidence.size_bytes, ledgers)))
+        return Review(self._topic_id, name, finding.reason, finding.message, purpose, finding.before, finding.behind)
 
     def _record(self, name: str, chain: ChainList, record: LedgerRecord) -> LedgerRecord:
         if record.too_few is not None and chain.chain.purpose is not LedgerPurpose.DEDUP:
