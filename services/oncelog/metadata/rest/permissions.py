@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Path, Response
@@ -13,6 +14,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.values import NamespacePath
+from oncelog.metadata.restoring.rights import revoked
 from oncelog.metadata_store.records.policies import Policies
 
 #: All rights are in one record, which ZooKeeper limits to 1 MiB.
@@ -59,7 +61,8 @@ def routes(coordination: Coordination) -> APIRouter:
         namespace: NamespacePath, role: RolePath, response: Response, if_match: IfMatch = None
     ) -> None:
         """The role can open no new producers and readers; open ones end with their connection."""
-        show_tag(response, await coordination.policies.change(namespace, _granting(role, ()), tags=tags_of(if_match)))
+        change = partial(revoked, role=role)
+        show_tag(response, await coordination.policies.change(namespace, change, tags=tags_of(if_match)))
 
     return router
 
@@ -67,13 +70,11 @@ def routes(coordination: Coordination) -> APIRouter:
 def _granting(role: str, rights: tuple[str, ...]) -> Callable[[Policies], Policies]:
     def change(policies: Policies) -> Policies:
         permissions = {name: granted for name, granted in policies.permissions.items() if name != role}
-        if rights:
-            if len(permissions) >= ROLES_MAX:
-                raise Conflict(
-                    f"the namespace has rights for {ROLES_MAX} roles, the maximum: revoke those of another role first",
-                    limit=ROLES_MAX,
-                )
-            permissions[role] = rights
-        return replace(policies, permissions=permissions)
+        if len(permissions) >= ROLES_MAX:
+            raise Conflict(
+                f"the namespace has rights for {ROLES_MAX} roles, the maximum: revoke those of another role first",
+                limit=ROLES_MAX,
+            )
+        return replace(policies, permissions=permissions | {role: rights})
 
     return change

@@ -2,7 +2,7 @@
 
 Closed rights are kept in the policies of each namespace beside `permissions`, where no check looks at them: no grant is
 effective but that of superusers. A grant that is made meanwhile is effective at once, and stays. So nothing else in the
-cluster knows about closed rights (hazard revoked-right-returns).
+cluster knows about closed rights (hazard revoked-right-returns), but the revocation: it also ends a closed grant.
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,15 @@ def opened(policies: Policies) -> Policies:
         return policies
     further = {name: value for name, value in policies.further.items() if name != _CLOSED}
     return replace(policies, permissions={**_closed_of(policies), **policies.permissions}, further=further)
+
+
+def revoked(policies: Policies, role: str) -> Policies:
+    """Without any right of the role, closed ones too: nothing but the confirmation would show that it has them."""
+    permissions = {each: rights for each, rights in policies.permissions.items() if each != role}
+    further = {name: value for name, value in policies.further.items() if name != _CLOSED}
+    if left := {each: list(rights) for each, rights in _closed_of(policies).items() if each != role}:
+        further[_CLOSED] = left
+    return replace(policies, permissions=permissions, further=further)
 
 
 class ClosedRights:

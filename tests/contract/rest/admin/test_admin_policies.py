@@ -1,7 +1,11 @@
 """Tenants, namespaces and switches over REST: valid and invalid requests."""
 
+from dataclasses import replace
+
 import pytest
 
+from oncelog.core.names import NamespaceName
+from oncelog.metadata.restoring.rights import closed
 from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 
@@ -261,3 +265,20 @@ async def test_namespace_with_invalid_policies_is_not_created() -> None:
         for body in bodies:
             await admin.refused("PUT", path, 422, "invalid_argument", json=body)
         await admin.refused("GET", path, 404, "namespace_not_found")
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_role_that_is_revoked_while_rights_are_closed_gets_none_by_the_confirmation() -> None:
+    """The operator sees a right that should be gone, and revokes it: there is no other way to open all but this one."""
+    async with serving() as admin:
+        coordination = admin.replica.coordination
+        grants = {"ann": ("produce",), "bob": ("consume",), "eve": ("admin",)}
+        namespace = NamespaceName("public", "default")
+        await coordination.policies.change(namespace, lambda old: closed(replace(old, permissions=grants)))
+        await admin.change("DELETE", f"{DEFAULT}/permissions/ann")
+        await admin.change("POST", f"{DEFAULT}/permissions/eve", json=["consume"])
+        await admin.change("DELETE", f"{DEFAULT}/permissions/eve")
+        shown = await admin.get("/admin/v2/cluster/rights")
+        assert [each["role"] for each in shown["closed"]] == ["bob"]
+        assert (await admin.http.post("/admin/v2/cluster/rights/confirm")).status_code == 200
+        assert await admin.get(f"{DEFAULT}/permissions") == {"bob": ["consume"]}
