@@ -153,6 +153,27 @@ async def test_noted_record_is_the_newest_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.hazard("damaged-record-is-noted")
+@pytest.mark.hazard("revoked-right-returns")
+async def test_record_that_is_not_noted_yet_in_its_era_is_that_of_the_restore(tmp_path: Path) -> None:
+    """The restore has closed the rights a moment ago, and has retired the nodes that are lost. Notes of the former era
+    say neither."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        lost = world.members[1:]
+        async with world.stopped(world.nodes[1:]):
+            restored = await world.restore(given=world.nodes[:1], absent=lost, accepted=("all",))
+            assert (restored.state, restored.rights_closed) == (RestoreState.DONE, True)
+            one, cookie = Rebuilding(world), paths.storage_cookie(lost[0])
+            for path in (NAMESPACE, cookie):
+                before = one.record(path)
+                await one.damage(path)
+                await one.rebuild(path)
+                assert one.record(path) == before
+        assert one.record(NAMESPACE)["closed_permissions"] == {"ann": ["produce"]}
+        assert one.record(cookie)["retired"] is True
+
+
 async def test_note_of_another_cluster_at_a_noted_address_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,11 @@ class NewestRecords:
         note = self._newest.get(path)
         return None if note is None or note.order.deleted else note.value
 
+    def era(self, path: str) -> int:
+        """In which the newest state was written; 0: there is none."""
+        note = self._newest.get(path)
+        return 0 if note is None else note.order.era
+
     def names(self) -> dict[str, NameRecord]:
         """{full name of a topic: its record}, without what cannot be read."""
         return names_in(self.below(paths.NAMES), self.unreadable) | self.inferred

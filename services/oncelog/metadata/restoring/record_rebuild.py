@@ -137,7 +137,7 @@ class RecordRebuild:
         quorum = min(quorums, default=1)
         cookies = await Registry(session).cookies()
         gone = {node for node, cookie in cookies.items() if not cookie.may_return}
-        counted = {node for node, counts in knowledge.nodes.items() if counts} | {*contents, *cookies} - gone
+        counted = ({node for node, counts in knowledge.nodes.items() if counts} | {*contents, *cookies}) - gone
         sound = {node for node, each in contents.items() if each.inventory.limbo_below == 0}
         missing = tuple(sorted(counted - sound))
         if len(missing) >= quorum or not sound:
@@ -161,7 +161,9 @@ class RecordRebuild:
         newest, copied = NewestRecords(), CopiedRecords()
         for each in contents.values():
             newest.add(each.notes)
-        if place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER) or place.path in newest.damaged:
+        of_topic = place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER)
+        # A restore may have closed rights and retired nodes a moment ago, and noted nothing yet: its copy says it.
+        if of_topic or place.path in newest.damaged or newest.era(place.path) < cluster.era.number:
             eras = {node: each.inventory.era for node, each in contents.items()}
             committed = {cluster.era}.union(*(each.inventory.committed_eras for each in contents.values()))
             copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys(), committed=committed)
