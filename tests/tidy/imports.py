@@ -76,16 +76,6 @@ def grpc_errors_in_rpc(source: Source) -> Iterator[str]:
             yield f"line {node.lineno}: a status code"
 
 
-def free_ports_are_claimed(source: Source) -> Iterator[str]:
-    """A port that is free now may be another process's a moment later: claim_port keeps it."""
-    if source.is_python and source.inside("services", "tests"):
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "bind":
-                address = node.args[0] if node.args else None
-                if isinstance(address, ast.Tuple) and ast.unparse(address.elts[-1]) == "0":
-                    yield f"line {node.lineno}: a free port without claim_port"
-
-
 def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
     """Every module of the package is imported, or started by its dotted name, somewhere else."""
     python = [source for source in sources if source.is_python]
@@ -172,12 +162,6 @@ RULES = (
         each(grpc_errors_in_rpc),
         (_in("cli", _EXCEPT), _in("topic_owner", _CODE)),
         (*_in("rpc", _EXCEPT), *_in("rpc", _CODE)),
-    ),
-    Rule(
-        "free ports are claimed",
-        each(free_ports_are_claimed),
-        ((Source("tests/x.py", "probe.bind(('127.0.0.1', 0))"),),),
-        (Source("services/x.py", "claim.bind((host, port))"), Source("tests/x.py", "claim_port('127.0.0.1', 0)")),
     ),
     Rule(
         "no module is dead",
