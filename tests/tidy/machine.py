@@ -25,9 +25,9 @@ def free_ports_are_claimed(source: Source) -> Iterator[str]:
 def waits_are_unhurried(source: Source) -> Iterator[str]:
     """A deadline ends a test that would never end, and measures nothing."""
     if source.is_python and source.inside("tests"):
-        for node in _calls(source, "until", "until_sync"):
-            given = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "deadline_s")]
-            yield from (f"line {node.lineno}: {ast.unparse(one)} s" for one in given if _hurries(one))
+        for call in _calls(source, "until", "until_sync"):
+            given = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "deadline_s")]
+            yield from (f"line {call.lineno}: {ast.unparse(one)} s" for one in given if _hurries(one))
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Assign) and _hurries(node.value):
                 names = [target.id for target in node.targets if isinstance(target, ast.Name)]

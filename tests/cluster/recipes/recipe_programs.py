@@ -5,7 +5,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -50,15 +50,26 @@ class Programs:
     def start_command(self, name: str, command: list[str]) -> "Running":
         return started(self.directory / f"{name}.log", command, self.environment, self.directory)
 
-    async def killed_often(self, start: Callable[[], "Running"], progress: Callable[[], int], total: int) -> None:
+    async def killed_often(
+        self,
+        start: Callable[[], "Running"],
+        progress: Callable[[], int],
+        total: int,
+        *,
+        offer: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
         """Start the program, kill -9 it at a random moment of its work, and again; it never comes to its end.
 
         progress: how much is done, of `total`. Each run gets on by at most a sixth of the rest: a fast one must not
-        come to its end before it is killed.
+        come to its end before it is killed. offer: gives it so much of its work, never all; without it all is there,
+        and a program that does many at once may be at its end before this process has its turn.
         """
         for _ in range(KILLS):
             done = progress()
-            wanted = done + self._random.randint(1, (total - done) // 6)
+            sixth = (total - done) // 6
+            wanted = done + self._random.randint(1, sixth)
+            if offer is not None:
+                await offer(wanted + sixth)
             running = start()
             # On a busy machine the program must not go on while this process waits for its turn.
             os.setpriority(os.PRIO_PROCESS, running.process.pid, 10)
