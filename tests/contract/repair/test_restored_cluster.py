@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.formats.ledger_page import decode_page
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.placement.level import UNSTORED, Level
 from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.core.retention.paging import PageSettings
+from oncelog.metadata.restoring import performer
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
@@ -155,6 +158,21 @@ async def test_of_two_restores_of_one_era_only_the_copy_of_the_committed_one_is_
         assert world.record(f"/era-3/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0]]
         retired = [world.record(f"/era-3/storage_cookies/{node}").get("retired", False) for node in world.members]
         assert retired == [True, False, False]
+
+
+async def test_clock_that_is_years_behind_makes_no_ledger_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the metadata service, after a power cut. Nothing but heads is left, which say no time."""
+    long_ago_ms = 1_000_000_000_000
+    monkeypatch.setattr(performer, "now_ms", lambda: long_ago_ms)
+    monkeypatch.setattr(performer, "PageSettings", lambda: PageSettings(1, 1))
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        (page,) = world.tree.children(f"/oncelog/era-2/pages/{TOPIC}")
+        restored = decode_page(world.tree.nodes[f"/oncelog/era-2/pages/{TOPIC}/{page}"].data)
+        assert restored.ledgers[0].ended_ms > long_ago_ms + 365 * 86_400_000, "ZooKeeper's clock says so"
 
 
 async def test_node_of_another_cluster_at_a_noted_address_does_not_stop_a_restore(

@@ -295,10 +295,13 @@ class Performer:
         by = self._by if given_up else ""
         asked = Asked(effect.missing, self._ack_quorum, by, given_up, owed_below)
         era = self._restore.era
+        # Ledgers of which no time is known must not look old to retention because this service's clock is behind.
+        node = await self._session.read(paths.CLUSTER)
+        time_ms = max(now_ms(), 0 if node is None else node.modified_ms)
         lost = await asyncio.to_thread(review_lost, self.newest, inventories, self._copied, era)
         # In a thread: with 100,000 ledgers it takes seconds, and this process answers its operator meanwhile.
         rebuilt = await asyncio.to_thread(
-            join, inventories, self.newest.noted(), self._copied, asked, era, PageSettings(), now_ms()
+            join, inventories, self.newest.noted(), self._copied, asked, era, PageSettings(), time_ms
         )
         rebuilt = replace(rebuilt, reviews=(*lost, *rebuilt.reviews))
         self.rebuilt = await self._with_lengths(rebuilt)
