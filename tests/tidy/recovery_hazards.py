@@ -100,7 +100,7 @@ RECOVERY_HAZARDS = {
         "A right is revoked, or a topic deleted, and that is answered. ZooKeeper is restored from a backup of the day "
         "before: the right, or the topic, is back.",
         "A change is answered when it is noted. What could not be noted is an error that says so; the repeated call "
-        "notes it, also if it changes nothing. A deletion that is not noted is not told.",
+        "notes it, also if it changes nothing. What a change finds is noted, too, before it is told.",
     ),
     "restore-at-too-few-nodes": Hazard(
         "A restore serves after some storage nodes have stored its era. The owner of the lower era still gets its ack "

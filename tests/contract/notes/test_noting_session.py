@@ -15,13 +15,11 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore
-from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.json_records import DAMAGED
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies, decode_policies, encode_policies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Registry
-from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, WriteStep
 from tests.cluster.until import until
@@ -152,11 +150,11 @@ async def test_note_is_what_zookeeper_has_and_never_what_was_to_be_written(backe
     inner, other, stored = await new_cluster(backend), await backend.open(), Stored()
 
     class Raced(NotingSession):
-        async def _noted(self, changed: object, former: object) -> None:
+        async def _noted(self, changed: object, deleted: object) -> None:
             node = await other.read(paths.CLUSTER_POLICIES)
             if node is not None:
                 await other.write(paths.CLUSTER_POLICIES, THEIRS, version=node.version)
-            await super()._noted(changed, former)  # type: ignore[arg-type]
+            await super()._noted(changed, deleted)  # type: ignore[arg-type]
 
     session = Raced(inner, stored.store)
     (backend.lose_next_request if lost == "request" else backend.lose_next_reply)(inner)
@@ -179,28 +177,7 @@ async def test_deletion_and_new_record_of_the_same_path_are_noted_in_this_order(
     await store.create_namespace(names)
     orders = [note.order for note in stored.notes if note.path == paths.namespace_policies(names)]
     assert orders == sorted(set(orders))
-    assert [(order.deleted, order.version) for order in orders] == [(False, 0), (False, 1), (True, 1), (False, 0)]
-
-
-@pytest.mark.hazard("revoked-right-returns")
-async def test_deletion_that_is_not_noted_is_not_told(tmp_path: Path) -> None:
-    """The topic is gone in ZooKeeper. The repeated call would answer "there is none", so it notes the deletion first;
-    the tombstone is noted with the name."""
-    async with noting_world(tmp_path, 2) as world, noting(world, timeout_s=0.3) as session:
-        topics, deletions = TopicStore(session), DeletionStore(session)
-        created = await topics.create(TOPIC)
-        assert created.created
-        order = await order_of(world, paths.topic_name(TOPIC))
-        await world.leave(world.members[0].incarnation)
-        with pytest.raises(StoreUnavailable, match="is written"):
-            await deletions.begin(TOPIC)
-        with pytest.raises(StoreUnavailable, match="is written"):
-            await topics.find(TOPIC)
-        await world.join(world.members[0], cookie=False)
-        assert await topics.find(TOPIC) is None
-        assert await holders_of(world, paths.topic_name(TOPIC), order._replace(deleted=True)) == 2
-        tombstone = paths.tombstone(created.name.value.topic_id)
-        assert await holders_of(world, tombstone, await order_of(world, tombstone)) == 1
+    assert [(order.deleted, order.version) for order in orders] == [(False, 0), (False, 1), (True, 0), (False, 0)]
 
 
 @pytest.mark.hazard("revoked-right-returns")

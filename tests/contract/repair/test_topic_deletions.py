@@ -216,6 +216,25 @@ async def test_deletion_is_answered_after_the_owner_has_confirmed_it(name: Topic
             await delete(name)
 
 
+async def test_partitioned_deletion_waits_for_a_partition_that_another_replica_deletes() -> None:
+    """That one was killed right after it had begun, and the owner still serves the partition."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await TopicStore(replica.session).create(SPLIT, partitions=2)
+        await used(replica.session, PARTS[1], 1, owner=owner)
+        for name in (SPLIT, PARTS[1]):
+            await DeletionStore(replica.session).begin(name)
+        deletions_of(replica).wait_ms = 300
+        with pytest.raises(ServiceUnavailable, match="has not finished yet"):
+            await deletions_of(replica).delete_partitioned(SPLIT)
+        owner.lets_go = True
+        deletions_of(replica).wait_ms = 20_000
+        await deletions_of(replica).delete_partitioned(SPLIT)
+        assert await nothing_is_left(replica.session)
+
+
 async def test_topic_of_an_owner_without_session_is_deleted_at_once() -> None:
     """The owner reads its records before it continues under another session."""
     async with World.running() as world:

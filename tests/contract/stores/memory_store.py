@@ -44,8 +44,8 @@ class MemoryTree:
     session_ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     #: {folder: next number}; like ZooKeeper's, a number never comes twice.
     sequences: dict[str, int] = field(default_factory=dict)
-    #: numbers of the transactions that create nodes
-    created: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    #: numbers of the transactions that create or delete nodes
+    changes: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def children(self, path: str) -> list[str]:
         depth = path.count("/") + 1
@@ -62,7 +62,8 @@ class MemoryTree:
                     raise NotFound(f"there is no parent of {step.path}", path=step.path)
                 if node is not None:
                     return WriteStatus.CONFLICT
-                self.nodes[step.path] = Znode(step.data, 0, holder, _now_ms(), next(self.created))
+                created = self._count(parent)
+                self.nodes[step.path] = Znode(step.data, 0, holder, _now_ms(), created, created)
                 self._fire(self.children_watches, parent)
             case WriteStep():
                 if node is None or node.version != step.version:
@@ -72,6 +73,7 @@ class MemoryTree:
                 if node is None or node.version != step.version or self.children(step.path):
                     return WriteStatus.CONFLICT
                 del self.nodes[step.path]
+                self._count(_parent(step.path))
                 self._fire(self.children_watches, step.path)
                 self._fire(self.children_watches, _parent(step.path))
             case CheckStep():
@@ -80,6 +82,12 @@ class MemoryTree:
                 assert_never(step)
         self._fire(self.node_watches, step.path)
         return WriteStatus.OK
+
+    def _count(self, parent: str) -> int:
+        """Number the transaction that changes the children of this node."""
+        number = next(self.changes)
+        self.nodes[parent] = self.nodes[parent]._replace(children_changed=number)
+        return number
 
     def apply_all(self, steps: Sequence[Step]) -> WriteStatus:
         trial = replace(self, nodes=dict(self.nodes), node_watches={}, children_watches={})
@@ -201,6 +209,9 @@ class MemorySession:
         elements = (self._root + path).split("/")
         for depth in range(2, len(elements) + 1):
             self._tree.apply(CreateStep("/".join(elements[:depth])))
+
+    async def note(self, records: Sequence[str], *, deleted: bool = False) -> None:
+        pass  # this session notes nothing
 
     async def close(self) -> None:
         self._connection.close()

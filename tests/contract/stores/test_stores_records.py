@@ -114,7 +114,12 @@ async def test_lost_policies_of_a_namespace_name_the_rebuild(backend: Backend) -
     with pytest.raises(NamespaceNotFound, match=command):
         await PolicyStore(session).read(scope)
     with pytest.raises(NamespaceNotFound, match=command):
-        await NamespaceStore(session).require(scope)
+        await NamespaceStore(session).delete_namespace(scope)
+    with pytest.raises(NamespaceNotFound, match=command):
+        await NamespaceStore(session).create_namespace(scope)
+    assert await NamespaceStore(session).create_tenant("shop")
+    await session.delete(paths.tenant_policies("shop"), version=0)
+    assert await NamespaceStore(session).create_tenant("shop")
     with pytest.raises(NamespaceNotFound, match="there is no namespace public/other: create it"):
         await PolicyStore(session).read(NamespaceName("public", "other"))
 

@@ -65,6 +65,7 @@ class PartitionGrowth:
             await self._subscribe(topic, record.partitions, partitions)
             await self._topics.grow(topic, partitions)
         elif not record.former_partitions:
+            await self._topics.note(topic)
             return
         else:
             await self._topics.grow(topic, partitions)

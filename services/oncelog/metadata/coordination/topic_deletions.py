@@ -10,6 +10,7 @@ Rules
 - The owner learns of the deletion by an assignment, which makes it read the topic record. It finds no record, rejects
   all producers and readers, and releases the topic. No ledger record is removed before the owner has released the topic
   or its session has ended, because the owner would otherwise find a gap in the log.
+- A partitioned topic's deletion ends after those of all its partitions, whichever replica has begun them.
 - The last ledgers of the log and of the ack log are fenced, so that neither an owner without a session nor a stale
   owner that was replaced can acknowledge further messages, or confirm further acknowledgements (`ledger_fences`).
 - The request that deletes a topic is answered when the deletion has ended. If that takes too long, the answer is a
@@ -19,6 +20,7 @@ Rules
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from oncelog.core.errors import (
@@ -110,24 +112,25 @@ class TopicDeletions:
         try:
             begun = await self._parts.deletions.begin(name)
         except TopicNotFound:
-            pending = await self._pending_of(name)
-            if pending is None:
+            pending = await self._pending_of({str(name)})
+            if not pending:
                 raise
-            begun = pending
+            begun = pending[0]
         else:
             logger.info("deleting a topic", extra={"fields": {"topic": str(name), "topic_id": begun.topic_id}})
         await self._until_finished(begun.topic_id, name)
 
-    async def _pending_of(self, name: TopicName) -> Deletion | None:
-        """The unfinished deletion of a topic of this name, if any."""
+    async def _pending_of(self, names: Collection[str]) -> list[Deletion]:
+        """The unfinished deletions of topics of these names."""
+        found: list[Deletion] = []
         for topic_id in await self._parts.deletions.pending():
             try:
                 deletion = await self._parts.deletions.read(topic_id)
             except CorruptEntry:
                 continue
-            if deletion is not None and deletion.name == str(name):
-                return deletion
-        return None
+            if deletion is not None and deletion.name in names:
+                found.append(deletion)
+        return found
 
     async def until_free(self, name: TopicName) -> None:
         """Wait until a deleted partitioned topic has released its name, so that the name can be used again.
@@ -209,6 +212,10 @@ class TopicDeletions:
             beyond = min(start + REMOVALS_MAX, deletion.partitions)
             partitions = [replace(name, partition=number) for number in range(start, beyond)]
             await asyncio.gather(*map(self._delete_partition, partitions))
+        if deletion.partitions:
+            names = {str(replace(name, partition=number)) for number in range(deletion.partitions)}
+            for begun in await self._pending_of(names):  # by another replica
+                await self.finish(begun.topic_id)
         await self._parts.deletions.end(deletion, name)
 
     async def _delete_pages(self, topic_id: TopicId) -> None:
@@ -222,7 +229,7 @@ class TopicDeletions:
         await pages.delete_folder(topic_id)
 
     async def _delete_partition(self, partition: TopicName) -> None:
-        """A partition that was never used does not exist; another replica may already be deleting this one."""
+        """A partition that was never used does not exist; another replica may have begun to delete this one."""
         try:
             begun = await self._parts.deletions.begin(partition)
         except TopicNotFound:

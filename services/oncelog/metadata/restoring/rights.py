@@ -90,8 +90,9 @@ class ClosedRights:
             await self._policies.change(name, opened)
         while True:
             found = await self._cluster.find()
-            if found is None or found.value.rights is Rights.OPEN:
+            if found is None:
                 return confirmed
+            # Also if they are open: an earlier call may have opened them, and not noted it (`noting_session`).
             written = await self._cluster.write(replace(found.value, rights=Rights.OPEN), version=found.version)
             if written.status is WriteStatus.OK:
                 return confirmed

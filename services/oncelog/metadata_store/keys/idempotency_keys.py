@@ -43,6 +43,10 @@ class DatasetStore:
         node = await self._session.read(paths.KEY_DATASET)
         return None if node is None else Versioned(decode_dataset(node.data), node.version)
 
+    async def note(self) -> None:
+        """Return when the record is noted: another process may have written it. Raises StoreUnavailable."""
+        await self._session.note([paths.KEY_DATASET])
+
     async def write(self, record: DatasetRecord, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates."""
         return await create_or_write(self._session, paths.KEY_DATASET, _encode_dataset(record), version=version)
@@ -167,6 +171,7 @@ class KeyStore:
                     raise IdempotencyUnavailable(message, retry_after_s=left_s)
                 case _:
                     assert record is not None, "keys are served only with a record"
+                    await self._datasets.note()
                     return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
         raise IdempotencyUnavailable(f"the state of Redis keeps changing{RETRY}")
 

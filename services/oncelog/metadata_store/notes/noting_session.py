@@ -8,20 +8,24 @@
 Rules
 - A note is sent from a synced read behind the write, never from an intent: the outcome of a write can be unknown, and
   another value can have been written (hazard note-of-an-intent).
-- What was answered to a caller is noted, so it survives the loss of ZooKeeper (hazard revoked-right-returns). So an
-  attempt to create what exists notes it, too, before CONFLICT is returned: it may exist because an earlier attempt was
-  written and not noted. For the same reason a change to the present value is written again by those who change records.
+- What was answered to a change is noted, so it survives the loss of ZooKeeper (hazard revoked-right-returns). That is
+  so for what a change finds, too, because another process may have written it and ended before it was noted. "It exists
+  already", "it has this value" and "there is none" are answered when that is noted:
+    - an attempt to create what exists notes it before CONFLICT is returned;
+    - a change to the present value is written again, or noted (`note`), by those who change records;
+    - so is a deletion that finds nothing. A topic's is work that has not ended before it is noted (`deletion_store`).
+- A read is no such answer: it shows what ZooKeeper has, noted or not.
+- The note of a deletion is above all that ever was at this path: its order is that of the last change in the folder.
+  A record that is created later is above it.
 - If too few nodes have synced it in time, the change is written, and StoreUnavailable says that it is not noted. The
   call can be repeated. The elected metadata service notes it, too (`note_comparison`).
-- A deletion that this process could not note makes the record unreadable here until it is noted: "there is none" would
-  be an answer.
 - A record that cannot be read is never noted: the note of what it was stays (`readable`).
 - Below level 8 nothing is noted.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
@@ -68,8 +72,6 @@ class NotingSession:
         self._session = session
         self._store = store
         self._cluster = ClusterStore(session)
-        #: {deleted record: its note, which too few nodes have}
-        self._owed: dict[str, Note] = {}
 
     # -- passed on
 
@@ -94,6 +96,9 @@ class NotingSession:
     def remove_listener(self, listener: StateListener) -> None:
         self._session.remove_listener(listener)
 
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        return await self._session.read(path, fired=fired, timeout_ms=timeout_ms)
+
     async def read_unsynced(self, path: str, *, timeout_ms: int | None = None) -> Znode | None:
         return await self._session.read_unsynced(path, timeout_ms=timeout_ms)
 
@@ -113,16 +118,10 @@ class NotingSession:
 
     # -- noted
 
-    async def note(self, records: Sequence[str]) -> None:
-        """Return when what these records are now is noted. Raises StoreUnavailable."""
-        await self._noted(records, {})
-
-    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
-        """Also raises StoreUnavailable while the record's deletion is not noted."""
-        node = await self._session.read(path, fired=fired, timeout_ms=timeout_ms)
-        if node is None and path in self._owed:
-            await self._noted([path], {})
-        return node
+    async def note(self, records: Sequence[str], *, deleted: bool = False) -> None:
+        """Return when what these records are now is noted; deleted: also that they do not exist. Raises
+        StoreUnavailable."""
+        await self._noted(records, records if deleted else ())
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
@@ -141,56 +140,52 @@ class NotingSession:
 
     async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
         step = DeleteStep(path, version)
-        former = await self._former([step])
         status = await self._session.delete(path, version=version, timeout_ms=timeout_ms)
-        await self._noted(_to_note([step], status), former)
+        await self._noted(_to_note([step], status), [path])
         return status
 
     async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
         _require_fitting(steps)
-        former = await self._former(steps)
         status = await self._session.transact(steps, timeout_ms=timeout_ms)
-        await self._noted(_to_note(steps, status), former)
+        await self._noted(_to_note(steps, status), [step.path for step in steps if isinstance(step, DeleteStep)])
         return status
 
-    async def _former(self, steps: Sequence[Step]) -> dict[str, Znode]:
-        """The noted records that the steps delete: afterwards nothing shows when they were created."""
-        gone = [step.path for step in steps if isinstance(step, DeleteStep) and paths.is_noted(step.path)]
-        nodes = await asyncio.gather(*map(self._session.read, gone))
-        return {path: node for path, node in zip(gone, nodes, strict=True) if node is not None}
-
-    async def _noted(self, changed: Sequence[str], former: Mapping[str, Znode]) -> None:
-        """Return when what these records are now is noted. former: those that existed before."""
+    async def _noted(self, changed: Sequence[str], deleted: Collection[str]) -> None:
+        """Return when what these records are now is noted. deleted: those whose absence is a deletion."""
         if not changed:
             return
-        notes: list[Note] = []
 
         async def collect() -> tuple[Sequence[Note], ClusterRecord | None]:
             cluster, *nodes = await asyncio.gather(self._cluster.read(), *map(self._session.read, changed))
             assert cluster is None or isinstance(cluster, ClusterRecord)
             if cluster is None or cluster.level.stored < LEVELS_VERSION:
-                return notes, cluster
-            for path, node in zip(changed, nodes, strict=True):
-                if isinstance(node, Znode):
-                    damage = damage_of(path, node.data)
-                    if damage is not None:
-                        logger.error(
-                            "a damaged record is not noted", extra={"fields": {"record": path, "reason": damage}}
-                        )
-                        continue
-                    notes.append(note_of(path, node, cluster))
-                    self._owed.pop(path, None)
-                elif path in former:
-                    notes.append(deletion_of(note_of(path, former[path], cluster).order, path))
-                    self._owed[path] = notes[-1]
-                elif path in self._owed:
-                    notes.append(self._owed[path])
-            return notes, cluster
+                return (), cluster
+            found = {path: node for path, node in zip(changed, nodes, strict=True) if isinstance(node, Znode)}
+            gone = [path for path in changed if path not in found and path in deleted]
+            notes = await asyncio.gather(*(self._deletion(path, cluster) for path in gone))
+            notes += [note_of(path, node, cluster) for path, node in found.items()]
+            return [note for note in notes if _is_readable(note)], cluster
 
         await self._store(collect)
-        for note in notes:
-            if self._owed.get(note.path) == note:
-                del self._owed[note.path]
+
+    async def _deletion(self, path: str, cluster: ClusterRecord) -> Note:
+        """That the record was deleted, or what it is if it was created again."""
+        folder, above = path, None
+        while above is None:
+            folder = folder.rpartition("/")[0]
+            above = await self._session.read(folder)
+        # After the look at the folder: a record that was created since is found, or is above that look.
+        node = await self._session.read(path)
+        if node is not None:
+            return note_of(path, node, cluster)
+        return deletion_of(NoteOrder(cluster.era.number, above.children_changed, False, 0), path)
+
+
+def _is_readable(note: Note) -> bool:
+    damage = None if note.order.deleted else damage_of(note.path, note.value)
+    if damage is not None:
+        logger.error("a damaged record is not noted", extra={"fields": {"record": note.path, "reason": damage}})
+    return damage is None
 
 
 def _to_note(steps: Sequence[Step], status: WriteStatus) -> list[str]:

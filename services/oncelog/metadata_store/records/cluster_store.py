@@ -149,7 +149,7 @@ class ClusterStore:
 
     async def lower_ack_quorum(self, ack_quorum: int) -> None:
         """Write that ledgers have this ack quorum, unless the record names a lower one: so many storage nodes must hold
-        a note, and one fewer may be missing in a restore. Retries until the record says so.
+        a note, and one fewer may be missing in a restore. Retries until the record says so, and that is noted.
 
         Raises NotFound, StoreUnavailable.
         """
@@ -158,6 +158,8 @@ class ClusterStore:
             found = await self.find()
             if found is not None:
                 if 0 < found.value.ack_quorum <= ack_quorum:
+                    # By another owner, or an earlier attempt of this one, whose note too few nodes have.
+                    await self._session.note([paths.CLUSTER])
                     return
                 await self.write(replace(found.value, ack_quorum=ack_quorum), version=found.version)
 

@@ -13,6 +13,8 @@ Rules
   request that arrives late does not affect a new topic of the same name (hazard recreated-topic).
 - The topic's tombstone is created in the same transaction and stays for ever. It is the proof by which storage nodes
   delete the topic's ledgers; a missing record is no proof (`core.node.node_ledger`).
+- A deletion does not end before it is noted (`noting_session`), also if a process has begun it that was killed then.
+  So a repeated request that finds neither the topic nor a deletion may say that there is none.
 - The name of a partitioned topic becomes a tombstone, so that none of its partitions is created again; `end` removes
   it. Until then the name is taken: the partitions of a new topic would be the old ones.
 """
@@ -94,8 +96,12 @@ class DeletionStore:
         return None if node is None else _decode(topic_id, node.data)
 
     async def end(self, deletion: Deletion, name: TopicName) -> None:
-        """Remove the deletion's record. Retries until it is gone. Raises StoreUnavailable."""
+        """Remove the deletion's record, once it is noted. Retries until it is gone. Raises StoreUnavailable."""
         path = paths.deletion(deletion.topic_id)
+        await self._session.note(
+            [paths.topic_name(name), paths.topic_policies(deletion.topic_id), paths.tombstone(deletion.topic_id)],
+            deleted=True,
+        )
         while (node := await self._session.read(path)) is not None:
             steps: list[Step] = [DeleteStep(path, node.version)]
             tombstone = await self._topics.find(name)

@@ -1,7 +1,8 @@
 """Tenants and namespaces: created explicitly, never by use.
 
 A namespace exists if the node of its policies exists. The folder of its topic names is created with it in one
-transaction, so that topics can be created exactly in existing namespaces.
+transaction, so that topics can be created exactly in existing namespaces. So if both are missing, the namespace was
+deleted, or never was; if only the policies are, they were lost. The same holds for a tenant.
 """
 
 from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
@@ -18,7 +19,11 @@ class NamespaceStore:
 
     async def create_tenant(self, tenant: str) -> bool:
         """True: created. False: it existed, or the reply to our own creation was lost."""
-        return await self._create(paths.tenant_policies(tenant), tenant_steps(tenant))
+        path, folder = paths.tenant_policies(tenant), paths.tenant_names(tenant)
+        created = await self._create(path, folder, tenant_steps(tenant))
+        while created is None:  # its record was lost, which has no content
+            created = await self._create(path, folder, [CreateStep(path)])
+        return created
 
     async def delete_tenant(self, tenant: str) -> None:
         """Delete a tenant without namespaces, whichever process does it.
@@ -27,7 +32,11 @@ class NamespaceStore:
         """
         if tenant == DEFAULT_TENANT:
             raise Conflict(f"tenant {tenant} cannot be deleted: short topic names belong to it", field="tenant")
-        await self.namespaces(tenant)
+        try:
+            await self.namespaces(tenant)
+        except NotFound:
+            await self._note_missing_tenant(tenant)
+            raise
         while (node := await self._session.read(paths.tenant_policies(tenant))) is not None:
             folder = await self._session.read(paths.tenant_names(tenant))
             if folder is None:
@@ -36,8 +45,15 @@ class NamespaceStore:
                 DeleteStep(paths.tenant_names(tenant), folder.version),
                 DeleteStep(paths.tenant_policies(tenant), node.version),
             ]
-            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_namespaces(tenant):
+            if await self._session.transact(steps) is WriteStatus.OK:
+                return
+            if await self._holds_namespaces(tenant):
                 raise Conflict(f"tenant {tenant} is not empty: delete its namespaces first", field="tenant")
+        await self._note_missing_tenant(tenant)  # another process has deleted it
+
+    async def _note_missing_tenant(self, tenant: str) -> None:
+        if await self._session.read(paths.tenant_names(tenant)) is None:
+            await self._session.note([paths.tenant_policies(tenant)], deleted=True)
 
     async def _holds_namespaces(self, tenant: str) -> bool:
         try:
@@ -46,11 +62,17 @@ class NamespaceStore:
             return False
 
     async def create_namespace(self, name: NamespaceName, policies: Policies | None = None) -> bool:
-        """True: created. False: it existed, with its own policies. Raises NotFound if the tenant is missing."""
+        """True: created. False: it existed, with its own policies. Raises NotFound if the tenant is missing,
+        NamespaceNotFound if its policies were lost."""
         try:
-            return await self._create(paths.namespace_policies(name), namespace_steps(name, policies or Policies()))
+            steps = namespace_steps(name, policies or Policies())
+            created = await self._create(paths.namespace_policies(name), paths.namespace_names(name), steps)
         except NotFound as error:
+            await self._note_missing_tenant(name.tenant)
             raise NotFound(f"there is no tenant {name.tenant}: create it", tenant=name.tenant) from error
+        if created is None:
+            raise await missing_namespace(self._session, name)
+        return created
 
     async def exists(self, name: NamespaceName) -> bool:
         return await self._session.read(paths.namespace_policies(name)) is not None
@@ -61,7 +83,9 @@ class NamespaceStore:
         Raises NamespaceNotFound if there was none at first, Conflict while it holds topics, or partitions that are
         being deleted.
         """
-        await self.require(name)
+        if not await self.exists(name):
+            await note_missing_namespace(self._session, name)
+            raise await missing_namespace(self._session, name)
         while (node := await self._session.read(paths.namespace_policies(name))) is not None:
             folder = await self._session.read(paths.namespace_names(name))
             if folder is None:
@@ -70,8 +94,11 @@ class NamespaceStore:
                 DeleteStep(paths.namespace_names(name), folder.version),
                 DeleteStep(paths.namespace_policies(name), node.version),
             ]
-            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_names(name):
+            if await self._session.transact(steps) is WriteStatus.OK:
+                return
+            if await self._holds_names(name):
                 raise Conflict(f"namespace {name} is not empty: delete its topics first", namespace=str(name))
+        await note_missing_namespace(self._session, name)  # another process has deleted it
 
     async def _holds_names(self, name: NamespaceName) -> bool:
         try:
@@ -90,19 +117,16 @@ class NamespaceStore:
             raise NotFound(f"there is no tenant {tenant}", tenant=tenant) from error
         return [NamespaceName(tenant, name) for name in names]
 
-    async def require(self, name: NamespaceName) -> None:
-        """Raises NamespaceNotFound."""
-        if not await self.exists(name):
-            raise await missing_namespace(self._session, name)
-
-    async def _create(self, path: str, steps: list[Step]) -> bool:
-        """Retry until it exists, whichever process created it."""
+    async def _create(self, path: str, folder: str, steps: list[Step]) -> bool | None:
+        """Retry until it exists, whichever process created it. None: it was lost, and only its folder exists."""
         while True:
             status = await self._session.transact(steps)
             if status is WriteStatus.OK:
                 return True
             if await self._session.read(path) is not None:
                 return False
+            if await self._session.read(folder) is not None and await self._session.read(path) is None:
+                return None
 
 
 def tenant_steps(tenant: str) -> list[Step]:
@@ -114,6 +138,12 @@ def namespace_steps(name: NamespaceName, policies: Policies) -> list[Step]:
         CreateStep(paths.namespace_policies(name), encode_policies(policies)),
         CreateStep(paths.namespace_names(name)),
     ]
+
+
+async def note_missing_namespace(session: StoreSession, name: NamespaceName) -> None:
+    """Before a change is answered with NamespaceNotFound: return when the deletion is noted."""
+    if await session.read(paths.namespace_names(name)) is None:
+        await session.note([paths.namespace_policies(name)], deleted=True)
 
 
 async def missing_namespace(session: StoreSession, name: NamespaceName) -> NamespaceNotFound:

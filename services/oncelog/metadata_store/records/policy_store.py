@@ -22,7 +22,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.namespace_store import missing_namespace
+from oncelog.metadata_store.records.namespace_store import missing_namespace, note_missing_namespace
 from oncelog.metadata_store.records.policies import (
     EffectivePolicies,
     Policies,
@@ -90,7 +90,7 @@ class PolicyStore:
         #: what may be written already, because a reply was lost
         in_doubt: Policies | None = None
         while True:
-            stored = await self.read(scope)
+            stored = await self._read_to_change(scope)
             if tags is not None and stored.value != in_doubt and tag_of(stored) not in tags:
                 message = f"these policies have changed: their tag is now {tag_of(stored)}; read them again"
                 raise PreconditionFailed(message)
@@ -102,6 +102,14 @@ class PolicyStore:
                 return Versioned(changed, written.version)
             if written.status is WriteStatus.UNKNOWN:
                 in_doubt = changed
+
+    async def _read_to_change(self, scope: Scope) -> Versioned[Policies]:
+        try:
+            return await self.read(scope)
+        except NamespaceNotFound:
+            assert isinstance(scope, NamespaceName)
+            await note_missing_namespace(self._session, scope)
+            raise
 
     async def require(self, caller: Caller, namespace: NamespaceName, *rights: Right) -> None:
         """Raises PermissionDenied unless the caller has any of the rights now, after a sync.

@@ -30,6 +30,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import decode_record, decoded, encode_record
+from oncelog.metadata_store.records.namespace_store import note_missing_namespace
 from oncelog.metadata_store.records.page_store import PageStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import (
@@ -124,6 +125,7 @@ class TopicStore:
                     return TopicCreation(Versioned(point, 0), created=True, record=Versioned(record, 0))
             except NotFound as error:
                 namespace = str(name.namespace_name)
+                await note_missing_namespace(self._session, name.namespace_name)
                 raise NamespaceNotFound(f"there is no namespace {namespace}: create it", namespace=namespace) from error
             found = await self.find(name)
             if found is not None and found.value.deleted:
@@ -140,6 +142,10 @@ class TopicStore:
         if found is None or found.value.deleted or name.partition >= found.value.partitions_created_max:
             raise TopicNotFound(f"{name.local} has no partition {name.partition}", topic=str(name))
         return [CheckStep(paths.topic_name(whole), found.version)]
+
+    async def note(self, name: TopicName) -> None:
+        """Return when what the name points to is noted: another process may have written it."""
+        await self._session.note([paths.topic_name(name)])
 
     async def prepare_growth(self, name: TopicName, partitions: int) -> NameRecord:
         """Let the partitions below this number be created. Raises as `grow`."""

@@ -81,5 +81,8 @@ class RootedSession:
     async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
         await self._base.ensure_path(self._full(path), timeout_ms=timeout_ms)
 
+    async def note(self, records: Sequence[str], *, deleted: bool = False) -> None:
+        await self._base.note([self._full(path) for path in records], deleted=deleted)
+
     async def close(self) -> None:
         await self._base.close()

@@ -34,13 +34,15 @@ class SessionState(Enum):
 class Znode(NamedTuple):
     """holder: the session id that an ephemeral node belongs to; None for a lasting node. modified_ms: the store's time
     of the last write. created: number of the store's transaction that created the node; it ascends, so that a node that
-    was deleted and made again has a higher one."""
+    was deleted and made again has a higher one. children_changed: number of the one that last created or deleted a
+    child of the node; its own before the first."""
 
     data: bytes
     version: int
     holder: int | None = None
     modified_ms: int = 0
     created: int = 0
+    children_changed: int = 0
 
 
 class WriteResult(NamedTuple):
@@ -142,6 +144,10 @@ class StoreSession(Protocol):
 
     async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
         """Create the lasting, empty node and its parents, each only if absent."""
+
+    async def note(self, records: Sequence[str], *, deleted: bool = False) -> None:
+        """For a session that notes (`notes.noting_session`): return when what these records are is noted. Others do
+        nothing. deleted: those that are missing were deleted, and not lost. Raises StoreUnavailable."""
 
     async def close(self) -> None:
         """End the session, which removes its ephemeral nodes. May be called again."""

@@ -189,6 +189,9 @@ class ZooKeeperSession:
             path, lambda: self._connection.issue(lambda: self._client.ensure_path_async(full)), timeout_ms
         )
 
+    async def note(self, records: Sequence[str], *, deleted: bool = False) -> None:
+        pass  # this session notes nothing
+
     # -- writes
 
     async def create(
@@ -374,7 +377,7 @@ def _transaction_status(steps: Sequence[Step], results: list[Any]) -> WriteStatu
 
 def _znode(answer: tuple[bytes, Any]) -> Znode:
     data, stat = answer
-    return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime, stat.czxid)
+    return Znode(data, stat.version, stat.ephemeralOwner or None, stat.mtime, stat.czxid, stat.pzxid)
 
 
 def _fitting(data: bytes, bytes_max: int = DATA_BYTES_MAX) -> bytes:
