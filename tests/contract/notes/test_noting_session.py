@@ -25,6 +25,7 @@ from oncelog.metadata_store.session.store_session import CreateStep, WriteStep
 from tests.cluster.until import until
 from tests.contract.notes.noting_world import NotingWorld, Stored, noting, noting_world
 from tests.contract.storage_client.ledger_world import DEADLINE_S
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 from tests.contract.stores.store_backends import Backend, new_cluster
 
 pytestmark = pytest.mark.asyncio
@@ -266,3 +267,13 @@ async def test_lowest_ack_quorum_of_all_owners_is_kept(backend: Backend) -> None
     await first.lower_ack_quorum(1)
     assert (await second.require()).ack_quorum == 1
     assert b'"ack_quorum":1' in stored.notes[-1].value
+
+
+async def test_deletion_in_a_tree_that_is_gone_is_an_error() -> None:
+    """Somebody has deleted the folders of the era, and the record of the cluster is there."""
+    tree, stored = MemoryTree(), Stored()
+    await ClusterStore(MemorySession(tree, root="/oncelog")).establish("c")
+    session = NotingSession(MemorySession(tree, root="/oncelog").below("/era-2"), stored.store)
+    with pytest.raises(StoreUnavailable, match="no records of era 1 any more"):
+        await asyncio.wait_for(session.note([NAMESPACE], deleted=True), DEADLINE_S)
+    assert stored.notes == []

@@ -27,7 +27,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
 from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.status import WriteStatus
@@ -169,9 +169,13 @@ class NotingSession:
         await self._store(collect)
 
     async def _deletion(self, path: str, cluster: ClusterRecord) -> Note:
-        """That the record was deleted, or what it is if it was created again."""
+        """That the record was deleted, or what it is if it was created again. Raises StoreUnavailable."""
         folder, above = path, None
         while above is None:
+            if not folder:
+                raise StoreUnavailable(
+                    f"ZooKeeper has no records of era {cluster.era.number} any more: see docs/lost-zookeeper.md"
+                )
             folder = folder.rpartition("/")[0]
             above = await self._session.read(folder)
         # After the look at the folder: a record that was created since is found, or is above that look.
