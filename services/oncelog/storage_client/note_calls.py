@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from oncelog.core.formats.note import Note, NotesDigest
+from oncelog.core.formats.note import Note, NotesDigest, NotesDigests
 from oncelog.core.ids import Incarnation
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import NOTES_MAX, PUT_NOTES, READ_NOTES, note_of, note_to_wire
@@ -43,11 +43,11 @@ async def read_notes(
         request.after_path = answer.notes[-1].path
 
 
-async def notes_digest(channel: Channel, member: Incarnation, *, timeout_ms: int = CALL_TIMEOUT_MS) -> NotesDigest:
-    """Of the notes that are not deleted."""
+async def notes_digests(channel: Channel, member: Incarnation, *, timeout_ms: int = CALL_TIMEOUT_MS) -> NotesDigests:
     answer = await channel.call(READ_NOTES, pb.ReadNotesRequest(target=member), timeout_ms=timeout_ms)
     require_ok(member, answer.status)
-    return NotesDigest(answer.count, answer.digest)
+    deletions = NotesDigest(answer.deletions, answer.deletions_digest) if answer.HasField("deletions") else None
+    return NotesDigests(NotesDigest(answer.count, answer.digest), deletions)
 
 
 def _calls_of(notes: Sequence[Note]) -> list[list[Note]]:

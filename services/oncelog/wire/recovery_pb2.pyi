@@ -388,12 +388,17 @@ class ReadNotesAnswer(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_DIGEST_FIELD_NUMBER: _builtins.int
     status: _storage_pb2.StorageStatus.ValueType
     """OK or WRONG_INCARNATION."""
     more: _builtins.bool
     count: _builtins.int
     """Of all notes that are not deleted: their number, and the sum of their checksums modulo 2^64."""
     digest: _builtins.int
+    deletions: _builtins.int
+    """The same of the notes of deletions. An older node does not answer them."""
+    deletions_digest: _builtins.int
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordNote]: ...
     def __init__(
@@ -404,12 +409,16 @@ class ReadNotesAnswer(_message.Message):
         more: _builtins.bool = ...,
         count: _builtins.int = ...,
         digest: _builtins.int = ...,
+        deletions: _builtins.int | None = ...,
+        deletions_digest: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deletions", b"_deletions", "deletions", b"deletions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "digest", b"digest", "more", b"more", "notes", b"notes", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deletions", b"_deletions", "count", b"count", "deletions", b"deletions", "deletions_digest", b"deletions_digest", "digest", b"digest", "more", b"more", "notes", b"notes", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__deletions: _TypeAlias = _typing.Literal["deletions"]  # noqa: Y015
+    _WhichOneofArgType__deletions: _TypeAlias = _typing.Literal["_deletions", b"_deletions"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deletions) -> _WhichOneofReturnType__deletions | None: ...
 
 Global___ReadNotesAnswer: _TypeAlias = ReadNotesAnswer  # noqa: Y015
 

@@ -44,3 +44,18 @@ async def test_answered_change_is_noted_at_an_ack_quorum(cluster: Cluster) -> No
         answer = await cluster.request("DELETE", f"/admin/v2/{path}")
         assert answer.is_success, answer.text
     assert all([(await notes_at(cluster, node))[NAMESPACE].order.deleted for node in NODES])
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_policy_of_a_topic_is_noted_with_the_name_of_the_topic(cluster: Cluster) -> None:
+    """The topic was created by use, and nothing was published: its policies are found by its id, and only its name says
+    which that is."""
+    look_up = "/lookup/v2/topic/persistent/public/default/noted-by-use?create=true"
+    answer = await cluster.request("GET", look_up)
+    assert answer.is_success, answer.text
+    topic_id = answer.json()["topic_id"]
+    answer = await cluster.request("POST", "/admin/v2/persistent/public/default/noted-by-use/messageTTL", json=7)
+    assert answer.is_success, answer.text
+    for notes in [await notes_at(cluster, node) for node in NODES]:
+        assert f"/policies/topics/{topic_id}" in notes
+        assert topic_id.encode() in notes["/names/public/default/noted-by-use"].value

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import InvalidArgument, ServiceUnavailable
-from oncelog.core.formats.note import Note, NoteOrder, NotesDigest, digest_of
+from oncelog.core.formats.note import Note, NoteOrder, NotesDigests, digest_of
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.log_storage.directory.segment_format import SegmentRecord
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import NOTES_MAX, PUT_NOTES
-from oncelog.storage_client.note_calls import notes_digest, put_notes, read_notes
+from oncelog.storage_client.note_calls import notes_digests, put_notes, read_notes
 from oncelog.wire import recovery_pb2 as pb
 from tests.contract.node.directory.compacting import compacted
 from tests.contract.node.directory.small_log import add, segment_files
@@ -38,13 +38,13 @@ async def test_answered_notes_survive_a_restart_and_the_newest_stays(tmp_path: P
         await put_notes(channel, me, [*others, HISTORY[0]])
         expected = [*others, HISTORY[-1]]
         assert await read_all(channel, node) == expected
-        digest = await notes_digest(channel, me)
-        assert digest == digest_of(expected)
+        digest = await notes_digests(channel, me)
+        assert digest.records == digest_of(expected)
         await node.stop()
         await node.start()
         async with Channel(node.address) as again:
             assert await read_all(again, node) == expected
-            assert await notes_digest(again, me) == digest
+            assert await notes_digests(again, me) == digest
 
 
 async def test_many_and_large_notes_are_read_page_by_page(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_notes_for_another_node_and_beyond_the_limits_are_refused(tmp_path
         with pytest.raises(ServiceUnavailable, match="WRONG_INCARNATION"):
             await put_notes(channel, other, [note(1, 0)])
         with pytest.raises(ServiceUnavailable, match="WRONG_INCARNATION"):
-            await notes_digest(channel, other)
+            await notes_digests(channel, other)
         many = pb.PutNotesRequest(target=node.incarnation, notes=[pb.RecordNote(path="/a")] * (NOTES_MAX + 1))
         with pytest.raises(InvalidArgument, match="at most 4096"):
             await channel.call(PUT_NOTES, many, timeout_ms=30_000)
@@ -69,7 +69,7 @@ async def test_notes_for_another_node_and_beyond_the_limits_are_refused(tmp_path
         )
         with pytest.raises(InvalidArgument, match="begins with /"):
             await channel.call(PUT_NOTES, bad, timeout_ms=30_000)
-        assert await notes_digest(channel, node.incarnation) == NotesDigest(), "nothing of a refused call is stored"
+        assert await notes_digests(channel, node.incarnation) == NotesDigests(), "nothing of a refused call is stored"
 
 
 def noted(each: Note) -> SegmentRecord:
@@ -111,6 +111,6 @@ async def test_note_that_cannot_be_read_is_forgotten(tmp_path: Path) -> None:
             file.seek(held.place.offset + 60)
             file.write(b"\xff\xff\xff")
         assert await read_all(channel, node) == [second]
-        assert await notes_digest(channel, me) == digest_of([second])
+        assert (await notes_digests(channel, me)).records == digest_of([second])
         await put_notes(channel, me, [first])
         assert await read_all(channel, node) == [first, second]

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import NamespaceNotFound, NotFound, OncelogError, ServiceUnavailable, StoreUnavailable
+from oncelog.core.errors import (
+    NamespaceNotFound,
+    NotFound,
+    OncelogError,
+    PreconditionFailed,
+    ServiceUnavailable,
+    StoreUnavailable,
+)
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.replica import Coordination
@@ -125,6 +132,12 @@ CASES: dict[str, tuple[Change, Change, type[OncelogError] | None, Check]] = {
     "topic in a deleted namespace": (
         lambda one: one.parts.namespaces.delete_namespace(NAMESPACE),
         lambda one: one.parts.create_topic(LOST), NamespaceNotFound, no_namespace,
+    ),
+    "policy that another tag was read of": (
+        write, lambda one: one.parts.policies.change(NAMESPACE, lambda present: present, tags=["former"]),
+        PreconditionFailed, lambda found: b'"message_ttl_s":7' in found.below(paths.NAMESPACES)[
+            paths.namespace_policies(NAMESPACE)
+        ],
     ),
     "tenant deleted": (
         lambda one: one.parts.namespaces.delete_tenant("empty"),

@@ -13,6 +13,8 @@ from oncelog.core.era import Era
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.formats.note import Note, digest_of
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog.metadata.repair.note_digests import NoteDigests
+from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.metadata_store.notes.noted_records import NotedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterState, ClusterStore
@@ -24,6 +26,7 @@ from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.credentials import PLAIN
+from oncelog.storage_client.node_calls import NodeCalls
 from tests.cluster.until import until
 from tests.contract.notes.noting_world import NotingWorld, noting, noting_world
 
@@ -98,6 +101,57 @@ async def test_deletions_that_nobody_noted_become_notes(tmp_path: Path) -> None:
             assert after[path].order == before[path].order._replace(deleted=True)
         again = paths.topic_name(replace(TOPIC, local="again"))
         assert after[again].order > before[again].order
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_damaged_notes_of_deletions_come_back_from_other_nodes(tmp_path: Path) -> None:
+    """A node that has the right is away. The deletion is noted on the two others, and one of these loses its note: a
+    restore that asks it and the one that returns would bring the right back."""
+    async with compared(tmp_path, 3) as (world, comparison), noting(world) as session:
+        store = NamespaceStore(session)
+        names = [replace(OTHER, namespace=f"other-{number}") for number in range(3)]
+        for each in names:
+            await store.create_namespace(each)
+        await require_whole(world, comparison)
+        away, damaged, sound = world.members
+        await world.leave(away.incarnation)
+        for each in names:
+            await store.delete_namespace(each)
+        index = damaged.runner.journal.index
+        for each in names[1:]:
+            held = index.notes.get(paths.namespace_policies(each))
+            assert held is not None
+            assert held.order.deleted
+            index.drop_note(paths.namespace_policies(each), held.place)
+        calls = NodeCalls()
+        digests, reader = NoteDigests(ClusterStore(world.session), calls), StorageNodesReader(world.registry, calls)
+        assert "differ" in (await digests.refusal(sound.incarnation, await reader.look()) or "")
+        await comparison.round()
+        assert comparison.whole == {damaged.incarnation: True, sound.incarnation: True}
+        found = await world.held(damaged)
+        assert all(found[paths.namespace_policies(each)].order.deleted for each in names)
+        assert (
+            await digests.refusal(sound.incarnation, await reader.look()) == "only 1 of 2 other storage nodes hold "
+            "the notes of all records"
+        )
+        await calls.close()
+
+
+@pytest.mark.hazard("holders-fade")
+async def test_nodes_that_noted_different_states_before_a_deletion_hold_the_same_note_of_it(tmp_path: Path) -> None:
+    """Nobody noted the deletion, so each node gets one of the state that it has."""
+    async with compared(tmp_path) as (world, comparison):
+        await NamespaceStore(world.session).create_namespace(OTHER)
+        await require_whole(world, comparison)
+        await world.leave(world.members[1].incarnation)
+        await PolicyStore(world.session).change(OTHER, lambda one: replace(one, deduplication=False))
+        await comparison.round()
+        await NamespaceStore(world.session).delete_namespace(OTHER)
+        await world.join(world.members[1], cookie=False)
+        await require_whole(world, comparison)
+        first, second = [(await world.held(node))[paths.namespace_policies(OTHER)].order for node in world.members]
+        assert first == second
+        assert first.deleted
 
 
 @pytest.mark.hazard("holders-fade")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from oncelog.core.formats.note import NotesDigest
+from oncelog.core.formats.note import NotesDigest, NotesDigests
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
@@ -101,7 +101,9 @@ def test_decommission_is_refused_below_the_write_quorum() -> None:
     assert decommission_refusal(Incarnation("x"), healthy(), write_quorum=3) is not None
 
 
-ALL, SOME = NotesDigest(7, 99), NotesDigest(6, 11)
+ALL, SOME = NotesDigests(NotesDigest(7, 99)), NotesDigests(NotesDigest(6, 11))
+FEWER_DELETIONS = NotesDigests(NotesDigest(7, 99), NotesDigest(1, 5))
+OLDER_NODE = NotesDigests(NotesDigest(7, 99), None)
 
 
 @pytest.mark.hazard("holders-fade")
@@ -113,13 +115,15 @@ ALL, SOME = NotesDigest(7, 99), NotesDigest(6, 11)
         ({A: ALL, B: ALL, C: SOME}, "c differ"),
         ({A: ALL, B: SOME, C: SOME}, "b, c differ"),  # only this node has some notes
         ({B: ALL, C: SOME}, "c differ"),
+        ({A: ALL, B: ALL, C: FEWER_DELETIONS}, "c differ"),
+        ({A: FEWER_DELETIONS, B: ALL, C: OLDER_NODE}, None),  # which does not say what deletions it has
         ({A: ALL, B: ALL}, "only 1 of 2"),
         ({A: ALL}, "only 0 of 2"),
         ({}, "only 0 of 2"),
     ],
 )
 def test_node_stays_while_it_may_hold_the_only_copy_of_a_note(
-    digests: dict[Incarnation, NotesDigest], reason: str | None
+    digests: dict[Incarnation, NotesDigests], reason: str | None
 ) -> None:
     """A's disk is replaced in May, B's in July: each time all others hold all notes."""
     refusal = notes_refusal(A, digests, [B, C], ack_quorum=2)

@@ -10,6 +10,7 @@ Rules
 - A deletion is a note, with the order of the record that was deleted.
 - The digest is over the notes that are not deleted: their number, and the sum of their checksums modulo 2^64. So it can
   be computed from the records in ZooKeeper, too, and does not depend on the order in which notes arrive.
+- Deletions have a digest of their own, which only nodes can be compared by: ZooKeeper has no record of them.
 """
 
 import struct
@@ -88,7 +89,7 @@ class Note:
 
 
 class NotesDigest(NamedTuple):
-    """Of notes that are not deleted. notes: their number. total: the sum of their checksums, modulo 2^64."""
+    """Of notes. notes: their number. total: the sum of their checksums, modulo 2^64."""
 
     notes: int = 0
     total: int = 0
@@ -98,6 +99,13 @@ class NotesDigest(NamedTuple):
 
     def minus(self, checksum: int) -> "NotesDigest":
         return NotesDigest(self.notes - 1, (self.total - checksum) % _MODULUS)
+
+
+class NotesDigests(NamedTuple):
+    """Of one storage node. deletions: of its notes of deletions; None: it does not say. records: of the others."""
+
+    records: NotesDigest = NotesDigest()
+    deletions: NotesDigest | None = NotesDigest()
 
 
 def checksum_of_note(encoded: Buffer) -> int:

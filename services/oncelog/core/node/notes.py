@@ -1,7 +1,7 @@
-"""The notes that one storage node has: which note of a path stays, and the digest over all.
+"""The notes that one storage node has: which note of a path stays, and the digests over all.
 
 The values stay on the disk. Memory has the order, a checksum and the place of each note. Only synced notes are here, so
-what the digest covers is durable.
+what the digests cover is durable.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,8 @@ class HeldNotes(Generic[PlaceT]):
         self._held: dict[str, HeldNote[PlaceT]] = {}
         #: all paths, ascending; None after a change
         self._paths: list[str] | None = None
-        self.digest = NotesDigest()
+        #: of the notes that are not deleted, and of the others
+        self.digest = self.deletions = NotesDigest()
 
     def __len__(self) -> int:
         """With the notes of deletions."""
@@ -47,12 +48,14 @@ class HeldNotes(Generic[PlaceT]):
         else:
             self._uncount(former)
         held = self._held[note.path] = HeldNote(note.order, checksum_of_note(body), place)
-        if not note.order.deleted:
+        if note.order.deleted:
+            self.deletions = self.deletions.plus(held.checksum)
+        else:
             self.digest = self.digest.plus(held.checksum)
         return None if former is None else former.place
 
     def drop(self, path: str) -> None:
-        """The note cannot be read any more. So the digest differs, and the note is sent again."""
+        """The note cannot be read any more. So a digest differs, and the note is sent again."""
         self._uncount(self._held.pop(path))
         self._paths = None
 
@@ -64,5 +67,7 @@ class HeldNotes(Generic[PlaceT]):
         return [(path, self._held[path]) for path in self._paths[first : first + count_max]]
 
     def _uncount(self, held: HeldNote[PlaceT]) -> None:
-        if not held.order.deleted:
+        if held.order.deleted:
+            self.deletions = self.deletions.minus(held.checksum)
+        else:
             self.digest = self.digest.minus(held.checksum)

@@ -15,7 +15,7 @@ counts as missing there.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oncelog.core.formats.note import NotesDigest
+from oncelog.core.formats.note import NotesDigests
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
@@ -84,7 +84,7 @@ def _reason(
 
 
 def notes_refusal(
-    node: Incarnation, digests: Mapping[Incarnation, NotesDigest], others: Sequence[Incarnation], *, ack_quorum: int,
+    node: Incarnation, digests: Mapping[Incarnation, NotesDigests], others: Sequence[Incarnation], *, ack_quorum: int,
     limbo: Collection[Incarnation] = (),
 ) -> str | None:  # fmt: skip
     """Why the other nodes do not hold all notes, or are too few for a restore, without this one; None if they are not.
@@ -92,8 +92,10 @@ def notes_refusal(
     digests: of the registered nodes that answered, also of `node`. others: all that ever joined, and may return. limbo:
     the nodes whose directories may have lost records. ack_quorum: 0: no owner ever started.
     """
+    if any(each.deletions is None for each in digests.values()):  # nodes of different versions
+        digests = {one: each._replace(deletions=None) for one, each in digests.items()}
     answered = [one for one in others if one in digests]
-    expected = digests.get(node, digests[answered[0]] if answered else NotesDigest())
+    expected = digests.get(node, digests[answered[0]] if answered else NotesDigests())
     differing = [one for one in answered if digests[one] != expected]
     if differing:
         return (

@@ -2,7 +2,7 @@
 
 Rules
 - A note is answered when it is synced, or when one that is not lower is.
-- A note that cannot be read is forgotten, so that the digest differs and it is sent again.
+- A note that cannot be read is forgotten, so that a digest differs and it is sent again.
 """
 
 import asyncio
@@ -137,13 +137,15 @@ class NodeNotes:
             return pb.ReadNotesAnswer(status=storage_pb2.STORAGE_STATUS_WRONG_INCARNATION)
         _check_count("notes_max", request.notes_max)
         notes, more = await self.read(request.after_path, request.notes_max) if request.notes_max else ([], False)
-        digest = self._journal.index.notes.digest
+        digest, deletions = self._journal.index.notes.digest, self._journal.index.notes.deletions
         return pb.ReadNotesAnswer(
             status=storage_pb2.STORAGE_STATUS_OK,
             notes=map(note_to_wire, notes),
             more=more,
             count=digest.notes,
             digest=digest.total,
+            deletions=deletions.notes,
+            deletions_digest=deletions.total,
         )
 
 

@@ -4,7 +4,7 @@ may be replaced."""
 import asyncio
 
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.formats.note import NotesDigest
+from oncelog.core.formats.note import NotesDigests
 from oncelog.core.ids import Incarnation
 from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.repair.node_removal import notes_refusal
@@ -12,7 +12,7 @@ from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.storage_client.inventory_calls import look_at_inventory
 from oncelog.storage_client.node_calls import NodeCalls
-from oncelog.storage_client.note_calls import notes_digest
+from oncelog.storage_client.note_calls import notes_digests
 
 #: A change that is being noted makes the digests differ for a moment.
 TRIES = 3
@@ -42,13 +42,13 @@ class NoteDigests:
                 return None
         return refusal
 
-    async def _ask(self, node: Incarnation) -> tuple[NotesDigest, bool] | None:
-        """(The digest, whether the node is in limbo)."""
+    async def _ask(self, node: Incarnation) -> tuple[NotesDigests, bool] | None:
+        """(The digests, whether the node is in limbo)."""
         try:
             channel = self._calls.channel(node)
-            digest, page = await asyncio.gather(notes_digest(channel, node), look_at_inventory(channel, node))
+            found, page = await asyncio.gather(notes_digests(channel, node), look_at_inventory(channel, node))
         except InvariantViolated:
             raise
         except OncelogError:
             return None  # silence is a reason against it
-        return digest, page.limbo_below > 0
+        return found, page.limbo_below > 0

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
+from oncelog.core.names import TopicName
 from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
 from oncelog.core.policies.producer_caps import NAMESPACE_PRODUCERS_MAX, TOPIC_PRODUCERS_MAX
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
@@ -182,10 +183,12 @@ _PARTITIONED = "On a partitioned topic it applies to all partitions that do not 
 
 
 class _Level(NamedTuple):
-    """One level, as a request names it. effective: reads the policies that hold there."""
+    """One level, as a request names it. effective: reads the policies that hold there. topic: whose policies they are:
+    they are stored under its id, so they are of use only with its name, which nobody noted if it was created by use."""
 
     scope: Scope
     effective: Callable[[], Awaitable[EffectivePolicies]]
+    topic: TopicName | None = None
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -207,7 +210,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
     async def topic_level(topic: TopicPath) -> _Level:
         topic_id = (await coordination.lookup.find(topic)).topic_id
-        return _Level(topic_id, lambda: coordination.policies.effective_of(topic, topic_id))
+        return _Level(topic_id, lambda: coordination.policies.effective_of(topic, topic_id), topic)
 
     admins = requires(Right.ADMIN)
     for policy in _POLICIES:
@@ -264,18 +267,20 @@ def _add(
         value = getattr(stored.value, policy.name)
         return None if value is None else policy.shown(value)
 
-    async def change(response: Response, scope: Scope, value: object, if_match: str | None) -> None:
+    async def change(response: Response, at: _Level, value: object, if_match: str | None) -> None:
         setting: dict[str, Any] = {policy.name: value}
+        if at.topic is not None:
+            await coordination.topics.note(at.topic)
         changed = await coordination.policies.change(
-            scope, lambda present: replace(present, **setting), tags=tags_of(if_match)
+            at.scope, lambda present: replace(present, **setting), tags=tags_of(if_match)
         )
         show_tag(response, changed)
 
     async def post(response: Response, body: Any, at: _Level = Depends(find), if_match: IfMatch = None) -> None:
-        await change(response, at.scope, policy.stored(body), if_match)
+        await change(response, at, policy.stored(body), if_match)
 
     async def delete(response: Response, at: _Level = Depends(find), if_match: IfMatch = None) -> None:
-        await change(response, at.scope, None, if_match)
+        await change(response, at, None, if_match)
 
     returns = "Returns the value, or null if not set at this level; with `applied` the effective value and its source."
     answer = policy.answer | None | policy.applied

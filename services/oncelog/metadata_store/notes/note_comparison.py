@@ -5,6 +5,7 @@ ZooKeeper.
         equal to that of ZooKeeper's records    the node holds all notes
         else                                    read its notes: send what it lacks, and for a record that ZooKeeper has
                                                 no more a note of the deletion; compare again
+    digests of the deletions differ         read these notes of all nodes, and send each node what it lacks
 
 Rules
 - Nobody waits for the notes of names that topics got by use. This sends them.
@@ -15,17 +16,18 @@ Rules
   missing was lost: it is not taken for deleted, so that it can be rebuilt, and until then no node counts as whole.
 - A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
 - A damaged record is not sent, and is no difference: nodes keep the note of what it was.
+- A deletion is in no record, so what has damaged its note at one node is mended from the others (hazard holders-fade).
 - A node that is joining copies the notes itself.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
-from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.formats.note import Note, NoteOrder, NotesDigest
 from oncelog.core.ids import Incarnation
 from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.metadata_store.notes.noted_records import GROUP_MAX, NotedRecords, proof_of_deletion
@@ -37,7 +39,7 @@ from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.storage_client.note_calls import notes_digest, put_notes, read_notes
+from oncelog.storage_client.note_calls import notes_digests, put_notes, read_notes
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,9 @@ class NoteComparison:
         self._channels.retain(addresses.values())
         channels = {one: self._channels.shared(address) for one, address in addresses.items()}
         found = await asyncio.gather(*(self._compare(*each, changed, cluster) for each in channels.items()))
-        self.whole = dict(zip(addresses, found, strict=True))
+        whole = [one for one, holds_records in zip(channels, found, strict=True) if holds_records]
+        holders = await self._share_deletions({one: channels[one] for one in whole})
+        self.whole = {one: one in holders for one in channels}
 
     async def _compare(self, node: Incarnation, channel: Channel, changed: list[Note], cluster: ClusterRecord) -> bool:
         """Whether the node holds all notes now."""
@@ -116,7 +120,7 @@ class NoteComparison:
             return False
 
     async def _is_equal(self, node: Incarnation, channel: Channel) -> bool:
-        return await notes_digest(channel, node, timeout_ms=CALL_TIMEOUT_MS) == self._records.digest
+        return (await notes_digests(channel, node, timeout_ms=CALL_TIMEOUT_MS)).records == self._records.digest
 
     async def _mend(self, node: Incarnation, channel: Channel, cluster: ClusterRecord) -> None:
         """Send what the node lacks."""
@@ -152,6 +156,55 @@ class NoteComparison:
             await put_notes(channel, node, some, timeout_ms=CALL_TIMEOUT_MS)
         fields = {"node": node, "sent": len(lacking), "deletions": len(gone)}
         logger.info("a storage node lacked notes", extra={"fields": fields})
+
+    async def _share_deletions(self, channels: dict[Incarnation, Channel]) -> set[Incarnation]:
+        """Send each node the deletions that another one has noted. Returns those that hold all."""
+        digests: dict[Incarnation, NotesDigest | None] = {}
+        held: dict[Incarnation, dict[str, Note]] = {}
+
+        async def look(node: Incarnation) -> None:
+            digests[node] = (await notes_digests(channels[node], node, timeout_ms=CALL_TIMEOUT_MS)).deletions
+
+        async def read(node: Incarnation) -> None:
+            notes = read_notes(channels[node], node, timeout_ms=CALL_TIMEOUT_MS)
+            held[node] = {note.path: note async for note in notes if note.order.deleted}
+
+        async def send(node: Incarnation) -> None:
+            lacking = [note for path, note in newest.items() if held[node].get(path) != note]
+            await put_notes(channels[node], node, lacking, timeout_ms=CALL_TIMEOUT_MS)
+            if lacking:
+                fields = {"node": node, "deletions": len(lacking)}
+                logger.info("a storage node lacked notes of deletions", extra={"fields": fields})
+
+        answered = await self._of_each(look, channels)
+        if len({digest for digest in digests.values() if digest is not None}) < 2:
+            return answered
+        answered = await self._of_each(read, [one for one, digest in digests.items() if digest is not None])
+        newest: dict[str, Note] = {}
+        for note in (note for notes in held.values() for note in notes.values()):
+            if note.path not in newest or newest[note.path].order < note.order:
+                newest[note.path] = note
+        older = {one for one, digest in digests.items() if digest is None}
+        return older | await self._of_each(send, answered)
+
+    async def _of_each(
+        self, call: Callable[[Incarnation], Awaitable[None]], nodes: Iterable[Incarnation]
+    ) -> set[Incarnation]:
+        """The nodes of which this call has succeeded."""
+
+        async def succeeds(node: Incarnation) -> bool:
+            try:
+                await call(node)
+            except (InvariantViolated, StoreUnavailable):
+                raise
+            except OncelogError as error:
+                logger.info("storage node %s did not compare its notes of deletions: %s", node, error.message)
+                return False
+            return True
+
+        asked = list(nodes)
+        found = await asyncio.gather(*map(succeeds, asked))
+        return {one for one, succeeded in zip(asked, found, strict=True) if succeeded}
 
     def _is_older(self, note: Note) -> bool:
         """Whether this note shows that ZooKeeper went back in time."""

@@ -92,6 +92,7 @@ class PolicyStore:
         while True:
             stored = await self._read_to_change(scope)
             if tags is not None and stored.value != in_doubt and tag_of(stored) not in tags:
+                await self._session.note([_path(scope)])  # so that what the caller reads now is noted
                 message = f"these policies have changed: their tag is now {tag_of(stored)}; read them again"
                 raise PreconditionFailed(message)
             changed = change(stored.value)
