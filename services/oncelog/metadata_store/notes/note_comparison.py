@@ -22,7 +22,7 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from oncelog.core.address import join_address
 from oncelog.core.era import FIRST_ERA
@@ -144,7 +144,8 @@ class NoteComparison:
                 extra={"fields": {"node": node, "records": len(older), "record": older[0]}},
             )
             return
-        lost = [path for path, note in unknown.items() if path not in known and self._is_lost(note)]
+        used = self._used()
+        lost = [path for path, note in unknown.items() if path not in known and self._is_lost(note, used)]
         for path in lost:
             logger.error("a record is missing that nobody has deleted: `oncelog admin backup rebuild %s`", path)
         gone = [deletion_of(held[path], path) for path in unknown if path not in known and path not in lost]
@@ -216,15 +217,18 @@ class NoteComparison:
         proof = proof_of_deletion(note)
         return note.path in self._records.too_large or (proof is not None and proof not in known)
 
-    def _is_lost(self, note: Note) -> bool:
+    def _used(self) -> set[str]:
+        """The records of tenants and namespaces that have topics. Collected once, because of either there may be many."""
+        names = f"{paths.NAMES}/"
+        folders = {path.rpartition("/")[0] for path in self._records.known if path.startswith(names)}
+        namespaces = {paths.NAMESPACES + folder.removeprefix(paths.NAMES) for folder in folders}
+        return namespaces | {namespace.rpartition("/")[0] for namespace in namespaces}
+
+    def _is_lost(self, note: Note, used: Collection[str]) -> bool:
         """Whether this record that is missing in ZooKeeper cannot have been deleted."""
         if note.order.era < self._era.number:
             return False
-        _, namespaces, name = note.path.partition(f"{paths.NAMESPACES}/")
-        names = f"{paths.NAMES}/{name}/"
-        return note.path.startswith(f"{paths.STORAGE_COOKIES}/") or (
-            bool(namespaces) and any(path.startswith(names) for path in self._records.known)
-        )
+        return note.path.startswith(f"{paths.STORAGE_COOKIES}/") or note.path in used
 
     async def close(self) -> None:
         await self._channels.close()
