@@ -11,7 +11,7 @@ import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.errors import StoreUnavailable
-from oncelog.core.formats.note import Note, digest_of
+from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, digest_of
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.metadata.repair.note_digests import NoteDigests
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
@@ -247,6 +247,36 @@ async def test_note_of_a_record_that_a_restore_has_not_found_becomes_a_deletion(
         for node in world.members:
             order = (await world.held(node))[paths.topic_name(TOPIC)].order
             assert order == held[paths.topic_name(TOPIC)].order._replace(deleted=True)
+        await later.close()
+
+
+@pytest.mark.hazard("revoked-right-returns")
+@pytest.mark.parametrize("era", [1, 2])
+async def test_record_that_is_too_large_for_a_note_keeps_the_former_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, era: int
+) -> None:
+    """Its log names it, and all other notes are sent. It is not taken for deleted, also if its note is of era 1."""
+    async with compared(tmp_path) as (world, comparison):
+        await NamespaceStore(world.session).create_namespace(OTHER)
+        held = await require_whole(world, comparison)
+        session, peers = world.session, PLAIN
+        if era == ERA.number:
+            await restored(world)
+            session, peers = world.session.below("/era-2"), replace(PLAIN, era=ERA)
+            for node in world.members:
+                await node.runner.raise_era(node.incarnation, ERA, committed=True)
+        path = paths.namespace_policies(OTHER)
+        await session.write(path, b"x" * (VALUE_BYTES_MAX + 1), version=0)
+        await TopicStore(session).create(TOPIC)
+        later = NoteComparison(session, peers)
+        await later.round()
+        assert later.whole == {node.incarnation: False for node in world.members}
+        assert "a record is too large for a note" in caplog.text
+        assert "older" not in caplog.text
+        for node in world.members:
+            notes = await world.held(node)
+            assert notes[path].order == held[path].order
+            assert paths.topic_name(TOPIC) in notes
         await later.close()
 
 

@@ -17,7 +17,7 @@ from oncelog.metadata.rest.values import NamespacePath
 from oncelog.metadata.restoring.rights import revoked
 from oncelog.metadata_store.records.policies import Policies
 
-#: All rights are in one record, which ZooKeeper limits to 1 MiB.
+#: All rights are in one record, which has at most 64 KiB: with long names of roles that is the lower limit.
 ROLES_MAX = 1_000
 
 _Role = Annotated[str, Path(description="Role name, the `sub` of its tokens: 1 to 255 of A-Z a-z 0-9 _ - = : .")]

@@ -15,7 +15,8 @@ Rules
 - No process deletes the cookie of a storage node, or the policies of a namespace that has names. Such a record that is
   missing was lost: it is not taken for deleted, so that it can be rebuilt, and until then no node counts as whole.
 - A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
-- A damaged record is not sent, and is no difference: nodes keep the note of what it was.
+- A damaged record is not sent, and is no difference: nodes keep the note of what it was. They keep that of a record that
+  has become too large for one, too, and do not count as whole.
 - A deletion is in no record, so what has damaged its note at one node is mended from the others (hazard holders-fade).
 - A node that is joining copies the notes itself.
 """
@@ -137,6 +138,8 @@ class NoteComparison:
             await self._records.look_again(doubtful[start : start + GROUP_MAX], cluster)
         for path in unknown.keys() & self._records.damaged.keys():
             self._records.take_held(unknown.pop(path))
+        for path in unknown.keys() & self._records.too_large:
+            del unknown[path]
         older = [path for path, note in unknown.items() if self._is_older(note)]
         if older:
             logger.error(
@@ -215,10 +218,10 @@ class NoteComparison:
         if note.order.era < self._era.number:
             return False
         proof = proof_of_deletion(note)
-        return note.path in self._records.too_large or (proof is not None and proof not in known)
+        return proof is not None and proof not in known
 
     def _used(self) -> set[str]:
-        """The records of tenants and namespaces that have topics. Collected once, because of either there may be many."""
+        """The records of tenants and namespaces that have topics. Collected once: of both there may be many."""
         names = f"{paths.NAMES}/"
         folders = {path.rpartition("/")[0] for path in self._records.known if path.startswith(names)}
         namespaces = {paths.NAMESPACES + folder.removeprefix(paths.NAMES) for folder in folders}

@@ -46,7 +46,7 @@ class NotedRecords:
         #: {path of each record that exists: what its note is}
         self.known: dict[str, KnownNote] = {}
         self.digest = NotesDigest()
-        #: records that are too large for a note, which older versions allowed
+        #: records that are too large for a note: older versions allowed them, and a restore that closes rights adds bytes
         self.too_large: set[str] = set()
         #: {record that exists and cannot be read: why}
         self.damaged: dict[str, str] = {}
@@ -65,6 +65,7 @@ class NotedRecords:
         for gone in [path for path in (*self.known, *self.damaged) if path not in present]:
             self._forget(gone)
             self.damaged.pop(gone, None)
+        self.too_large.intersection_update(present)
         due = [path for path in present if path in self._changed or path not in self.known]
         ended = [TopicId(path.rpartition("/")[2]) for path in due if path.startswith(f"{paths.TOMBSTONES}/")]
         due += [path for topic_id in ended if (path := self._named.pop(topic_id, None)) in present]
