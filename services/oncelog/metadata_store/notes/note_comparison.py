@@ -15,8 +15,8 @@ Rules
 - No process deletes the cookie of a storage node, or the policies of a namespace that has names. Such a record that is
   missing was lost: it is not taken for deleted, so that it can be rebuilt, and until then no node counts as whole.
 - A process of a former era notes nothing. Its records are not those of the era that the cluster's record names.
-- A damaged record is not sent, and is no difference: nodes keep the note of what it was. They keep that of a record that
-  has become too large for one, too, and do not count as whole.
+- A damaged record is not sent, and is no difference: nodes keep the note of what it was. They keep that of a record
+  that has become too large for one, too, and do not count as whole.
 - A deletion is in no record, so what has damaged its note at one node is mended from the others (hazard holders-fade).
 - A node that is joining copies the notes itself.
 """

@@ -46,7 +46,7 @@ class NotedRecords:
         #: {path of each record that exists: what its note is}
         self.known: dict[str, KnownNote] = {}
         self.digest = NotesDigest()
-        #: records that are too large for a note: older versions allowed them, and a restore that closes rights adds bytes
+        #: records that are too large for a note: older versions allowed them, and to close rights adds bytes
         self.too_large: set[str] = set()
         #: {record that exists and cannot be read: why}
         self.damaged: dict[str, str] = {}
