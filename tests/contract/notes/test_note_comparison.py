@@ -25,6 +25,7 @@ from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER, PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
+from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.runtime.credentials import PLAIN
 from oncelog.storage_client.node_calls import NodeCalls
 from tests.cluster.until import until
@@ -259,7 +260,8 @@ async def test_record_that_is_too_large_for_a_note_keeps_the_former_one(
     async with compared(tmp_path) as (world, comparison):
         await NamespaceStore(world.session).create_namespace(OTHER)
         held = await require_whole(world, comparison)
-        session, peers = world.session, PLAIN
+        session: StoreSession = world.session
+        peers = PLAIN
         if era == ERA.number:
             await restored(world)
             session, peers = world.session.below("/era-2"), replace(PLAIN, era=ERA)
