@@ -2,15 +2,19 @@
 and a compaction."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import InvalidArgument, ServiceUnavailable
+from oncelog.core.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from oncelog.core.formats.note import Note, NoteOrder, NotesDigests, digest_of
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.log_storage.directory.segment_format import SegmentRecord
+from oncelog.log_storage.directory.segment_writer import DiskCalls
+from oncelog.log_storage.serve.notes import NodeNotes
+from oncelog.log_storage.upkeep.scrubber import Scrubber
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.restore_codec import NOTES_MAX, PUT_NOTES
 from oncelog.storage_client.note_calls import notes_digests, put_notes, read_notes
@@ -114,3 +118,26 @@ async def test_note_that_cannot_be_read_is_forgotten(tmp_path: Path) -> None:
         assert (await notes_digests(channel, me)).records == digest_of([second])
         await put_notes(channel, me, [first])
         assert await read_all(channel, node) == [first, second]
+
+
+@pytest.mark.hazard("revoked-right-returns")
+async def test_note_that_cannot_be_read_now_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node without free descriptors says so. A restore would take an older state from another node, and the scrubber
+    would forget all notes."""
+    async with serving(tmp_path) as (node, channel):
+        sent = [note(1, 0, path="/names/a"), note(1, 0, path="/names/b")]
+        await put_notes(channel, node.incarnation, sent)
+        digest = await notes_digests(channel, node.incarnation)
+
+        def failing(_fd: int, _size: int, _offset: int) -> bytes:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        reader = node.runner.journal.reader
+        with monkeypatch.context() as patched:
+            patched.setattr(reader, "_disk", DiskCalls(read=failing))
+            with pytest.raises(StoreUnavailable, match="cannot be read now"):
+                await read_all(channel, node)
+            scrubber = Scrubber(node.runner.journal, NodeNotes(node.incarnation, node.runner.journal), interval_ms=0)
+            await scrubber.scrub()
+        assert await notes_digests(channel, node.incarnation) == digest
+        assert await read_all(channel, node) == sent

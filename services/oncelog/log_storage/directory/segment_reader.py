@@ -35,6 +35,12 @@ _NO_DAMAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _ENTRY_CRC = slice(4, 8)
 
 
+def shows_damage(error: CorruptEntry) -> bool:
+    """False: the read failed, for example for lack of descriptors, and the bytes on the disk may be sound."""
+    cause = error.__cause__
+    return not (isinstance(cause, OSError) and cause.errno in _NO_DAMAGE)
+
+
 class _OpenSegment:
     """A file descriptor that closes when its last user drops it, so that eviction never closes one in use."""
 

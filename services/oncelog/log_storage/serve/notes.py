@@ -2,21 +2,24 @@
 
 Rules
 - A note is answered when it is synced, or when one that is not lower is.
-- A note that cannot be read is forgotten, so that a digest differs and it is sent again.
+- A note that cannot be read is forgotten, so that a digest differs and it is sent again. One that cannot be read now,
+  for example for lack of descriptors, is not: no answer leaves it out, because a restore would take an older state.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.errors import CorruptEntry, InvalidArgument, StoreUnavailable
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.notes import HeldNote
 from oncelog.log_storage.directory.segment_format import RecordLocation, SegmentRecord
+from oncelog.log_storage.directory.segment_reader import shows_damage
 from oncelog.log_storage.serve.journal import Journal
 from oncelog.rpc.codecs.restore_codec import NOTES_MAX, PUT_NOTES, READ_NOTES, note_of, note_to_wire
 from oncelog.rpc.server import Server
@@ -78,7 +81,7 @@ class NodeNotes:
         return {path: held.order for path, held in notes.behind("", len(notes))}
 
     async def read(self, after: str, count_max: int) -> tuple[list[Note], bool]:
-        """Notes with the next higher paths, and whether there are more."""
+        """Notes with the next higher paths, and whether there are more. Raises StoreUnavailable."""
         behind = self._journal.index.notes.behind(after, count_max + 1)
         page: list[tuple[str, HeldNote[RecordLocation]]] = []
         size = 0
@@ -90,7 +93,7 @@ class NodeNotes:
         return await self._fetch(page), len(behind) > len(page)
 
     async def some(self, wanted: Iterable[str]) -> list[Note]:
-        """The notes of these paths, without those that are not here or cannot be read."""
+        """The notes of these paths, without those that are not here or are damaged. Raises StoreUnavailable."""
         held = self._journal.index.notes
         return await self._fetch([(path, found) for path in wanted if (found := held.get(path)) is not None])
 
@@ -98,7 +101,8 @@ class NodeNotes:
         """Read the notes with the next higher paths back from the disk, not from the page cache, and forget those that
         cannot be read. (The last path, empty behind the last note; how many bytes they have.)"""
         page = self._journal.index.notes.behind(after, VERIFIED_NOTES)
-        await self._fetch(page, from_disk=True)
+        with suppress(StoreUnavailable):  # the next pass reads them
+            await self._fetch(page, from_disk=True)
         return page[-1][0] if page else "", sum(held.place.length for _, held in page)
 
     async def _fetch(self, page: list[tuple[str, HeldNote[RecordLocation]]], *, from_disk: bool = False) -> list[Note]:
@@ -115,12 +119,16 @@ class NodeNotes:
         return notes
 
     def _read(self, place: RecordLocation, *, from_disk: bool) -> Note | None:
-        """On any thread."""
+        """On any thread. None: it is damaged. Raises StoreUnavailable if it cannot be read now."""
         try:
             if from_disk:
                 self._journal.reader.drop_pages(place)
             return Note.decode(self._journal.reader.read(place, ledger_id=0, entry_id=0))
-        except CorruptEntry:
+        except CorruptEntry as error:
+            if not shows_damage(error):
+                raise StoreUnavailable(
+                    f"the notes of this storage node cannot be read now: {error.__cause__}"
+                ) from error
             return None
 
     async def put_notes(self, request: pb.PutNotesRequest) -> pb.PutNotesAnswer:
@@ -132,7 +140,7 @@ class NodeNotes:
         return pb.PutNotesAnswer(status=storage_pb2.STORAGE_STATUS_OK)
 
     async def read_notes(self, request: pb.ReadNotesRequest) -> pb.ReadNotesAnswer:
-        """Raises InvalidArgument."""
+        """Raises InvalidArgument, StoreUnavailable."""
         if request.target != self._incarnation:
             return pb.ReadNotesAnswer(status=storage_pb2.STORAGE_STATUS_WRONG_INCARNATION)
         _check_count("notes_max", request.notes_max)
