@@ -105,7 +105,7 @@ async def test_compaction_keeps_the_newest_note_of_each_path(tmp_path: Path) -> 
 
 
 async def test_note_that_cannot_be_read_is_forgotten(tmp_path: Path) -> None:
-    """So that the digest says that it is missing, and it can be stored again."""
+    """So that the digest says that it is missing, and it can be stored again. No ledger is reported as damaged."""
     async with serving(tmp_path) as (node, channel):
         me, first, second = node.incarnation, note(1, 0, path="/names/a"), note(1, 0, path="/names/b")
         await put_notes(channel, me, [first, second])
@@ -115,6 +115,7 @@ async def test_note_that_cannot_be_read_is_forgotten(tmp_path: Path) -> None:
             file.seek(held.place.offset + 60)
             file.write(b"\xff\xff\xff")
         assert await read_all(channel, node) == [second]
+        assert node.runner.journal.damage.ledgers() == {}
         assert (await notes_digests(channel, me)).records == digest_of([second])
         await put_notes(channel, me, [first])
         assert await read_all(channel, node) == [first, second]

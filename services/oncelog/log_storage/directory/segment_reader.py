@@ -243,7 +243,7 @@ class SegmentReader:
     def _corrupt(
         self, segment_id: int, offset: int, ledger_id: int, entry_id: int, why: str, *, damaged: bool = True
     ) -> CorruptEntry:
-        if damaged:
+        if damaged and ledger_id:  # a note is of no ledger: nothing repairs it but who sends it again
             self._damage.note(ledger_id, entry_id)
         path = self._directory.segment_path(segment_id)
         return CorruptEntry(
