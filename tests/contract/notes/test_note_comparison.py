@@ -105,9 +105,11 @@ async def test_deletions_that_nobody_noted_become_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.hazard("holders-fade")
-async def test_damaged_notes_of_deletions_come_back_from_other_nodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+async def test_damaged_notes_of_deletions_come_back_from_other_nodes(tmp_path: Path, *, whole: bool) -> None:
     """A node that has the right is away. The deletion is noted on the two others, and one of these loses its note: a
-    restore that asks it and the one that returns would bring the right back."""
+    restore that asks it and the one that returns would bring the right back. whole: False: a record that cannot be
+    noted keeps the nodes from being equal to ZooKeeper."""
     async with compared(tmp_path, 3) as (world, comparison), noting(world) as session:
         store = NamespaceStore(session)
         names = [replace(OTHER, namespace=f"other-{number}") for number in range(3)]
@@ -126,9 +128,12 @@ async def test_damaged_notes_of_deletions_come_back_from_other_nodes(tmp_path: P
             index.drop_note(paths.namespace_policies(each), held.place)
         calls = NodeCalls()
         digests, reader = NoteDigests(ClusterStore(world.session), calls), StorageNodesReader(world.registry, calls)
+        if not whole:
+            large = b"x" * (VALUE_BYTES_MAX + 1)
+            await world.session.write(paths.namespace_policies(TOPIC.namespace_name), large, version=0)
         assert "differ" in (await digests.refusal(sound.incarnation, await reader.look()) or "")
         await comparison.round()
-        assert comparison.whole == {damaged.incarnation: True, sound.incarnation: True}
+        assert comparison.whole == {damaged.incarnation: whole, sound.incarnation: whole}
         found = await world.held(damaged)
         assert all(found[paths.namespace_policies(each)].order.deleted for each in names)
         assert (

@@ -102,9 +102,8 @@ class NoteComparison:
         self._channels.retain(addresses.values())
         channels = {one: self._channels.shared(address) for one, address in addresses.items()}
         found = await asyncio.gather(*(self._compare(*each, changed, cluster) for each in channels.items()))
-        whole = [one for one, holds_records in zip(channels, found, strict=True) if holds_records]
-        holders = await self._share_deletions({one: channels[one] for one in whole})
-        self.whole = {one: one in holders for one in channels}
+        holders = await self._share_deletions(channels)
+        self.whole = {one: equal and one in holders for one, equal in zip(channels, found, strict=True)}
 
     async def _compare(self, node: Incarnation, channel: Channel, changed: list[Note], cluster: ClusterRecord) -> bool:
         """Whether the node holds all notes now."""
