@@ -1,5 +1,6 @@
 """A restore uses a copy of the records that is outside of the cluster."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.core.placement.level import Level
 from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.core.rebuild.result import ReviewReason
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
@@ -25,6 +27,7 @@ from oncelog.metadata.restoring.outside_copy import store_copy
 from oncelog.metadata.restoring.performer import BEFORE_NOTES
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.record_copies import KeptCopy
+from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, copy_of
 from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
@@ -145,6 +148,17 @@ async def test_rights_of_a_time_without_notes_are_closed_until_they_are_confirme
     assert (policies.get("permissions"), policies["closed_permissions"]) == (None, {"ann": ["produce"]})
     again = await world.restore(restore_id="2" * 32, take_over=True, ends_era=2)
     assert (again.rights_closed, again.warnings) == (True, []), "nobody has confirmed them"
+
+
+async def test_drill_below_level_8_says_that_rights_would_be_closed(world: RestoringWorld) -> None:
+    """That is a difference, because a restore would not give back what ZooKeeper has."""
+    await given(world, await copied(world))
+    request = RestoreRequest("3" * 32, dry_run=True)
+    addresses = [node.address for node in world.nodes]
+    drill = await world.restoring().begin(Work.DRILL, request, given=addresses, by="ann")
+    await asyncio.gather(*world.tasks)
+    assert (drill.state, drill.warnings) == (RestoreState.DONE, [BEFORE_NOTES])
+    assert f"{paths.namespace_policies(NAMESPACE)}: it would be another one" in drill.differences
 
 
 async def test_repeated_upload_is_one_pinned_file(world: RestoringWorld) -> None:
