@@ -52,6 +52,8 @@ class PostgresProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         made = [program("initdb"), "--pgdata", str(self._data), "--username", USER, "--auth", "trust", "--no-sync"]
+        # Without a locale in its environment a database has no encoding, and SQLAlchemy cannot use it.
+        made += ["--locale", "C", "--encoding", "UTF8"]
         subprocess.run(_as_other_user(made), check=True, capture_output=True, cwd="/")
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "port": self.port}
         command = [
