@@ -15,7 +15,8 @@ class RepairSettings:
     None begins while those that run hold jobs_bytes_max bytes or more: of each its ledger, but at most job_bytes_max.
     retry_ms: the first pause after a repair that did not succeed; it doubles up to retry_max_ms. lost_retry_ms: the
     pause after LOST, which only a node that registers can change. roll_retry_ms: the pause after the first request to
-    roll a ledger; it doubles up to roll_retry_max_ms.
+    roll a ledger; it doubles up to roll_retry_max_ms. assessed_at_once: ledgers that one event assesses, of those
+    that a node concerns. They take some tens of ms.
     """
 
     absent_delay_ms: int = 600_000
@@ -27,6 +28,7 @@ class RepairSettings:
     lost_retry_ms: int = 600_000
     roll_retry_ms: int = 10_000
     roll_retry_max_ms: int = 600_000
+    assessed_at_once: int = 1_000
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -94,6 +96,11 @@ class RepairAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class AssessmentsDue:
+    """The queue is behind, and others had a turn: some more ledgers are assessed."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueTicked:
     now_ms: int
 
@@ -106,6 +113,7 @@ QueueEvent = (
     | DamageReported
     | RepairEnded
     | RepairAsked
+    | AssessmentsDue
     | QueueTicked
 )
 

@@ -14,12 +14,14 @@ Rules
   once when something changes that the repair depended on: a node that it waits for registers or answers again, its
   record is changed by another writer, or the damage in it changes. A change during a repair makes the next pause a
   short one. Without any change a STUCK repair has nothing new to find, so it is tried again after all others.
-- An event costs as much as the ledgers that it concerns; a tick as much as what is due.
+- An event costs as much as the ledgers that it concerns; a tick as much as what is due. What concerns all ledgers of a
+  node makes them due: some are assessed at once, and while there are more (`behind`), nothing begins.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import islice
 from typing import ClassVar, assert_never
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
@@ -32,6 +34,7 @@ from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.ledger_sets import CopyCounts, LedgerSets, RepairCounts
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
+    AssessmentsDue,
     ChainRecorded,
     ClusterSeen,
     DamageReported,
@@ -104,8 +107,7 @@ class RepairQueue:
         #: the listed ledgers with a record
         self._known: dict[LedgerId, _Known] = {}
         self._of_node: dict[Incarnation, dict[LedgerId, None]] = {}
-        #: {ledger: the nodes that report damage in it}, and the other way round
-        self._damaged: dict[LedgerId, tuple[Incarnation, ...]] = {}
+        #: {node that reports damage: the ledgers}
         self._damage_of: dict[Incarnation, dict[LedgerId, None]] = {}
         #: {copies: ledgers to repair now}, and those to roll
         self._ready: dict[int, dict[LedgerId, None]] = {}
@@ -118,6 +120,8 @@ class RepairQueue:
         self._waiting_nodes: dict[Incarnation, None] = {}
         self._long_absent: dict[Incarnation, None] = {}
         self._debts: dict[Incarnation, int] = {}
+        #: {ledger to assess anew: whether it is tried again at once}
+        self._due: dict[LedgerId, bool] = {}
         #: {node: until when it gets no copies of further ledgers, because it refused some}
         self._refusing: dict[Incarnation, int] = {}
 
@@ -137,6 +141,8 @@ class RepairQueue:
                 self._ended(event)
             case RepairAsked():
                 self._asked(event.ledger_id)
+            case AssessmentsDue():
+                self._assess_due()
             case QueueTicked():
                 return self._tick(event.now_ms)
             case _:
@@ -159,7 +165,7 @@ class RepairQueue:
 
     def damaged(self, ledger_id: LedgerId) -> tuple[Incarnation, ...]:
         """The nodes that report damage in the ledger."""
-        return self._damaged.get(ledger_id, ())
+        return tuple(node for node, ledgers in self._damage_of.items() if ledger_id in ledgers)
 
     def assessment(self, ledger_id: LedgerId) -> Assessment | None:
         """None for a ledger that is not listed. `unavailable` holds what the last repair found, too."""
@@ -258,9 +264,8 @@ class RepairQueue:
                 self._known[ledger_id].asked = True
                 concerned[ledger_id] = None
         concerned.update(self._waiting_for(answering))
-        for ledger_id in concerned:
-            self._retry_now(ledger_id)
-            self._assess(ledger_id)
+        self._due |= dict.fromkeys(concerned, True)
+        self._assess_due()
 
     @staticmethod
     def _differs(before: NodeView | None, view: NodeView) -> bool:
@@ -289,19 +294,24 @@ class RepairQueue:
         }
 
     def _damage(self, event: DamageReported) -> None:
-        before = self._damage_of.get(event.node, {})
-        now = self._damage_of[event.node] = dict.fromkeys(event.ledgers)
-        for ledger_id in (*before, *now):
-            if (ledger_id in before) == (ledger_id in now):
-                continue
-            others = tuple(n for n in self._damaged.get(ledger_id, ()) if n != event.node)
-            self._damaged[ledger_id] = (*others, event.node) if ledger_id in now else others
-            if not self._damaged[ledger_id]:
-                del self._damaged[ledger_id]
-            self._retry_now(ledger_id)
-            self._assess(ledger_id)
+        before, now = self._damage_of.pop(event.node, {}), dict.fromkeys(event.ledgers)
+        if now:
+            self._damage_of[event.node] = now
+        self._due |= {ledger: True for ledger in (*before, *now) if (ledger in before) != (ledger in now)}
+        self._assess_due()
 
     # --- assessment ---------------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """Whether ledgers are to be assessed yet. The caller then gives others a turn, and AssessmentsDue."""
+        return bool(self._due)
+
+    def _assess_due(self) -> None:
+        for ledger_id in list(islice(self._due, self.settings.assessed_at_once)):
+            if self._due.pop(ledger_id):
+                self._retry_now(ledger_id)
+            self._assess(ledger_id)
 
     def _assess(self, ledger_id: LedgerId) -> None:
         record, known = self.record(ledger_id), self._known.get(ledger_id)
@@ -311,7 +321,7 @@ class RepairQueue:
             self._known.pop(ledger_id, None)
             return
         avoid = {node: None for node, until in self._refusing.items() if until > self._now_ms}
-        assessment = assess(record, self.nodes, self._damaged.get(ledger_id, ()), avoid=avoid)
+        assessment = assess(record, self.nodes, self.damaged(ledger_id), avoid=avoid)
         if known is None:
             known = self._known[ledger_id] = _Known(record, assessment)
         known.record, known.assessment = record, assessment
@@ -381,6 +391,8 @@ class RepairQueue:
 
     def _tick(self, now_ms: int) -> list[QueueEffect]:
         self._now_ms = max(self._now_ms, now_ms)
+        if self._due:
+            return []
         self.nodes = StorageNodes(
             self.nodes.views.values(), now_ms=self._now_ms, absent_delay_ms=self.settings.absent_delay_ms
         )
@@ -388,16 +400,17 @@ class RepairQueue:
             if self.nodes.long_absent(node):
                 del self._waiting_nodes[node]
                 self._long_absent[node] = None
-                for ledger_id in list(self._of_node.get(node, ())):
-                    self._assess(ledger_id)
+                self._due |= dict.fromkeys(self._of_node.get(node, ()), False)
+                self._assess_due()
         while self._pauses and self._pauses[0][0] <= self._now_ms:
             self._assess(heappop(self._pauses)[1])
         accepting = [node for node, until in self._refusing.items() if until <= self._now_ms]
         for node in accepting:
             del self._refusing[node]
-        for ledger_id in self._of_nodes_to_replace() if accepting else ():
-            self._assess(ledger_id)
-        if not self._allowed:
+        if accepting:
+            self._due |= dict.fromkeys(self._of_nodes_to_replace(), False)
+            self._assess_due()
+        if self._due or not self._allowed:
             return []
         effects: list[QueueEffect] = [*self._rolls()]
         while len(self.running) < self.settings.jobs_max and self._bytes_running() < self.settings.jobs_bytes_max:

@@ -4,6 +4,7 @@ Every replica derives the same queue, so every replica can report the state of s
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from oncelog.core.errors import NotFound
@@ -11,6 +12,7 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.repair.node_removal import MayReplace, may_replace
 from oncelog.core.repair.queue_events import (
+    AssessmentsDue,
     ClusterSeen,
     DamageReported,
     LedgerRecorded,
@@ -23,7 +25,8 @@ from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader, Sto
 from oncelog.metadata_store.records.ledger_listing import LedgerListing
 from oncelog.metadata_store.session.store_session import Versioned
 
-#: Lists of which the ledgers are assessed before others get a turn: some milliseconds.
+#: Records that are taken, and lists of which the ledgers are assessed, before others get a turn: some milliseconds.
+RECORDS_AT_ONCE = 500
 CHAINS_AT_ONCE = 64
 
 
@@ -50,6 +53,9 @@ class ClusterWatch:
         self._now_ms = now_ms
         #: {ledger: its topic}, for ledgers whose record is gone
         self._topic_of: dict[LedgerId, TopicId] = {}
+        #: ledgers whose record has changed, not taken yet, and the topics of those that were: a look may be cancelled
+        self._changes: deque[LedgerId] = deque()
+        self._topics: dict[TopicId, None] = {}
         self._lock = asyncio.Lock()
         #: when the last look began
         self._looked_ms: int | None = None
@@ -63,33 +69,43 @@ class ClusterWatch:
             began_ms = self._now_ms()
             seen = await self._view.look()
             await self._listing.refresh()
-            changes = self._listing.take_changes()
-            await self._take(changes)
-            self.seen = seen
+            self._changes.extend(self._listing.take_changes())
+            await self._take_changes()
+            before, self.seen = self.seen, seen
             views = tuple(seen.nodes.views.values())
             self.queue.handle(ClusterSeen(views, tuple(self._owners()), seen.lowest_version, self._now_ms()))
             for node, ledgers in sorted(seen.damaged.items()):
-                self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))
+                if ledgers != before.damaged.get(node):
+                    self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))
+            while self.queue.behind:
+                await asyncio.sleep(0)
+                self.queue.handle(AssessmentsDue())
             self._looked_ms = began_ms
             return seen
 
-    async def _take(self, changes: Sequence[LedgerId]) -> None:
-        topics: list[TopicId] = []
-        for ledger_id in changes:
-            stored: Versioned[LedgerMetadata] | None = self._listing.records.get(ledger_id)
-            if stored is not None:
-                self._topic_of[ledger_id] = stored.value.topic_id
-                topics.append(stored.value.topic_id)
-                self.queue.handle(LedgerRecorded(*stored))
-            else:
-                self.queue.handle(LedgerRemoved(ledger_id))
-                topic_id = self._topic_of.pop(ledger_id, None)
-                topics += [topic_id] if topic_id is not None else []
+    async def _take_changes(self) -> None:
+        for count in range(len(self._changes)):
+            if count % RECORDS_AT_ONCE == 0:
+                # The first look takes all of them, and this process answers clients meanwhile.
+                await asyncio.sleep(0)
+            self._take(self._changes.popleft())
+        topics, self._topics = self._topics, {}
         for count, chain in enumerate(await self._chains.refresh(topics)):
             self.queue.handle(chain)
             if count % CHAINS_AT_ONCE == 0:
-                # The first look takes all of them, and this process answers clients meanwhile.
                 await asyncio.sleep(0)
+
+    def _take(self, ledger_id: LedgerId) -> None:
+        stored: Versioned[LedgerMetadata] | None = self._listing.records.get(ledger_id)
+        if stored is not None:
+            self._topic_of[ledger_id] = stored.value.topic_id
+            self._topics[stored.value.topic_id] = None
+            self.queue.handle(LedgerRecorded(*stored))
+        else:
+            self.queue.handle(LedgerRemoved(ledger_id))
+            topic_id = self._topic_of.pop(ledger_id, None)
+            if topic_id is not None:
+                self._topics[topic_id] = None
 
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata:
         """One record after a sync. Raises NotFound, StoreUnavailable, CorruptEntry."""
