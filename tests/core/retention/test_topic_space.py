@@ -1,6 +1,7 @@
 """Space of a topic at its owner: retention, time to live, backlog quotas, truncation, and the pause of PIP-299."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -73,6 +74,27 @@ def test_nothing_is_deleted_by_default() -> None:
     assert len(two.owner.emitted(ReadLedgerEnds)) == 1
     assert two.owner.core.serving is not None
     assert two.owner.core.serving.space.ledgers.unknown_below == 0
+
+
+def test_next_owner_reads_the_sizes_of_the_ledgers_of_a_backlog_only() -> None:
+    """After a restore all topics are taken over. A subscription that lacked one message made the owner read the records
+    and the last entries of all ledgers of the log. One that goes back needs more of them."""
+    own = consuming().publish(0, 20)
+    own.ack(own.subscribe(), 1, *range(17))
+    own.owner.run()
+    two = consuming(own.world, "o2")
+    passes(two, 0)
+    links = two.world.record.ledgers
+    needed = tuple(link.ledger_id for link, after in pairwise(links) if after.base_index > 17)
+    assert 0 < len(needed) < len(links) - 2
+    assert [effect.ledger_ids for effect in two.owner.emitted(ReadLedgerEnds)] == [needed]
+    assert two.owner.core.serving is not None
+    (number,) = two.owner.core.serving.acks.state.subscriptions
+    two.owner.handle(SeekRequested(7, number, 0))
+    passes(two, 0)
+    assert two.owner.core.serving.space.ledgers.unknown_below == 0
+    read = [ledger_id for effect in two.owner.emitted(ReadLedgerEnds) for ledger_id in effect.ledger_ids]
+    assert len(set(read)) == len(read) > len(needed), "each is read once"
 
 
 def test_retention_by_size_keeps_a_constant_size() -> None:

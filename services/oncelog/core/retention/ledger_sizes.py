@@ -110,6 +110,10 @@ class LedgerSizes:
         """Ledgers whose ends are not read yet."""
         return tuple(self._unread)
 
+    def unknown_from(self, index: int) -> tuple[LedgerId, ...]:
+        """Ledgers with messages from this one on, whose ends are not read yet."""
+        return tuple(ledger_id for ledger_id, (_, end) in self._unread.items() if end > index)
+
     def unknown_of(self, links: Sequence[LedgerLink]) -> tuple[LedgerId, ...]:
         """Those of these ledgers whose ends are not read yet."""
         return tuple(link.ledger_id for link in links if link.ledger_id in self._unread)

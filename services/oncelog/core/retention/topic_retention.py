@@ -204,12 +204,12 @@ class TopicRetention:
         return self.policies.keeps_everything or self._checked == (self.ledgers.changes, self._acks.state.position)
 
     def _know_backlogs(self) -> None:
-        """A subscription that is behind in the ledgers of former owners has a backlog whose size is shown."""
-        below = self.ledgers.unknown_below
-        if below:
-            lowest = self._lowest_mark()
-            if lowest is not None and lowest < below:
-                self._all_known()
+        """A subscription that is behind in the ledgers of former owners has a backlog whose size is shown. Only the
+        ledgers of that backlog are read: after a restore all topics are taken over, and many have lots of others."""
+        lowest = self._lowest_mark() if self.ledgers.unknown else None
+        if lowest is not None and lowest < self.ledgers.unknown_below:
+            self._read_ends(self.ledgers.unknown_from(lowest))
+            self._pages_known()
 
     def _all_known(self) -> bool:
         """Whether the ends of all ledgers are known, and the pages that matter were read; otherwise they are read."""
