@@ -217,7 +217,8 @@ class FakeOwner:
         if control is None or control.start is None:
             return
         topic = self._cluster.by_id.get(control.start.topic_id)
-        if topic is None:
+        # As the real owner (`ownership_proofs`).
+        if topic is None or control.start.owner_epoch_seen > self.epoch:
             await stream.write(ReaderFrame(self.epoch, error=NotOwner()))
             return
         self._cluster.seen.starts.append(control.start.at)
