@@ -17,7 +17,7 @@ from oncelog.core.formats.entry import (
 )
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.topic_record import GivenUpBehind, decode_topic, encode_topic
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import INSTANCE_ID_BYTES, EntryId, Incarnation, InstanceId, LedgerId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerState, decode_ledger, encode_ledger
 from oncelog.core.ledger.recovery import RANGE_ENTRIES, FenceMember, RecoveryFailed, RecoveryPhase
 from oncelog.core.records.records import ReadRecord
@@ -183,13 +183,21 @@ def test_numbers_and_generations_jump_past_what_may_have_been_told() -> None:
 
 @pytest.mark.hazard("index-given-twice")
 def test_instance_from_before_the_loss_is_fenced() -> None:
-    """It may have received acknowledgements of messages that are lost, so it must not continue without an error."""
+    """It may have received acknowledgements of messages that are lost, so it must not continue without an error, which
+    says what to do. It does not speak of a newer instance before there is one."""
     world, granted = lost_tail()
     owner = Owner(world, "o2").take_over()
-    pid, generation = granted.instance
-    call = owner.ask("p", resume=(pid, generation))
-    owner.run()
-    assert isinstance(owner.answers[call], ProducerFenced)
+
+    def refusal() -> str:
+        call = owner.ask("p", resume=granted.instance)
+        owner.run()
+        error = owner.answers[call]
+        assert isinstance(error, ProducerFenced)
+        return error.message
+
+    assert refusal().startswith("entries of this topic were given up")
+    owner.open("p", instance_id=InstanceId(b"newer".ljust(INSTANCE_ID_BYTES, b".")))
+    assert refusal().startswith("a newer instance has this producer name")
 
 
 @pytest.mark.hazard("index-given-twice")

@@ -19,7 +19,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import Checksum, decode_batch
 from oncelog.core.formats.columns import encode_keys, encode_values
-from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, SequenceMode
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import INSTANCE_ID_BYTES, Incarnation, InstanceId, OwnerEpoch, SequenceId, SessionNumber, TopicId
@@ -279,7 +279,7 @@ class ProducerClient(Process):
         self.app.retired = True
         # A second instance runs at another place. An earlier one of this place may still be connected; it fences none.
         told = ProducerFenced if self.instances > 1 else ProducerFenced | ProducerBusy
-        if self.source.places == 1 and isinstance(error, told):
+        if self.source.places == 1 and isinstance(error, told) and not self._lost_to_a_restore(error):
             raise Violation("lone instances", f"{self.name} is the only instance and got: {error}")
         if isinstance(error, ProducerBusy):
             self.post(self.world.rng.randint(50, 800), "asks for its name again", self._again)
@@ -295,6 +295,13 @@ class ProducerClient(Process):
         self.app.fenced += 1
         if self.app.fenced <= 2:
             self.post(self.world.rng.randint(50, 800), "takes its name back", self._again)
+
+    def _lost_to_a_restore(self, error: OncelogError) -> bool:
+        """Whether it must open again, because what it was told may be lost."""
+        instance, current = self.core.opening.instance, error.details.get("current")
+        if instance is None or not isinstance(current, int):
+            return False
+        return current - instance.generation >= GIVEN_UP_GENERATIONS and "given up" in error.message
 
     def _expired(self) -> None:
         """What it has sent cannot be checked any more: the application begins its input again, as a new producer."""

@@ -32,10 +32,10 @@ from oncelog.core.errors import (
     SessionEnded,
     UnknownProducer,
 )
-from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, ProducerOpened, SequenceMode
+from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
 from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
-from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, Generation, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
@@ -158,7 +158,7 @@ class Openings:
         if foreign is not None:
             return foreign
         if generation < current:
-            return ProducerFenced(_fenced_by(current), current=current)
+            return self._superseded(pid, generation, current)
         producer = self.table.state.producers[pid]
         if producer.instance_id != event.instance_id and not producer.lifetime_ms:
             return ProducerFenced(_fenced_by(current), current=current)
@@ -166,6 +166,13 @@ class Openings:
             return _mode_mismatch(producer.name, producer.mode)
         self._go_on(event, pid, final=False)
         return None
+
+    def _superseded(self, pid: ProducerId, generation: Generation, current: Generation) -> ProducerFenced:
+        """No newer instance need be there: after a loss nobody holds the name, and its messages may be lost."""
+        nobody = self.table.state.producers[pid].instance_id == NO_INSTANCE
+        if nobody and current - generation >= GIVEN_UP_GENERATIONS:
+            return ProducerFenced(_GIVEN_UP, current=current)
+        return ProducerFenced(_fenced_by(current), current=current)
 
     def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
         """A new session of the instance that holds the current generation."""
@@ -301,7 +308,7 @@ class Openings:
         if not durable:
             return None
         if given is not None and given < current:
-            return ProducerFenced(_fenced_by(current), current=current)
+            return self._superseded(pid, given, current)
         producer = self.table.state.producers[pid]
         if given is not None:
             self._leave(event.call)
@@ -474,6 +481,12 @@ class Openings:
 def _address_of(event: ProducerOpening) -> str:
     """As it fits into a grant."""
     return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode()
+
+
+_GIVEN_UP = (
+    "entries of this topic were given up, and messages of this producer may be lost: open the producer again, and send "
+    "again what comes behind its last_sequence_id"
+)
 
 
 def _fenced_by(current: Generation) -> str:
