@@ -1,5 +1,8 @@
 """The eras of a run's cluster: its store is lost or replaced, restorers restore the records, and all processes move.
 
+Two operators may restore at the same time, each into another ensemble: a new one, or the one that is there. Then both
+commit, in eras of their own, or one gives up. If storage nodes wait in the era of that one, the other restores again.
+
 Owners and metadata replicas of the former era end when they see the cluster's record, each some time later. If the
 former store is still there, some of them have its address: they go on with it, and start again with it, until their
 operator corrects the address.
@@ -9,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.era import Era
 from oncelog.core.ids import LedgerId
-from oncelog.core.rebuild.result import CopiedRecords
+from oncelog.verify.violation import Violation
+from tests.simulation.servers.kept_copies import KeptCopies
 from tests.simulation.servers.restorer import Restored, RestoreParts, Restorer
 from tests.simulation.servers.store import Store
 from tests.simulation.watches.new_era import begin_era
@@ -21,14 +25,20 @@ if TYPE_CHECKING:
 
 #: until a process has seen the record of the new era
 SEEN_TICKS = 400
+#: between two looks of an operator
+LOOK_TICKS = 300
 
 
 class Eras:
     def __init__(self, cluster: "Cluster") -> None:
         self.cluster = cluster
         self.world = cluster.world
-        #: of the restore in progress
-        self.parts: RestoreParts | None = None
+        self.kept = KeptCopies()
+        #: of the newest loss, or of the operators who fear one: each restores into an ensemble of its own
+        self.ensembles: list[RestoreParts] = []
+        #: {number: the era}, of those that were committed; and the ensemble of the newest one
+        self.served: dict[int, Era] = {}
+        self._serving: RestoreParts | None = None
         self.restorers: list[Restorer] = []
         #: how many have begun, and will begin at a certain moment
         self.restores = self.awaited = 0
@@ -36,54 +46,106 @@ class Eras:
     @property
     def owed_below(self) -> LedgerId:
         """The first ledger of the newest era whose restore was beyond the bound; 0: none was."""
-        return LedgerId(0) if self.parts is None else self.parts.owed_below
+        return self.kept.owed_below
 
     @property
     def is_restoring(self) -> bool:
-        return self.parts is not None and not self.parts.done
+        """Or will restore, because a storage node waits for a higher era than that of the cluster."""
+        return not all(each.done for each in self.ensembles) or self._is_awaited()
 
-    def restore(self, *, lost: bool, copied: CopiedRecords | None, performers: int) -> list[Restorer]:
-        """lost: the former store is gone, and does not stay beside the new one."""
-        cluster, rng = self.cluster, self.world.rng
-        cluster.store.lost = lost
-        copies = [] if self.parts is None else self.parts.copies
-        if copied is not None:
-            copies = [*copies, (cluster.store.era.number, copied)]
-        parts = self.parts = RestoreParts(
-            self.world, cluster.network, cluster.nodes, cluster.store, cluster.shape.settings.pages, self._committed,
-            copies, self.owed_below,
-        )  # fmt: skip
+    def lose(self, *, lost: bool, copied: dict[str, bytes] | None) -> None:
+        """lost: the former store is gone, and does not stay beside the new one. copied: a walk of its records."""
+        self.cluster.store.lost = lost
+        self.ensembles = []
         self.restores += 1
-        began: list[Restorer] = []
+        if copied is not None:
+            self.kept.add(self.cluster.store.era, copied, self.world.now)
+
+    def restore(self, *, performers: int, ends: Era | None = None) -> RestoreParts:
+        """Into a new ensemble. ends: into the one of this era, whose records may be as they were."""
+        cluster = self.cluster
+        settings = cluster.shape.settings
+        parts = RestoreParts(
+            self.world, cluster.network, cluster.nodes, cluster.store, settings.pages, settings.ack_quorum,
+            self._committed, self.kept, ends,
+        )  # fmt: skip
+        self.ensembles.append(parts)
         for _ in range(performers):
-            number = len(self.restorers) + 1
-            restorer = Restorer(parts, f"restorer{number}", f"{number:032x}")
-            self.restorers.append(restorer)
-            began.append(restorer)
-            self.world.after(rng.randint(1, 300), f"{restorer.name} starts", lambda r=restorer: cluster.revive(r))  # type: ignore[misc]
+            self._begin(parts)
+        return parts
 
-        return began
+    def _begin(self, parts: RestoreParts) -> None:
+        number = len(self.restorers) + 1
+        restorer = Restorer(parts, f"restorer{number}", f"{number:032x}")
+        self.restorers.append(restorer)
+        ticks = self.world.rng.randint(1, 300)
+        self.world.after(ticks, f"{restorer.name} starts", lambda: self.cluster.revive(restorer))
 
-    def _committed(self, era: Era, restored: Restored) -> None:
+    def abandon(self, parts: RestoreParts) -> None:
+        """Its operator gives up, although storage nodes may be in its era and wait. The other one gets to know that."""
+        if parts.done:
+            return
+        self.world.count("restore abandoned")
+        parts.abandoned = True
+        for restorer in self.restorers:
+            if restorer.parts is parts and restorer.alive:
+                restorer.crash()
+        self._look_for_waiting()
+
+    def _look_for_waiting(self) -> None:
+        self.world.after(LOOK_TICKS, "an operator looks for storage nodes that wait", self._look_for_waiting)
+        parts = self._serving
+        if parts is not None and all(each.done for each in self.ensembles) and self._is_awaited():
+            self.world.count("restore for storage nodes that wait")
+            parts.ends = self.cluster.store.era
+            self._begin(parts)
+
+    def _is_awaited(self) -> bool:
+        era = self.cluster.store.era
+        return any(node.alive and node.core.era.number > era.number for node in self.cluster.nodes.values())
+
+    def _committed(self, parts: RestoreParts, era: Era, restored: Restored) -> None:
+        if self.served.setdefault(era.number, era) != era:
+            raise Violation("one restore of an era", f"{era} and {self.served[era.number]} were committed")
         cluster, rng = self.cluster, self.world.rng
         former = cluster.store
         store = Store(self.world, cluster.network, era)
         store.faults, store.stalled_until = former.faults, former.stalled_until
         store.begin(restored.records)
-        assert self.parts is not None
+        if era.number < former.era.number:
+            self.world.count("restore committed below a higher era")
+            store.successor, store.outbid = former, True
+            self._stay_with(store, 1.0, restarts=True)
+            return
+        self._serving = parts
         if restored.rebuilt.beyond_bound:
             self.world.count("restore beyond the bound")
-            self.parts.owed_below = LedgerId(era.first_id)
+            self.kept.owed_below = LedgerId(era.first_id)
         begin_era(cluster.watch, store, restored)
         for topic_id in [each for each in cluster.clients if each not in cluster.watch.topics]:
             cluster.forget_topic(topic_id)
         former.successor = store
         for server in cluster.nodes.values():
             server.post(rng.randint(1, SEEN_TICKS), "reads the cluster's record", server.join_era)
+        self._stay_with(former, 0.0 if former.lost else 0.5)
+
+    def lost_returns(self, former: Store) -> None:
+        """The ensemble that was lost is there again, and some processes have its address."""
+        if former.lost and former.successor is not None:
+            self.world.count("lost store returned")
+            former.lost = False
+            self._stay_with(former, 0.7, restarts=True)
+
+    def _stay_with(self, store: Store, probability: float, *, restarts: bool = False) -> None:
+        """Some processes have the address of this store until their operator corrects it; the others go on to the new
+        one. restarts: they have not been with it."""
+        cluster, rng = self.cluster, self.world.rng
         processes: list[OwnerServer | MetadataServer] = [*cluster.owners.values(), *cluster.metadata]
         for process in processes:
-            stays = not former.lost and rng.random() < 0.5
-            process.home = former if stays else None
+            stays = probability > 0 and rng.random() < probability
+            process.home = store if stays else None
+            if stays and restarts and process.alive:
+                cluster.restart(process)
             ticks = rng.randint(1, SEEN_TICKS) + (rng.randint(300, 2000) if stays else 0)
             self.world.after(ticks, f"{process.name} sees the new era", lambda p=process: self._moves(p))  # type: ignore[misc]
 

@@ -28,6 +28,8 @@ EFFECT_SEEDS = 3_000_000
 LEASE_SEEDS = 4_000_000
 #: In the runs from this seed on ledgers begin with heads: all that a restore of ZooKeeper's records needs.
 RESTORE_SEEDS = 5_000_000
+#: The fault of which two operators restore the records at the same time, and how many of those runs have it.
+SECOND_RESTORE, SECOND_RESTORES = "second restore", 0.3
 #: Between two ticks of an idle topic.
 IDLE_TICKS = 400
 
@@ -106,6 +108,12 @@ def _openings_wait(world: World) -> int:
     return 400 if random.Random(f"{world.seed}/openings wait").random() < 0.15 else 1 << 40
 
 
+def is_drawn(seed: int, name: str, probability: float) -> bool:
+    """Whether the run of this seed has it: by a separate generator, so that what is new changes neither the runs that
+    do not have it nor the first seeds of the planted bugs that they find."""
+    return random.Random(f"{seed}/{name}").random() < probability
+
+
 def draw_shape(world: World) -> Shape:
     """Lists of ledgers have tiny pages in half of the runs, by a separate generator, so that others do not change."""
     shape = _drawn_for(world)
@@ -134,7 +142,17 @@ def _drawn_for(world: World) -> Shape:
     if shape.consumers is not None and shape.consumers.ack_state_bytes_max is not None:
         settings = replace(settings, ack_state_bytes_max=shape.consumers.ack_state_bytes_max)
     shape = replace(shape, acks=shape.consumers is None, settings=settings)
-    return shape if world.seed < RESTORE_SEEDS else replace(shape, heads_from=_heads_from(world))
+    return shape if world.seed < RESTORE_SEEDS else _with_heads(world, shape)
+
+
+def _with_heads(world: World, shape: Shape) -> Shape:
+    """Only with an ack quorum of three, half of four nodes could do for a restore, if more were not needed (hazard
+    two-restores). Then no directory is lost for ever, because a last ledger needs all its members."""
+    shape = replace(shape, heads_from=_heads_from(world))
+    drawn = is_drawn(world.seed, SECOND_RESTORE, SECOND_RESTORES) and is_drawn(world.seed, "three of four", 0.5)
+    if not drawn or shape.repair:
+        return shape
+    return replace(shape, nodes=4, settings=replace(shape.settings, ack_quorum=3))
 
 
 def _heads_from(world: World) -> int:

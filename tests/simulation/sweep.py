@@ -19,8 +19,8 @@ CONSUMER_RUNS = range(CONSUMER_SEEDS, CONSUMER_SEEDS + 40)
 EFFECT_RUNS = range(EFFECT_SEEDS, EFFECT_SEEDS + 14)
 #: of the runs in which ids are leased and producers expire
 LEASE_RUNS = range(LEASE_SEEDS, LEASE_SEEDS + 20)
-#: of the runs whose ledgers begin with heads, and in which the records are restored
-RESTORE_RUNS = range(RESTORE_SEEDS + 2, RESTORE_SEEDS + 26)
+#: of the runs whose ledgers begin with heads, and in which the records are restored; the last one in a failed write
+RESTORE_RUNS = (*range(RESTORE_SEEDS + 2, RESTORE_SEEDS + 26), RESTORE_SEEDS + 47)
 CHUNK = 35
 
 

@@ -74,6 +74,7 @@ RESTORES = (
     "restore with a copy", "storage node cut off from restorers", "era joined late", "store lost in a failed write",
     "records of a raised cluster restored",
     "deletion of a topic answered", "deleted topic released",
+    "two restores", "lost store returned", "storage node waits in a higher era",
 )  # fmt: skip
 MARKS = (
     "takeover",

@@ -79,7 +79,7 @@ def test_no_seed_with_heads_violates_an_invariant(seed: int) -> None:
     store is lost or replaced, and what is restored from storage nodes is what was stored."""
     outcome = outcome_of(seed)
     assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
-    assert outcome.counts["ledger with a head"] >= 2
+    assert outcome.counts["ledger with a head"] >= 1
 
 
 @pytest.mark.parametrize("seed", kept_seeds())

@@ -6,7 +6,6 @@ every directory may be lost, but only while all ledgers can do without it. All o
 once.
 """
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,6 +29,7 @@ from tests.simulation.network import NetworkFaults
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import StoreFaults
+from tests.simulation.shapes import SECOND_RESTORE, SECOND_RESTORES, is_drawn
 from tests.simulation.world import Process
 
 #: ticks between two faults of one kind
@@ -47,15 +47,6 @@ class Kind:
     every: tuple[int, int] | None = None
 
 
-def _is_drawn(kind: Kind, seed: int) -> bool:
-    """Whether the run of this seed has faults of this kind.
-
-    Each kind draws from a separate generator, so that a new kind changes neither the runs that do not have it nor the
-    first seeds of the planted bugs that they find.
-    """
-    return random.Random(f"{seed}/{kind.name}").random() < kind.probability
-
-
 class Faults:
     """Injects faults into a cluster until `heal`."""
 
@@ -64,7 +55,7 @@ class Faults:
         self.world = cluster.world
         self.on = True
         self.every = EVERY
-        drawn = [kind for kind in KINDS if _is_drawn(kind, self.world.seed)]
+        drawn = [kind for kind in KINDS if is_drawn(self.world.seed, kind.name, kind.probability)]
         if not cluster.shape.repair:
             drawn = [kind for kind in drawn if kind not in REPAIR_KINDS]
         if cluster.shape.leases is None:
@@ -76,8 +67,10 @@ class Faults:
                 drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
         if cluster.shape.heads_from is None:
             drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
-        elif RESTORE_KINDS[0] in drawn:
+        elif any(kind in drawn for kind in RESTORE_KINDS[:2]):
             drawn = [kind for kind in drawn if kind.name not in NOT_WITH_RESTORES]
+            if cluster.shape.heads_from:  # a copy of the records alone places ledgers without heads
+                drawn = [kind for kind in drawn if kind.inject is not races.lose_ledger_record]
         if cluster.spare is None:
             drawn = [kind for kind in drawn if kind.inject is not deletions.delete_topic]
         if cluster.shape.consumers is None:
@@ -434,6 +427,7 @@ CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", 
 #: faults of runs whose ledgers begin with heads from the beginning
 RESTORE_KINDS = (
     Kind("lost store", 0.95, restores.lose_store),
+    Kind(SECOND_RESTORE, SECOND_RESTORES, restores.restore_twice),
     Kind("topic deletion", 1.0, deletions.delete_topic),
 )
 KINDS = (

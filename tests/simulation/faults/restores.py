@@ -2,22 +2,25 @@
 from the storage nodes while everything goes on: in any state, or just in a takeover, in a trim, in a repair, or when a
 write has failed of which one node has a copy.
 
+Or two operators do that at the same time, each into an ensemble that the other one does not see: a new one, or the one
+that is there. Each reaches other storage nodes for a while. One of them may give up; a lost ensemble may return.
+
 At most Qa-1 storage nodes are away. An older copy of the records may be at hand: a walk, which reads each record at
 another time. In a cluster whose level was raised there always is one: only it places ledgers of before, without heads.
 """
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.era import FIRST_ERA
-from oncelog.core.formats.ledger_page import decode_page
-from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS, decode_topic
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.ledger.metadata import decode_ledger
-from oncelog.core.rebuild.result import CopiedRecords
+from oncelog.metadata_store.session import paths
 from tests.simulation.faults import races
-from tests.simulation.servers.restorer import ACK_QUORUM
+from tests.simulation.servers.restorer import RestoreParts, Restorer
+from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store
 
 if TYPE_CHECKING:
@@ -32,6 +35,16 @@ RESTORES_MAX = 2
 
 def lose_store(faults: "Faults") -> None:
     """At most twice in a run."""
+    _at_a_moment(faults, lambda: _one_restore(faults))
+
+
+def restore_twice(faults: "Faults") -> None:
+    """Two operators restore at the same time, each into an ensemble that the other one does not see (hazard
+    two-restores). Each reaches other storage nodes."""
+    _at_a_moment(faults, lambda: _two_restores(faults))
+
+
+def _at_a_moment(faults: "Faults", restore: Callable[[], None]) -> None:
     eras, world = faults.cluster.eras, faults.world
     if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX or _heads_since(faults) is None:
         return
@@ -48,15 +61,46 @@ def lose_store(faults: "Faults") -> None:
             world.after(3, f"waits for a {name}", look)
             return
         eras.awaited -= 1
-        if not eras.is_restoring and _holes(faults) < ACK_QUORUM:
+        if not eras.is_restoring and _holes(faults) < faults.cluster.shape.settings.ack_quorum:
             world.count(f"store lost in a {name}" if met else "store lost at any time")
-            _restore(faults)
+            restore()
 
     look()
 
 
-def _restore(faults: "Faults") -> None:
-    eras, rng, world, network = faults.cluster.eras, faults.world.rng, faults.world, faults.cluster.network
+def _one_restore(faults: "Faults") -> None:
+    _lose(faults)
+    eras, rng = faults.cluster.eras, faults.world.rng
+    restorers = _restorers_of(faults, eras.restore(performers=rng.choice((1, 2, 2))))
+    if rng.random() < 0.4:
+        node = rng.choice(list(faults.cluster.nodes.values()))
+        _cut_off(faults, restorers, [node], lambda: faults.world.now + rng.randint(300, 2500))
+
+
+def _two_restores(faults: "Faults") -> None:
+    eras, rng, world = faults.cluster.eras, faults.world.rng, faults.world
+    former = faults.cluster.store
+    _lose(faults)
+    world.count("two restores")
+    returned = not former.lost and rng.random() < 0.5
+    world.count("restore in the former ensemble", returned)
+    ensembles = [eras.restore(performers=1, ends=former.era if returned else None), eras.restore(performers=1)]
+    nodes = rng.sample(list(faults.cluster.nodes.values()), len(faults.cluster.nodes))
+    apart, half = rng.random() < 0.7, len(nodes) // 2
+    until = world.now + rng.randint(600, 2500)
+    for parts, others in zip(ensembles, (nodes[:half], nodes[-half:]), strict=True):
+        restorers = _restorers_of(faults, parts)
+        if apart:
+            _cut_off(faults, restorers, others, lambda: until)
+    if rng.random() < 0.4:
+        loser = rng.choice(ensembles)
+        world.after(rng.randint(300, 2000), "an operator gives up", lambda: eras.abandon(loser))
+    if former.lost:
+        world.after(rng.randint(1000, 3000), "the lost ensemble returns", lambda: eras.lost_returns(former))
+
+
+def _lose(faults: "Faults") -> None:
+    eras, rng, world = faults.cluster.eras, faults.world.rng, faults.world
     lost = rng.random() < 0.4
     world.count("store lost" if lost else "store beside the former one")
     since = _heads_since(faults)
@@ -64,16 +108,24 @@ def _restore(faults: "Faults") -> None:
     world.count("records of a raised cluster restored", since > 0)
     copied = _copy(faults.cluster.store, rng, rng.randint(since, world.now)) if since or rng.random() < 0.3 else None
     world.count("restore with a copy", copied is not None)
-    restorers = eras.restore(lost=lost, copied=copied, performers=rng.choice((1, 2, 2)))
+    eras.lose(lost=lost, copied=copied)
+
+
+def _restorers_of(faults: "Faults", parts: RestoreParts) -> list[Restorer]:
+    rng, world = faults.world.rng, faults.world
+    restorers = [each for each in faults.cluster.eras.restorers if each.parts is parts]
     for restorer in restorers:
         if rng.random() < 0.6:
             effects = rng.randint(0, 4)
             world.after(310, f"{restorer.name} will crash", lambda r=restorer, e=effects: faults.crash_inside(r, e))  # type: ignore[misc]
-    if rng.random() < 0.4:
-        world.count("storage node cut off from restorers")
-        node = rng.choice(list(faults.cluster.nodes.values()))
-        for restorer in restorers:
-            network.cuts[restorer.name, node.name] = world.now + rng.randint(300, 2500)
+    return restorers
+
+
+def _cut_off(faults: "Faults", restorers: list[Restorer], nodes: list[StorageServer], until: Callable[[], int]) -> None:
+    faults.world.count("storage node cut off from restorers")
+    for restorer in restorers:
+        for node in nodes:
+            faults.cluster.network.cuts[restorer.name, node.name] = until()
 
 
 def _holes(faults: "Faults") -> int:
@@ -96,22 +148,24 @@ def _heads_since(faults: "Faults") -> int | None:
     return next((tick for tick in ticks if all(has_heads(each, tick) for each in cluster.topic_ids)), None)
 
 
-def _copy(store: Store, rng: random.Random, began: int) -> CopiedRecords:
-    def walk(parent: str, *, half: int = 0) -> dict[str, bytes]:
-        from_tick = began + half * WALK_TICKS
-        found = {
-            name: store.get_at(f"{parent}/{name}", from_tick + rng.randint(0, WALK_TICKS))
-            for name in store.ever(parent)
-        }
-        return {name: data for name, data in found.items() if data is not None}
+def _copy(store: Store, rng: random.Random, began: int) -> dict[str, bytes]:
+    """By the paths of the product."""
+    records: dict[str, bytes] = {}
 
-    topics = {TopicId(name): decode_topic(data) for name, data in walk("topics").items()}
-    return CopiedRecords(
-        topics,
-        {TopicId(name): decode_cursor(data) for name, data in walk("cursors").items()},
-        {LedgerId(int(name)): decode_ledger(data) for name, data in walk("ledgers").items()},
-        {each: [decode_page(data) for data in walk(f"pages/{each}", half=PAGES_HALF).values()] for each in topics},
-    )
+    def walk(parent: str, path_of: Callable[[str], str], *, half: int = 0) -> None:
+        from_tick = began + half * WALK_TICKS
+        for name in store.ever(parent):
+            data = store.get_at(f"{parent}/{name}", from_tick + rng.randint(0, WALK_TICKS))
+            if data is not None:
+                records[path_of(name)] = data
+
+    walk("topics", lambda name: paths.topic(TopicId(name)))
+    topics = [path.rpartition("/")[2] for path in records]
+    walk("cursors", lambda name: paths.cursor(TopicId(name), DEDUP_CURSOR))
+    walk("ledgers", lambda name: paths.ledger(LedgerId(int(name))))
+    for topic_id in map(TopicId, topics):
+        walk(f"pages/{topic_id}", partial(paths.page, topic_id), half=PAGES_HALF)
+    return records
 
 
 # --- moments ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Planted bugs of what a restore reads, and of how it restores: each takes one rule away."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,8 +11,10 @@ from oncelog.core.formats.head import LedgerHead
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
+from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
-from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen
+from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen, RestoreEffect
+from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import CopiedRecords, NotedRecords, Rebuilt
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
@@ -29,6 +31,7 @@ _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
 _walk, _result = _ChainWalk._walk, _ChainWalk.result
 _append, _noted = StorageServer.append, NewestRecords.noted
+_raised, _collected_by, _too_few, _stored = Restore._raised, Restore._collected, Restore._too_few, StoredEra.raised
 
 #: {a topic that is served: where its log's fold stood at first}
 _first: WeakKeyDictionary[Serving, Position] = WeakKeyDictionary()
@@ -121,6 +124,38 @@ def _collect_what_was_read(restorer: Restorer, nodes: tuple[Incarnation, ...]) -
     _ask(restorer, nodes, asked)
 
 
+def _raise_any_restore(restore: Restore, event: ErasRaised) -> list[RestoreEffect]:
+    """A node counts that has stored another restore of this era."""
+    era = restore.era
+    eras = {
+        node: era if stored is not None and stored.number == era.number else stored
+        for node, stored in event.eras.items()
+    }
+    return _raised(restore, ErasRaised(eras))
+
+
+def _collect_of_any_restore(restore: Restore, event: Collected) -> list[RestoreEffect]:
+    era = restore.era
+    nodes = {
+        node: seen._replace(era=era) if seen.era.number == era.number else seen for node, seen in event.nodes.items()
+    }
+    return _collected_by(restore, replace(event, nodes=nodes))
+
+
+def _half_is_enough(restore: Restore, sound: Mapping[Incarnation, object], *, quorum_known: bool = False) -> str | None:
+    """Only the ack quorum bounds how many are missing, and half of the nodes are enough."""
+    refusal, counted = _too_few(restore, sound, quorum_known=quorum_known), restore._counted()
+    missing = sum(1 for node in counted if node not in sound)
+    return None if missing <= restore._missing_max and 2 * missing <= len(counted) else refusal
+
+
+def _by_number(stored: StoredEra, era: Era, *, committed: bool) -> StoredEra:
+    """The restore id is no part of the ballot: a node takes each restore of an era."""
+    if era.number == stored.era.number and not committed:
+        return StoredEra(era, EraState.CLAIMED)
+    return _stored(stored, era, committed=committed)
+
+
 def _counters_of_the_lost_store(rebuilt: Rebuilt, tree: dict[str, bytes]) -> dict[str, bytes]:
     """Producer ids begin again."""
     records = _records(rebuilt, tree)
@@ -191,6 +226,18 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
     ),
     (
+        "another restore counts as raised", "two-restores", 5_000_007,
+        ((Restore, "_raised", _raise_any_restore), (Restore, "_collected", _collect_of_any_restore)),
+    ),
+    (
+        "ballots are compared by the era only", "two-restores", 5_000_007,
+        (
+            (StoredEra, "raised", _by_number), (Restore, "_raised", _raise_any_restore),
+            (Restore, "_collected", _collect_of_any_restore),
+        ),
+    ),
+    ("half of the nodes are enough", "two-restores", 5_000_077, ((Restore, "_too_few", _half_is_enough),)),
+    (
         "counters of the lost store", "ids-again", 5_000_000,
         ((restoring, "_records", _counters_of_the_lost_store),),
     ),
@@ -212,7 +259,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     ),
     (
         "copy of a raised cluster is not read", "", 5_000_002,
-        ((RestoreParts, "copied", lambda _: CopiedRecords()),),
+        ((RestoreParts, "copied", lambda *_: CopiedRecords()),),
     ),
     (
         "nothing is given up beyond the bound", "limbo-counts-as-asked", 5_000_039,
@@ -227,5 +274,5 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
     ("deletions not noted", "revoked-right-returns", 5_000_000, ((NewestRecords, "noted", _without_tombstones),)),
-    ("deletion answered before it is noted", "revoked-right-returns", 5_000_129, ((deletions, "ACK_QUORUM", 1),)),
+    ("deletion answered before it is noted", "revoked-right-returns", 5_000_389, ((deletions, "ACK_QUORUM", 1),)),
 )  # fmt: skip

@@ -1,10 +1,12 @@
 """The inventory of a simulated storage node, as `log_storage.serve.inventory` gives it: what is synced, by its core."""
 
+from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.entry import body_of, peek_header
 from oncelog.core.formats.head import HEAD_KINDS, decode_head
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange
+from oncelog.core.node.era import EraState
 from oncelog.core.node.node_ledger import DELETED, RecordKind
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
 from tests.simulation.servers.storage_server import StorageServer
@@ -22,7 +24,14 @@ def inventory_of(server: StorageServer) -> Inventory:
         {ledger_id: _held(server, ledger_id) for ledger_id in known},
         ledgers.limbo.below,
         {Chain(*chain): below for chain, below in ledgers.floors.items()},
+        frozenset({FIRST_ERA, *_committed_eras(server)}),
     )
+
+
+def _committed_eras(server: StorageServer) -> list[Era]:
+    records = (each for each in server.disk.records[: server.disk.synced] if each.kind is RecordKind.ERA)
+    committed = (each for each in records if EraState(each.entry_id) is not EraState.CLAIMED)
+    return [Era(each.ledger_id, bytes(each.data).decode()) for each in committed]
 
 
 def _held(server: StorageServer, ledger_id: LedgerId) -> HeldLedger:

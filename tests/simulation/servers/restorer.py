@@ -1,8 +1,8 @@
 """A process that restores the records of a lost store: the shell of `core.rebuild` over the simulated network.
 
 It performs one effect after the other, and may crash between two of them: the next life goes on with the restore id.
-Another one may restore at the same time. The new store has the cluster's record, and the records of one era are put
-below it as a whole, if the record still has the version of the claim.
+Others may restore at the same time, in the same ensemble or in another one. An ensemble has the cluster's record, and
+the records of one era are put below it as a whole, if the record still has the version of the claim.
 
 If a restore is refused, its operator names the directories absent that were replaced. Two of them are beyond the bound,
 although nothing is lost in truth: all is there, and every topic gives up.
@@ -10,7 +10,7 @@ although nothing is lost in truth: all is there, and every topic gives up.
 What storage nodes note of the nodes that ever joined is taken for complete here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -18,7 +18,7 @@ from oncelog.core.era import Era
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.note import Note
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
-from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.rebuild.join import join
@@ -51,21 +51,21 @@ from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records
+from oncelog.metadata.restoring.noted_records import NewestRecords
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Network
 from tests.simulation.servers.inventories import CLUSTER_ID, inventory_of
+from tests.simulation.servers.kept_copies import KeptCopies
 from tests.simulation.servers.ledger_lists import page_path
 from tests.simulation.servers.storage_server import Reply, StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.store import ABSENT, Store
 from tests.simulation.world import Process, World
 
 T = TypeVar("T")
 
 CLUSTER = "cluster"
-ACK_QUORUM = 2
 #: until nodes that do not answer count as silent; between two attempts that are refused
 ANSWER_TICKS, REPEAT_TICKS = 250, 200
 
@@ -81,20 +81,23 @@ class Restored:
 
 @dataclass(slots=True)
 class RestoreParts:
-    """Of all that restore one cluster. lost: the records that are lost; only notes and copies of them are used."""
+    """Of all that restore one cluster into one ensemble. lost: the records that are lost; only notes and copies of them
+    are used."""
 
     world: World
     network: Network
     nodes: dict[Incarnation, StorageServer]
     lost: Store
     pages: PageSettings
+    ack_quorum: int
     #: told of each commit
-    committed: Callable[[Era, Restored], None]
-    #: with their eras: those that restores have put on storage nodes, and a walk of the lost records
-    copies: list[tuple[int, CopiedRecords]] = field(default_factory=list)
-    #: the first ledger of the newest era whose restore was beyond the bound; 0: none was
-    owed_below: LedgerId = LedgerId(0)
-    #: the store that is new
+    committed: Callable[["RestoreParts", Era, Restored], None]
+    kept: KeptCopies
+    #: the era that serves by this ensemble's record, and which a restore here is to end; None: it has no record
+    ends: Era | None = None
+    #: its operator leaves the restore as it is, for ever
+    abandoned: bool = False
+    #: it has the cluster's record
     store: Store = field(init=False)
     #: {era: what is below its root}
     roots: dict[Era, Restored] = field(default_factory=dict)
@@ -102,6 +105,8 @@ class RestoreParts:
     def __post_init__(self) -> None:
         self.store = Store(self.world, self.network)
         self.store.faults = self.lost.faults
+        if self.ends is not None:
+            self.store.put(CLUSTER, encode_cluster(self.ends, restoring=False), ABSENT)
         self.store.observers.append(self._changed)
 
     def _changed(self, _path: str, _before: bytes | None, after: bytes | None) -> None:
@@ -109,23 +114,33 @@ class RestoreParts:
         era, restoring = decode_cluster(after)
         if not restoring:
             self.world.count("restore committed")
-            self.committed(era, self.roots[era])
+            self.committed(self, era, self.roots[era])
 
-    def copied(self) -> CopiedRecords:
-        """The newest of each record."""
-        found = CopiedRecords({}, {}, {}, {})
-        for _, copy in sorted(self.copies, key=lambda one: one[0]):
-            pages = {each: [*found.pages.get(each, ()), *some] for each, some in copy.pages.items()}
-            found = CopiedRecords(
-                {**found.topics, **copy.topics}, {**found.cursors, **copy.cursors},
-                {**found.ledgers, **copy.ledgers}, {**found.pages, **pages},
-            )  # fmt: skip
-        return found
+    @property
+    def ends_era(self) -> int:
+        return 0 if self.ends is None else self.ends.number
+
+    def copied(self, inventories: Iterable[Inventory]) -> CopiedRecords:
+        """What is usable of the copies on these storage nodes."""
+        own = () if self.ends is None else (self.ends,)
+        committed = frozenset(own).union(*(each.committed_eras for each in inventories))
+        return self.kept.read(committed)
+
+    def joined(self) -> list[Incarnation]:
+        """Every storage node that was ever registered."""
+        stores = [self.lost]
+        while stores[-1].successor is not None:
+            stores.append(stores[-1].successor)
+        names = (name for store in stores for name in store.children("storage_cookies"))
+        return list(dict.fromkeys(map(Incarnation, names)))
 
     @property
     def done(self) -> bool:
         data, _ = self.store.get(CLUSTER)
-        return data is not None and not decode_cluster(data)[1]
+        if self.abandoned or data is None:
+            return self.abandoned
+        era, restoring = decode_cluster(data)
+        return not restoring and era.number > self.ends_era
 
 
 def encode_cluster(era: Era, *, restoring: bool) -> bytes:
@@ -144,7 +159,7 @@ class Restorer(Process):
         super().__init__(parts.world, name)
         self.parts = parts
         self.restore_id = restore_id
-        self.plan = Restore(RestoreRequest(restore_id, take_over=True))
+        self.plan = Restore(RestoreRequest(restore_id))
         #: what the operator names absent, once a restore was refused
         self._absent: tuple[Incarnation, ...] = ()
         self._inventories: dict[Incarnation, Inventory] = {}
@@ -159,7 +174,8 @@ class Restorer(Process):
     def _attempt(self) -> None:
         if self.parts.done:
             return
-        self.plan = Restore(RestoreRequest(self.restore_id, self._absent, take_over=True))
+        ends_era = self.parts.ends_era
+        self.plan = Restore(RestoreRequest(self.restore_id, self._absent, take_over=True, ends_era=ends_era))
         self._perform(self.plan.begin())
 
     def _handle(self, event: RestoreEvent) -> None:
@@ -239,7 +255,9 @@ class Restorer(Process):
 
     def _survey(self) -> None:
         def tree_read(data: bytes | None, version: int) -> None:
-            tree = None if data is None else ClusterSeen(CLUSTER_ID, *decode_cluster(data), version, ACK_QUORUM)
+            tree = (
+                None if data is None else ClusterSeen(CLUSTER_ID, *decode_cluster(data), version, self.parts.ack_quorum)
+            )
 
             def described(nodes: dict[Incarnation, NodeSeen]) -> None:
                 self._handle(Surveyed(tree, nodes, self._noted_nodes() if nodes else Knowledge()))
@@ -252,8 +270,7 @@ class Restorer(Process):
         self.parts.store.read(self, CLUSTER, tree_read)
 
     def _noted_nodes(self) -> Knowledge:
-        names = self.parts.lost.children("storage_cookies")
-        return Knowledge({Incarnation(name): True for name in names}, ACK_QUORUM)
+        return Knowledge(dict.fromkeys(self.parts.joined(), True), self.parts.ack_quorum)
 
     def _replaced(self) -> tuple[Incarnation, ...]:
         """Directories that were replaced, and never return."""
@@ -303,8 +320,9 @@ class Restorer(Process):
         parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
         noted = self._newest().noted()
         by = "an operator" if self._absent else ""
-        asked = Asked(effect.missing, ACK_QUORUM, by, self._absent, parts.owed_below)
-        rebuilt = join(inventories, noted, parts.copied(), asked, self.plan.era, parts.pages, self.world.now)
+        asked = Asked(effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below)
+        copied = parts.copied(inventories)
+        rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
         if rebuilt.reviews:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
         self._rebuilt = replace(
@@ -338,8 +356,8 @@ class Restorer(Process):
             self._rebuilt, self._newest(), era=era, retired=(), rights=Rights.OPEN, by="an operator"
         ).records
         records = _records(self._rebuilt, tree)
-        for node in parts.lost.children("storage_cookies"):
-            records[f"storage_cookies/{node}"] = parts.lost.records[f"storage_cookies/{node}"][0]
+        for node in parts.joined():
+            records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
         restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
 
         def write() -> None:
@@ -347,7 +365,8 @@ class Restorer(Process):
             self.world.count("performer fenced", fenced)
             if not fenced:
                 parts.roots[era] = restored
-                parts.copies.append((era.number, copied_records(tree)))
+                if any(server.core.durable_era == era for server in self._servers(tuple(self._inventories))):
+                    parts.kept.add(era, tree, self.world.now, claim=effect.version)
             self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)))
 
         self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)

@@ -217,7 +217,10 @@ class StorageServer(Process):
         """The cluster's record names a new era: take it, and then its records (`log_storage`'s registration)."""
         newest = self.parts.store.newest
 
-        def raised(_: Reply) -> None:
+        def raised(answer: Reply) -> None:
+            if not isinstance(answer, AnswerEra) or answer.era != newest.era:
+                self.world.count("storage node waits in a higher era")
+                return
             former, self.store = self.store, newest
             for check in list(self._checks.values()) if former.lost else ():
                 self._check(check)  # it is retried until it is answered

@@ -49,6 +49,8 @@ class Store:
         self.successor: Store | None = None
         #: its data are lost
         self.lost = False
+        #: of an era that was committed below one that served by then: no storage node ever takes anything of it
+        self.outbid = False
         self.faults = StoreFaults()
         self.records: dict[str, tuple[bytes, int]] = {}
         self.stalled_until = 0

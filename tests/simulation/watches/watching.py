@@ -139,7 +139,7 @@ class Watch:
             watch = self.topics.setdefault(topic_id, TopicWatch(topic_id))
             record = decode_topic(after)
             watch.record_changed(record, links_of(self.store, record), self.closed)
-        elif kind == "cursors" and after is not None:
+        elif kind == "cursors" and after is not None and TopicId(name) not in self.deleted:
             for link in decode_cursor(after).ledgers[:-1]:
                 if link.ledger_id not in self.closed and link.ledger_id not in self.timed_out:
                     raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
@@ -231,6 +231,8 @@ class Watch:
             watch.confirmed[ledger_id] = entry_id
             if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
                 raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
+        if owner.store.outbid and shell.core.serving is not None:
+            raise Violation("outbid eras", f"{owner.incarnation} serves {shell.topic_id} in era {owner.store.era}")
         if owner.store is not self.store:
             return
         phase, serving = shell.core.phase, shell.core.serving
