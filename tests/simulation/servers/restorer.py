@@ -95,6 +95,8 @@ class RestoreParts:
     kept: KeptCopies
     #: the era that serves by this ensemble's record, and which a restore here is to end; None: it has no record
     ends: Era | None = None
+    #: whether the newest commit has closed the rights of all but superusers
+    rights_closed: bool = False
     #: its operator leaves the restore as it is, for ever
     abandoned: bool = False
     #: it has the cluster's record
@@ -352,9 +354,8 @@ class Restorer(Process):
     def _write(self, effect: WriteRecords) -> None:
         assert self._rebuilt is not None
         parts, era = self.parts, effect.era
-        tree = new_tree(
-            self._rebuilt, self._newest(), era=era, retired=(), rights=Rights.OPEN, by="an operator"
-        ).records
+        rights = Rights.CLOSED if effect.gives_up else Rights.OPEN
+        tree = new_tree(self._rebuilt, self._newest(), era=era, retired=(), rights=rights, by="an operator").records
         records = _records(self._rebuilt, tree)
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
@@ -372,6 +373,7 @@ class Restorer(Process):
         self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)
 
     def _commit(self, effect: CommitEra) -> None:
+        self.parts.rights_closed = effect.rights_closed
         data = encode_cluster(effect.era, restoring=False)
         self._put(data, effect.version, lambda status, _: self._handle(EraCommitted(status)))
 
