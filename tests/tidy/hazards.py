@@ -458,7 +458,7 @@ HAZARDS = {
         "A client opens the windows of many consumers in one frame and reads nothing. The owner holds all of them, and "
         "its memory is used up.",
         "Delivery asks the stream for room before each entry. All streams of an owner share one budget, and no caller "
-        "can use it up.",
+        "can use it up. What is read for a stream is kept for it, or not read; a stream that waits keeps no read open.",
     ),
     "fixed-limit-on-a-slow-machine": Hazard(
         "A machine is slow, and a time limit is fixed: each attempt is given up just before its answer and repeated. "

@@ -45,9 +45,9 @@ class Outbox(Protocol):
     def give_back(self, size: int) -> None:
         """So many bytes do not wait any more."""
 
-    def keep(self, size: int) -> bool:
-        """Entries of so many bytes more (or less) are kept for later delivery. Returns whether all that is kept is
-        within its limit."""
+    def keep(self, size: int) -> int:
+        """Entries of so many bytes more (or less) are kept for later delivery. Returns how many bytes more may be kept
+        of all subscriptions together; below 0: too many are."""
 
 
 class _NoLimit:
@@ -62,8 +62,8 @@ class _NoLimit:
     def give_back(self, size: int) -> None:
         pass
 
-    def keep(self, size: int) -> bool:
-        return True
+    def keep(self, size: int) -> int:
+        return 1 << 62
 
 
 NO_LIMIT: Outbox = _NoLimit()
@@ -239,10 +239,10 @@ class StreamOutbox:
                 raise InvariantViolated(f"a stream has given back {-self.bytes} bytes more than it took")
             self._budget.changed(self, -size)
 
-    def keep(self, size: int) -> bool:
+    def keep(self, size: int) -> int:
         """See Outbox."""
         self._budget.kept_bytes += size
-        return self._budget.kept_bytes <= self._budget.kept_bytes_max
+        return self._budget.kept_bytes_max - self._budget.kept_bytes
 
     def wait_in_line(self) -> None:
         """Join the line, if this stream waits and holds nothing."""

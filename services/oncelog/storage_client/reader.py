@@ -10,7 +10,7 @@ a silent member is waited for follows its own recent answers.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from crc32c import crc32c
@@ -49,7 +49,7 @@ async def read_entries(
     timeout_ms: int = UNAVAILABLE_AFTER_MS,
     record: ReadRecord | None = None,
     call_bytes_max: int = READ_BYTES_MAX,
-) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+) -> AsyncGenerator[list[tuple[EntryId, Buffer]], None]:
     """Entries first..last, both inclusive, in order, page by page. The bytes are slices of received frames.
 
     headers_only: entries of messages are cut after their id deltas. timeout_ms: how long to wait for members that do

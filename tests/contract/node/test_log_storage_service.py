@@ -16,7 +16,6 @@ from oncelog.core.ledger.writer import Add
 from oncelog.log_storage.upkeep.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, AppendFrame, ReadRequest
-from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.runtime.observing.events import EventKind
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
@@ -192,14 +191,16 @@ def spoil(path: Path, data: bytes) -> None:
 
 
 async def test_long_read_is_answered_in_parts(tmp_path: Path) -> None:
-    """More ids than one look-up takes. A byte limit ends the read early, but after at least one entry."""
+    """More ids than one look-up takes. A byte limit ends the read with the entry that reaches it."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2500, size=400)
         await append(channel, node.incarnation, adds)
         assert found_in(await read(channel, node, 0, 2600)) == whole(adds)
         (frame,) = await read(channel, node, 100, 2000, bytes_max=1)
-        assert frame.entry_ids[0] == 100
-        assert sum(map(len, frame.entries)) <= FRAME_BYTES_TARGET + 1024
+        assert frame.entry_ids == [100]
+        length = len(frame.entries[0])
+        found = found_in(await read(channel, node, 100, 2000, bytes_max=20 * length + 1))
+        assert list(found) == list(range(100, 121))
         nothing = await read(channel, node, 2500, 1500)
         assert [len(frame.missing_ids) for frame in nothing] == [1024, 476]
 

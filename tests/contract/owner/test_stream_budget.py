@@ -19,6 +19,7 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.errors import TooManyRequests
 from oncelog.core.formats.columns import encode_values
+from oncelog.log_storage.serve import service
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderFrame, ReaderStart, StartEdge
 from oncelog.rpc.options import FRAME_BYTES_TARGET as PAGE_BYTES
@@ -157,15 +158,17 @@ async def test_topic_that_leaves_gives_back_what_was_not_sent(tmp_path: Path) ->
 
 @pytest.mark.hazard("unread-windows")
 async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(tmp_path: Path) -> None:
-    """Its stream waits in line and is woken: it gets every message, by a subscription of each type."""
+    """Its stream waits in line and is woken: it gets every message, by a subscription of each type. What it waits for
+    is not read again: each entry took a read of 1 MiB, of which all else was dropped."""
     async with owner_world(tmp_path, LIMITS) as (world, channel), AsyncExitStack() as stack:
         runner = await world.serve("orders")
         await stored(channel, runner, MESSAGES * 2, 10_000)
         for number in range(5):
             await stack.enter_async_context(unread(channel, runner, f"s{number}"))
         await until_quiet(world)
-        budget = world.rooms.budget
+        budget, counts = world.rooms.budget, world.node.runner.counts
         assert budget.bytes > BUDGET_BYTES // 4
+        before = counts.bytes_read
         for kind in SubscriptionType:
             client = ConsumeClient(channel, runner)
             attached = await client.ask(kind, subscription=kind.name)
@@ -175,6 +178,7 @@ async def test_client_that_reads_goes_on_beside_streams_that_nobody_reads(tmp_pa
             assert budget.bytes <= BUDGET_BYTES + COST_BYTES
             budget.check_invariants()
             client.stream.cancel()
+        assert counts.bytes_read - before < 1.5 * len(SubscriptionType) * MESSAGES * 2 * 10_000
 
 
 @pytest.mark.hazard("unread-windows")
@@ -238,6 +242,54 @@ async def test_read_streams_take_their_part_of_the_budget(tmp_path: Path) -> Non
             assert count == MESSAGES
         reader.cancel()
         await until(lambda: (budget.bytes, budget.stream_count) == (0, 0), DEADLINE_S)
+
+
+@pytest.mark.hazard("unread-windows")
+async def test_readers_that_stop_keep_no_reads_of_storage_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the log, without a permit. Each of them kept a read open for a minute. A node serves 256, and
+    then refused all other readers, owners and recovery."""
+    monkeypatch.setattr(service, "READS_MAX", 3)
+    count_all = 4 * MESSAGES  # more than a connection takes while nobody reads
+    async with owner_world(tmp_path, LIMITS) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, count_all)
+        counts = world.node.runner.counts
+        first = ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST)
+        stopped = [channel.stream(READ) for _ in range(4)]
+        for stream in stopped:
+            await stream.write(ReadControl(first, 1))
+            assert (await anext(aiter(stream))).entries
+        before = counts.bytes_read
+        assert before < len(stopped) * 2 * MESSAGE_BYTES
+        reader = channel.stream(READ)
+        await reader.write(ReadControl(first, ENDLESS))
+        count = 0
+        while count < count_all:
+            frame = await anext(aiter(reader))
+            assert frame.error is None
+            count += len(frame.entries)
+        assert counts.bytes_read - before < 1.2 * count_all * MESSAGE_BYTES
+        for stream in (*stopped, reader):
+            stream.cancel()
+
+
+@pytest.mark.hazard("unread-windows")
+async def test_reader_at_the_end_holds_nothing(tmp_path: Path) -> None:
+    """It came there through entries that are not cached, as after a takeover, and had the room for another page."""
+    async with owner_world(tmp_path, LIMITS) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 5)
+        await stored(channel, await world.serve("others"), MESSAGES)
+        reader = channel.stream(READ)
+        await reader.write(ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST), ENDLESS))
+        count = 0
+        while count < 5:
+            count += len((await anext(aiter(reader))).entries)
+        await until(lambda: runner.progress.waiting_count == 1, DEADLINE_S)
+        assert world.rooms.budget.bytes == 0
+        reader.cancel()
 
 
 @pytest.mark.hazard("unread-windows")

@@ -125,6 +125,7 @@ class Delivery:
         repeated = bits_of(ranges) & again if again else None
         context.deliverable.delivered(ranges)
         consumer.out.add(ranges, context.running_ms())
+        self._look_ahead.used()
         count = count_of(ranges)
         context.delivered += count
         consumer.credit.spend(count, len(entry.data))

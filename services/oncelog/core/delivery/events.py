@@ -297,12 +297,13 @@ class AnswerSubscribe:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
-    """Read entries from the one that holds first_index on, at least one, about bytes_max; comes back as
-    MessagesRead."""
+    """Read entries from the one that holds first_index on, at least one, about bytes_max; comes back as MessagesRead.
+    position: of that entry; None: it has to be searched for."""
 
     number: SubscriptionNumber
     first_index: int
     bytes_max: int
+    position: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,7 +446,7 @@ class Subscription:
         context, attachments = self._context, self.attachments
         if attachments.returns_until_ms is not None or self._consumers.away:
             return False
-        if context.deliverable.any_delay or self.dead_letters.busy:
+        if context.deliverable.any_delay or self.dead_letters.busy or self._look_ahead.bytes:
             return False
         if not self.has_consumers:
             return True

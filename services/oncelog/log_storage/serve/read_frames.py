@@ -50,31 +50,32 @@ class EntryFrames:
         sent = 0
         runs = _runs(answer.present)
         first, beyond = next(runs, (0, 0))
-        pending = self._fetch(answer, first, beyond)
+        pending = self._fetch(answer, first, beyond, bytes_max)
         while pending is not None:
             fetched = await pending
             sent += sum(map(len, fetched.entries))
-            enough = bytes_max is not None and sent >= bytes_max
+            left = None if bytes_max is None else bytes_max - sent
+            enough = left is not None and left <= 0
             first += len(fetched.entry_ids) + len(fetched.unreadable)
             before = absent.take(first)
             if first == beyond:
                 first, beyond = next(runs, (0, 0))
-            pending = None if enough else self._fetch(answer, first, beyond)
+            pending = None if enough else self._fetch(answer, first, beyond, left)
             yield _frame(answer, fetched, *before)
             if enough:
                 return
         if absent or not answer.present:
             yield _frame(answer, Fetched([], [], []), *absent.take(None))
 
-    def _fetch(self, answer: AnswerRead, first: int, beyond: int) -> "asyncio.Future[Fetched] | None":
-        """Start to fetch the first of these entries; None if there are none."""
+    def _fetch(self, answer: AnswerRead, first: int, beyond: int, left: int | None) -> "asyncio.Future[Fetched] | None":
+        """Start to fetch the first of these entries; None if there are none. left: bytes that are still wanted."""
         if first == beyond:
             return None
         plan = self._journal.plan_range(
             ledger_id=answer.ledger_id,
             first=first,
             entries_max=beyond - first,
-            bytes_max=HEADS_BYTES if self._heads_only else FRAME_BYTES_TARGET,
+            bytes_max=HEADS_BYTES if self._heads_only else min(FRAME_BYTES_TARGET, left or FRAME_BYTES_TARGET),
         )
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._executor, _fetch, self._journal.reader, plan, self._heads_only)

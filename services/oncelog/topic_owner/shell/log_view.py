@@ -4,7 +4,7 @@ A CLOSED ledger ends where its record says, the open one at last_add_confirmed. 
 begins behind it.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -350,7 +350,7 @@ class LogView:
 
     def pages(
         self, entries: ReadableRange, first: EntryId, *, call_bytes_max: int = READ_BYTES_MAX
-    ) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+    ) -> AsyncGenerator[list[tuple[EntryId, Buffer]], None]:
         """The entries of a range from `first` on, from storage nodes. See `storage_client.reader`."""
         return read_entries(
             self._log.links, self.known(entries.metadata), first, entries.last, record=self.record,

@@ -1,6 +1,6 @@
 """Reads the messages of a topic by their index, for its subscriptions.
 
-    index -> entry (remembered for each subscription, else searched) -> entries from the cache or from storage nodes
+    index -> entry (known, or where the last read ended, else searched) -> entries from the cache or from storage nodes
 
 Only confirmed entries are read. Control entries are passed over: they hold no message. The indexes between two entries
 of messages belong to no message, so the entries of one response are consecutive (hazard index-given-twice). A read ends
@@ -73,6 +73,8 @@ class MessageReads:
         return MessagesRead(effect.number, effect.first_index, tuple(found))
 
     async def _start(self, effect: ReadMessages) -> Position:
+        if effect.position is not None:
+            return effect.position
         known = self._ends.get(effect.number)
         if known is not None and known[0] == effect.first_index:
             return known[1]

@@ -3,13 +3,15 @@
 Entries at the end of the log come from the cache, older ones from the storage nodes. A reader grants permits in bytes.
 An entry is sent while any permit is left, so the smallest permit is enough for the largest entry. Control entries are
 not sent. Entries are read when the reader has a permit and the budget of all streams has room for them
-(`core.stream_budget`), and they take their part of it until they are sent.
+(`core.stream_budget`), and they take their part of it until they are sent. A read of storage nodes asks for no more
+than the permits, and ends when the reader has to wait: nodes serve a limited number of reads at a time.
 
 A reader that goes on through older entries is offered to read them from the storage nodes itself
 (`core.read_offers`, `storage_offers`).
 """
 
 import asyncio
+from contextlib import aclosing
 
 from oncelog.core.access import Right
 from oncelog.core.errors import (
@@ -25,6 +27,7 @@ from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.read_offers import ReadOffers
 from oncelog.rpc.codecs.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
+from oncelog.rpc.entry_reader import READ_BYTES_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.log_view import LogView, ReadableRange
@@ -126,6 +129,7 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         while True:
             at, available = await self._view.next_range(at)
             if available is None:
+                self._read_room.clear()  # nothing is held at the end of the log
                 if self._sent_end != runner.progress.confirmed:
                     self._sent_end = runner.progress.confirmed
                     await self.stream.write(ReaderFrame(runner.owner_epoch, self._sent_end, at_end=True))
@@ -149,17 +153,18 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
                 following = offered
                 continue
             await self._until_room()
+            pages = self._view.pages(entries, following, call_bytes_max=min(self._permit_bytes, READ_BYTES_MAX))
             try:
-                async for page in self._view.pages(entries, following):
-                    self._runner.progress.unavailable.answered(ledger_id)
-                    await self._send([data for _, data in page])
-                    following = EntryId(page[-1][0] + 1)
-                    self._offers.read([len(data) for _, data in page])
-                    if self._runner.cache.get(ledger_id, following) is not None:
-                        break
-                    if self._offers.is_due(entries.last - following + 1):
-                        break
-                    await self._until_room()
+                async with aclosing(pages):
+                    async for page in pages:
+                        self._runner.progress.unavailable.answered(ledger_id)
+                        await self._send([data for _, data in page])
+                        following = EntryId(page[-1][0] + 1)
+                        self._offers.read([len(data) for _, data in page])
+                        if self._runner.cache.get(ledger_id, following) is not None:
+                            break
+                        if self._offers.is_due(entries.last - following + 1) or not self._has_room():
+                            break
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
                 raise
@@ -173,6 +178,10 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
         """Wait for a permit, and for room for what is read next."""
         await self._until_permitted()
         await self._read_room.reserve()
+
+    def _has_room(self) -> bool:
+        """The same without waiting. A stream that waits keeps no place among the reads of a storage node."""
+        return self._permit_bytes > 0 and self._read_room.try_reserve()
 
     async def _offer(self, entries: ReadableRange, first: EntryId) -> EntryId | None:
         """Offer the entries from `first` on that are not cached. Returns the next entry to send; None: no offer."""

@@ -59,12 +59,17 @@ class ReadRoom:
 
     async def reserve(self) -> None:
         """Wait until another page may be read, and take its room."""
-        if self._outbox.bytes:
-            return  # it has its room already
         self._granted.clear()
-        if self._outbox.ask(self):
+        if not self.try_reserve():
+            await self._granted.wait()
+
+    def try_reserve(self) -> bool:
+        """Take the room of another page if there is some; False: `reserve` waits for it."""
+        if not self._outbox.bytes:  # else it has its room already
+            if not self._outbox.ask(self):
+                return False
             self._woken(self)
-        await self._granted.wait()
+        return True
 
     def _woken(self, _waiter: Hashable) -> None:
         # Taken here, because others are woken before the stream's task goes on.
