@@ -462,7 +462,8 @@ class CorruptEntry(Fatal):
 
 
 class UnreadableEntry(Fatal):
-    """No copy of an entry that must exist can be read; details: ledger_id, entry_id.
+    """No copy of an entry that must exist can be read; details: ledger_id, entry_id. Of a reader that came to it also
+    next_ledger_id, next_entry_id: where the log goes on. Without them it may be of a search for the reader's start.
 
     members: {storage node: its answer} when this process asked them; empty when the error came over the wire.
     """
@@ -471,9 +472,10 @@ class UnreadableEntry(Fatal):
 
 
 class EntriesLost(Fatal):
-    """Every copy of these entries is proved lost (hazard lost-too-early); details: ledger_id, first, last. Also of a
-    ledger that the topic's list has lost (hazard position-of-a-lost-part); then also next_ledger_id, next_entry_id. Of
-    a producer that was told of more than the log has (hazard log-went-back): acked, stored."""
+    """Every copy of these entries is proved lost (hazard lost-too-early); details: ledger_id, first, last, and
+    next_ledger_id, next_entry_id as of UnreadableEntry. Also of a ledger that the topic's list has lost (hazard
+    position-of-a-lost-part), with the same details. Of a producer that was told of more than the log has (hazard
+    log-went-back): acked, stored."""
 
 
 class LogHole(Fatal):

@@ -200,7 +200,8 @@ class ReadStream:
 
     def _skips(self, error: OncelogError) -> bool:
         """Whether reading continues after an entry that the owner cannot read. Fails the reader unless it may skip."""
-        if not isinstance(self._next_start, StartMessage) and self._next_start is not StartEdge.EARLIEST:
+        begins = isinstance(self._next_start, StartMessage) or self._next_start is StartEdge.EARLIEST
+        if not begins and "next_ledger_id" not in error.details:
             return False  # the owner found that entry while it searched for the start, which may be far before it
         try:
             following = self._state.corruption.unreadable(error)

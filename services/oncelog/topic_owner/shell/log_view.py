@@ -192,26 +192,34 @@ class LogView:
         return at  # it was trimmed
 
     async def _first_at(self, time_ms: int) -> Position:
-        """The first entry appended at or after a time. Append times of a log almost always ascend."""
+        """The first entry appended at or after a time. Append times of a log almost always ascend.
+
+        Entries that no storage node gives may be as young as the readable one behind them: then they are where the
+        reader begins, which is told of them."""
         at = Position(await self._first_ledger_at(time_ms), EntryId(0))
-        found: ReadableRange | None = None
+        #: the first of the entries that cannot be read, right in front of `at`
+        unreadable: Position | None = None
         while True:
             at, entries = await self.next_range(at)
             if entries is None:
+                return unreadable or at
+            metadata, first, end = entries.metadata, entries.first, EntryId(entries.last + 1)
+            last, header = await self._readable_at_or_before(metadata, entries.last, first)
+            if header is not None and header.append_time_ms >= time_ms:
                 break
-            if (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
-                found = entries
-                break
-            at = Position(entries.metadata.ledger_id, EntryId(entries.last + 1))
-        if found is None:
-            return at
+            at = Position(metadata.ledger_id, end)
+            if header is not None:
+                unreadable = None
+            if last < entries.last:
+                unreadable = unreadable or Position(metadata.ledger_id, EntryId(last + 1))
         entry_id = await find_entry(
-            found.last,
+            EntryId(last + 1),
             lambda header: -1 if header.append_time_ms < time_ms else 1,
-            partial(self._readable, found.metadata),
-            first=found.first,
+            partial(self._readable, metadata),
+            first=first,
         )
-        return Position(found.metadata.ledger_id, entry_id)
+        found = Position(metadata.ledger_id, entry_id)
+        return unreadable if unreadable is not None and entry_id == first else found
 
     async def _first_ledger_at(self, time_ms: int) -> LedgerId:
         """A ledger at or before the first one whose last entry was appended at or after a time."""
@@ -223,7 +231,11 @@ class LogView:
         while low < high:
             middle = (low + high) // 2
             _, entries = await self.next_range(Position(ledgers[middle], EntryId(0)))
-            if entries is None or (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
+            if entries is None:
+                high = middle
+                continue
+            last, header = await self._readable_at_or_before(entries.metadata, entries.last, entries.first)
+            if header is None or last < entries.last or header.append_time_ms >= time_ms:
                 high = middle
             else:
                 low = middle + 1
@@ -231,20 +243,38 @@ class LogView:
 
     async def index_of(self, start: StartAt) -> int:
         """The index of the message at which a place begins; the topic's next index if that is its end. The log begins
-        where its first ledger does, also if nothing can be read there."""
+        where its first ledger does, also if nothing can be read there. At any other place where nothing can be read, a
+        subscription begins, too: its consumers are told which messages they miss."""
         first = self._list.first
         if start is StartEdge.EARLIEST and first is not None:
             return first.base_index
         if isinstance(start, StartEdge):
             return self._next_index
-        wanted, batch_index = await self.start_of(start)
+        try:
+            wanted, batch_index = await self.start_of(start)
+        except (UnreadableEntry, EntriesLost):
+            if not isinstance(start, StartIndex):
+                raise
+            return start.number
         at, entries = await self.next_range(wanted)
         if entries is None:
             return self._next_index
-        header = await self._header(entries.metadata, entries.first)
+        try:
+            header = await self._header(entries.metadata, entries.first)
+        except (UnreadableEntry, EntriesLost):
+            return await self._index_behind_readable(at)
         if at != wanted:
             return header.base_index  # that entry was trimmed: the log begins behind it
         return min(header.base_index + max(0, batch_index - header.skip_first), header.next_index)
+
+    async def _index_behind_readable(self, at: Position) -> int:
+        """Of the first message that may be in an entry that no storage node gives."""
+        link = await self._list.at_or_behind(at.ledger_id)
+        metadata, _ = await self._last(at.ledger_id)
+        _, header = await self._readable_at_or_before(metadata, EntryId(at.entry_id - 1), EntryId(0))
+        if header is not None or link is None:
+            return self._next_index if header is None else header.next_index
+        return link.base_index
 
     @property
     def _next_index(self) -> int:
@@ -311,6 +341,25 @@ class LogView:
                 failure = failure or error
                 lost = (last for low, last in self.known(metadata).lost if low <= entry_id <= last)
                 entry_id = EntryId(next(lost, entry_id) + 1)
+        assert failure is not None
+        raise failure
+
+    async def _readable_at_or_before(
+        self, metadata: LedgerMetadata, entry_id: EntryId, first: EntryId
+    ) -> tuple[EntryId, EntryHeader | None]:
+        """The last entry of first .. entry_id that a storage node gives; (first - 1, None): there is none.
+
+        Raises the error of `entry_id` if there are too many others."""
+        failure = None
+        for _ in range(PASSED_MAX):
+            if entry_id < first:
+                return EntryId(first - 1), None
+            try:
+                return entry_id, await self._header(metadata, entry_id)
+            except (UnreadableEntry, EntriesLost) as error:
+                failure = failure or error
+                lost = (low for low, last in self.known(metadata).lost if low <= entry_id <= last)
+                entry_id = EntryId(next(lost, entry_id) - 1)
         assert failure is not None
         raise failure
 

@@ -15,12 +15,14 @@ from contextlib import aclosing
 
 from oncelog.core.access import Right
 from oncelog.core.errors import (
+    EntriesLost,
     InvalidArgument,
     InvariantViolated,
     LedgerUnavailable,
     LogHole,
     OncelogError,
     TopicLoading,
+    UnreadableEntry,
 )
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
@@ -168,6 +170,9 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
             except LedgerUnavailable as error:
                 self._runner.progress.unavailable.failed(error)
                 raise
+            except (EntriesLost, UnreadableEntry) as error:
+                _name_following(error)
+                raise
             except LogHole:
                 if not self._view.is_trimmed(ledger_id):
                     raise
@@ -271,3 +276,12 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
             )
         )  # fmt: skip
         self._trimmed_below = 0
+
+
+def _name_following(error: EntriesLost | UnreadableEntry) -> None:
+    """Say where the log goes on. Without that the error may be of an entry that was only met by the search for the
+    start, so a reader that begins at a time or an index would not know what it skips."""
+    details = error.details
+    last = int(details.get("last" if isinstance(error, EntriesLost) else "entry_id") or 0)
+    details.setdefault("next_ledger_id", details.get("ledger_id"))
+    details.setdefault("next_entry_id", last + 1)

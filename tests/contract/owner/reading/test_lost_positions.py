@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import EntriesLost, NotOwner
+from oncelog.core.errors import EntriesLost, NotOwner, UnreadableEntry
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.chunk_service import ChunkService
 from oncelog.wire import owner_pb2 as pb
@@ -161,3 +161,52 @@ async def test_chunk_of_a_lost_ledger_is_lost_only_if_the_owner_is_current() -> 
     assert (await chunk(log, 1, 1)).trimmed
     with pytest.raises(NotOwner):
         await chunk(log, 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "starts"),
+    [
+        ([at(1, 2)], {500: at(1, 1), 1500: at(1, 2), 3500: at(4, 1)}),
+        ([at(4, 1)], {2500: at(4, 0), 3500: at(4, 1), 9000: at(4, 1)}),
+        ([at(4, 0), at(4, 1)], {1500: at(1, 2), 2500: at(4, 0), 9000: at(4, 0)}),
+        ([at(1, 0), at(1, 1), at(1, 2)], {100: at(1, 0), 3500: at(4, 1)}),
+    ],
+)
+async def test_time_is_found_although_the_end_of_a_ledger_is_lost(
+    unreadable: list[Position], starts: dict[int, Position]
+) -> None:
+    """The search looks at the last entry of each ledger. Lost entries in front of the first one that is young enough
+    may be young enough, too: the reader begins there, and is told."""
+    log = log_of_two()
+    log.unreadable = set(unreadable)
+    assert {time_ms: (await log.view.start_of(StartTime(time_ms)))[0] for time_ms in starts} == starts
+
+
+@pytest.mark.parametrize(
+    ("start", "index"),
+    [
+        (StartTime(1500), 2),
+        (StartIndex(3), 3),
+        (place(1, 2), 2),
+        (StartTime(2500), 2),
+        (place(4, 0, behind=True), 4),
+        (StartIndex(4), 4),
+    ],
+)
+async def test_subscription_begins_at_lost_entries(start: StartAt, index: int) -> None:
+    """Its consumers are told which messages they miss, or skip them. It could not be created at all, nor sought."""
+    log = log_of_two()
+    log.unreadable = {at(1, 2), at(4, 0)}
+    assert await log.view.index_of(start) == index
+
+
+async def test_reader_that_begins_at_a_lost_entry_is_told_where_the_log_goes_on() -> None:
+    """At a time or an index, too, it knows what it would skip."""
+    log = log_of_two()
+    log.unreadable = {at(1, 2)}
+    async with read_serving(log) as channel:
+        for start in (StartTime(1500), place(1, 2)):
+            frame = await anext(aiter(await reading(channel, start)))
+            assert isinstance(frame.error, UnreadableEntry)
+            details = frame.error.details
+            assert (details["next_ledger_id"], details["next_entry_id"]) == (1, 3)

@@ -263,14 +263,17 @@ class FakeOwner:
             await stream.write(frame)
             first_index = 0
             if at in topic.unreadable:
-                raise _unreadable(at)
+                raise _unreadable(at, next_ledger_id=LEDGER, next_entry_id=at + 1)
             if at in topic.away:
                 raise LedgerUnavailable(
                     f"entry {LEDGER}:{at} is away", ledger_id=LEDGER, first=at, last=at, waiting_for="a node"
                 )
             if at in topic.lost:
                 last = topic.lost[-1]
-                raise EntriesLost(f"entries up to {LEDGER}:{last} are lost", ledger_id=LEDGER, first=at, last=last)
+                raise EntriesLost(
+                    f"entries up to {LEDGER}:{last} are lost", ledger_id=LEDGER, first=at, last=last,
+                    next_ledger_id=LEDGER, next_entry_id=last + 1,
+                )  # fmt: skip
             topic.readers.append(permits.news)
             if at < self._end_of(topic) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written
@@ -475,5 +478,5 @@ class FakeCluster:
         )
 
 
-def _unreadable(at: int) -> UnreadableEntry:
-    return UnreadableEntry(f"entry {LEDGER}:{at} is damaged everywhere", ledger_id=LEDGER, entry_id=at)
+def _unreadable(at: int, **more: int) -> UnreadableEntry:
+    return UnreadableEntry(f"entry {LEDGER}:{at} is damaged everywhere", ledger_id=LEDGER, entry_id=at, **more)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
@@ -58,7 +59,10 @@ async def test_lost_entries_raise_each_time(cluster: FakeCluster, client: oncelo
             oncelog.errors.EntriesLost, match=r"entries 3:2 to 3:3 .*on_corrupt='skip'.*3:4:0"
         ) as raised:
             await reader.read_next(timeout=DEADLINE_S)
-        assert raised.value.details == {"ledger_id": 3, "first": 2, "last": 3, "first_index": 4, "count": None}
+        assert raised.value.details == {
+            "ledger_id": 3, "first": 2, "last": 3, "next_ledger_id": 3, "next_entry_id": 4, "first_index": 4,
+            "count": None,
+        }  # fmt: skip
 
 
 @pytest.mark.hazard("lost-too-early")
@@ -104,6 +108,28 @@ async def test_reader_of_a_lost_ledger_is_told_where_the_log_goes_on(
     assert await rest(skipping) == expected
     assert [each[:2] for each in skipping.skipped.newest] == [(ledger, 7)]
     assert topic.entries, "the log has messages that are not read twice"
+
+
+@pytest.mark.hazard("lost-too-early")
+@pytest.mark.parametrize("start", [oncelog.Index(5), datetime.fromtimestamp(0, UTC)])
+@pytest.mark.parametrize("kind", ["lost", "unreadable"])
+async def test_reader_whose_start_is_lost_is_told_or_skips_it(
+    cluster: FakeCluster, client: oncelog.AsyncClient, start: oncelog.Index | datetime, kind: str
+) -> None:
+    """Also where a time or an index names it. The reader ended, although it was to skip such entries, and the error
+    did not say how to go on."""
+    topic = await filled(cluster, client)
+    first = 2 if isinstance(start, oncelog.Index) else 0
+    setattr(topic, kind, range(first, first + 1) if kind == "lost" else {first})
+    error = oncelog.errors.EntriesLost if kind == "lost" else oncelog.errors.UnreadableEntry
+    reader = await client.create_reader("flights", start=start)
+    with pytest.raises(error, match=f"on_corrupt='skip'.*at message id 3:{first + 1}:0"):
+        await reader.read_next(timeout=DEADLINE_S)
+    skipping = await client.create_reader("flights", start=start, on_corrupt="skip")
+    found = await rest(skipping)
+    assert found
+    assert found == numbered(*range(found[0][0], 12))
+    assert skipping.skipped.total == 1
 
 
 async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
