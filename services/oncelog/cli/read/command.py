@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from oncelog.cli.read.told import WaitingHint
     from oncelog.client.reading.reader import AsyncReader
     from oncelog.client.values.messages import MessageBatch
-    from oncelog.core.errors import LedgerUnavailable
+    from oncelog.core.errors import OncelogError
+
+
+#: A topic that moves to another owner is read on before this time.
+_TOLD_AFTER_S = 5.0
 
 
 class Form(StrEnum):
@@ -106,7 +110,9 @@ def read(
                 tell_created(errors, topic)
             waiting = WaitingReport(errors)
             if follow:
-                batches = _batches(reader, waiting.tell, WaitingHint(errors, f"messages of {topic}"))
+                batches = _batches(
+                    reader, waiting.tell, WaitingHint(errors, f"messages of {topic}"), told_after_s=_TOLD_AFTER_S
+                )
             else:
                 from oncelog.cli.read.whole import batches_up_to_now
 
@@ -120,16 +126,21 @@ read.__doc__ = _HELP
 
 
 async def _batches(
-    reader: "AsyncReader", unavailable: "Callable[[LedgerUnavailable], None]", waiting: "WaitingHint"
+    reader: "AsyncReader", troubled: "Callable[[OncelogError], None]", waiting: "WaitingHint", *, told_after_s: float
 ) -> "AsyncIterator[MessageBatch]":
+    """troubled: called with the reason why nothing is read. told_after_s: without that, for so long."""
     from oncelog.core import errors
 
     while True:
         waiting.begins()
         try:
-            batch = await reader.read_batch()
+            batch = await reader.read_batch(timeout=told_after_s)
         except errors.LedgerUnavailable as error:
-            unavailable(error)
+            troubled(error)
+            continue
+        except errors.DeadlineExceeded as late:
+            if isinstance(late.__cause__, errors.OncelogError):
+                troubled(late.__cause__)
             continue
         finally:
             waiting.ends()

@@ -10,7 +10,7 @@ from oncelog.client.reading.reader import AsyncReader
 from oncelog.client.reading.stream_state import Gap
 from oncelog.client.values import corruption
 from oncelog.client.values.corruption import Skipped
-from oncelog.core.errors import LedgerUnavailable
+from oncelog.core.errors import OncelogError
 
 # Python prints warnings of loggers without a handler: each skip and gap would be reported twice.
 for _client in (corruption, read_stream):
@@ -64,13 +64,13 @@ class GapReport:
 
 
 class WaitingReport:
-    """Says on standard error that the read waits for storage nodes, once for each reason."""
+    """Says on standard error why the read waits, once for each reason."""
 
     def __init__(self, errors: Console) -> None:
         self._errors = errors
         self._told = ""
 
-    def tell(self, error: LedgerUnavailable) -> None:
+    def tell(self, error: OncelogError) -> None:
         if error.message != self._told:
             self._told = error.message
             self._errors.print(f"waiting: {error.message}", markup=False, soft_wrap=True)

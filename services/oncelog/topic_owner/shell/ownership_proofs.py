@@ -124,11 +124,7 @@ class OwnershipProofs:
             if verdict is ownership_proof.OwnershipProof.REFUTED:
                 self._post(HigherEpochReported())
                 raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
-        if not await self._may_believe_record():
-            raise NotOwner(
-                f"fewer than {self._core.settings.ack_quorum} storage nodes respond in the era of this owner, so it "
-                "cannot prove that it is the owner: start them, and look the topic up again"
-            )
+        await self._require_era()
         stored = await self._topics.read(mine.topic_id)
         if stored is None:
             self._post(HigherEpochReported())
@@ -148,14 +144,20 @@ class OwnershipProofs:
                     break
         return verdict
 
-    async def _may_believe_record(self) -> bool:
+    async def _require_era(self) -> None:
+        """Return if the topic record may be believed. Raises NotOwner."""
         nodes, ack_quorum = self._core.nodes, self._core.settings.ack_quorum
         reached = (*nodes.live, *nodes.read_only)
+        states: Sequence[FenceState] = ()
         async with aclosing(self._growing_states(reached, ownership_proof.NO_LEDGER)) as answers:
             async for states in answers:
                 if ownership_proof.record_decides(states, ack_quorum=ack_quorum):
-                    return True
-        return False
+                    return
+        current = sum(state is not FenceState.FENCED for state in states)
+        raise NotOwner(
+            f"fewer than {ack_quorum} storage nodes respond in the era of this owner ({current} of {len(reached)} that "
+            "are registered), so it cannot prove that it is the owner. Start the other storage nodes; clients ask again"
+        )
 
     async def _growing_states(
         self, nodes: Sequence[Incarnation], ledger_id: LedgerId

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 import oncelog
+from oncelog.cli.read.command import _batches
 from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport, gap_lines, skip_lines
+from oncelog.cli.read.told import WaitingHint
 from oncelog.cli.read.whole import batches_up_to_now
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from tests.contract.sdk.consuming.test_client_corruption import filled, numbered, rest
@@ -145,6 +147,31 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
         await anext(batches)
     assert shown.getvalue().count("waiting: ") == 1
     assert "entry 3:2 is away" in shown.getvalue()
+
+
+async def test_read_that_follows_says_why_it_waits(
+    cluster: FakeCluster, client: oncelog.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too few storage nodes respond, so no owner can prove that it is the owner: the command waited in silence."""
+    await filled(cluster, client)
+    reader = await client.create_reader("flights")
+    why = "fewer than 2 storage nodes respond"
+    reads, asked = reader.read_batch, 0
+
+    async def not_proved(*, timeout: float | None) -> oncelog.MessageBatch:
+        nonlocal asked
+        asked += 1
+        if asked <= 2:
+            raise oncelog.errors.DeadlineExceeded(f"none arrived within {timeout} s") from oncelog.errors.NotOwner(why)
+        return await reads(timeout=timeout)
+
+    monkeypatch.setattr(reader, "read_batch", not_proved)
+    shown = io.StringIO()
+    console = Console(file=shown, width=400)
+    hint = WaitingHint(console, "messages of flights")
+    batches = _batches(reader, WaitingReport(console).tell, hint, told_after_s=DEADLINE_S)
+    assert (await anext(batches)).count == 4
+    assert shown.getvalue() == f"waiting: {why}\n"
 
 
 @pytest.mark.hazard("index-given-twice")
