@@ -325,12 +325,13 @@ class Restorer(Process):
         asked = Asked(effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below)
         copied = parts.copied(inventories)
         rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
-        if rebuilt.reviews:
+        if rebuilt.reviews and not self._absent:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
         self._rebuilt = replace(
             rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
         )
-        self._handle(RecordsJoined(()))
+        # Beside those that are named absent another node is silent: it is waited for, and nothing is accepted.
+        self._handle(RecordsJoined(tuple(each.message for each in rebuilt.reviews)))
 
     def _newest(self) -> NewestRecords:
         newest = NewestRecords()
