@@ -89,8 +89,12 @@ class _NewEra:
         self._check_list(LedgerPurpose.LOG, before.ledgers, before.trimmed, log)
         self._check_list(LedgerPurpose.ACKS, before.acks.ledgers, before.acks.trimmed, list(record.acks))
         cursor = [] if self.topic.cursor is None else [link.ledger_id for link in self.topic.cursor.ledgers]
-        for ledger_id in (*log, *record.acks, *cursor):
-            self._closed(self.records[ledger_id], is_snapshot=ledger_id in cursor)
+        last = [*log[-1:], *list(record.acks)[-1:]]
+        longer = [
+            ledger_id
+            for ledger_id in (*log, *record.acks, *cursor)
+            if self._closed(self.records[ledger_id], is_snapshot=ledger_id in cursor, is_last=ledger_id in last)
+        ]
         new = TopicWatch(record.topic_id)
         new.record, new.owners, new.confirmed = record, before.owners, before.confirmed
         new.ledgers, new.trimmed = self._from_the_front(before.ledgers, before.trimmed, log)
@@ -102,7 +106,7 @@ class _NewEra:
             before.acks.ledgers, before.acks.trimmed, list(record.acks)
         )
         open_ones = [each for each in record.acks if self.records[each].state is not LedgerState.CLOSED]
-        new.acks.reopened = before.acks.reopened | dict.fromkeys(open_ones)
+        new.acks.reopened = before.acks.reopened | dict.fromkeys([*open_ones, *longer])
         return new
 
     def _from_the_front(
@@ -142,8 +146,11 @@ class _NewEra:
             ]
         return max(floors)
 
-    def _closed(self, record: LedgerMetadata, *, is_snapshot: bool) -> None:
-        """The entries of a ledger that the new records call CLOSED."""
+    def _closed(self, record: LedgerMetadata, *, is_snapshot: bool, is_last: bool) -> bool:
+        """The entries of a ledger that the new records call CLOSED. Returns whether it is longer than it was.
+
+        While no head is behind the last one of a chain, its end was an answer to nobody: what was never answered may be
+        there."""
         closed: Closed = self.watch.closed
         former = closed.get(record.ledger_id)
         if record.state is not LedgerState.CLOSED:
@@ -152,14 +159,18 @@ class _NewEra:
                     former[0].end, self.before.confirmed.get(record.ledger_id, EntryId(-1))
                 )
                 del closed[record.ledger_id]
-            return
-        if former is not None and former[0].end != record.end and not is_snapshot:
-            raise Violation("restore", f"ledger {record.ledger_id} ends at {record.end}, it ended at {former[0].end}")
+            return False
         if is_snapshot:  # it may end with what was never acknowledged
             closed[record.ledger_id] = (record, [])
-            return
-        if former is not None:
-            closed[record.ledger_id] = (record, former[1])
-            return
+            return False
         copies = durable_copies(self.watch.nodes, record.ledger_id)
-        closed[record.ledger_id] = (record, check_copies(record, copies))
+        if former is None:
+            closed[record.ledger_id] = (record, check_copies(record, copies))
+            return False
+        end = former[0].end
+        if end > record.end or (end < record.end and not is_last):
+            raise Violation("restore", f"ledger {record.ledger_id} ends at {record.end}, it ended at {end}")
+        found = range(end + 1, record.end + 1)
+        more = [next(held[EntryId(each)] for held in copies.values() if each in held) for each in found]
+        closed[record.ledger_id] = (record, former[1] + more)
+        return bool(more)
