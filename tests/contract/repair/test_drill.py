@@ -98,3 +98,18 @@ async def test_drill_is_not_done_before_it_has_compared(tmp_path: Path) -> None:
         assert (drill.state, drill.step, drill.differences) == (RestoreState.DONE, RestoreStep.DONE, [])
         assert len(session.states) > 1
         assert set(session.states) == {RestoreState.RUNNING}
+
+
+@pytest.mark.asyncio
+async def test_drill_over_an_empty_zookeeper_has_compared_nothing(tmp_path: Path) -> None:
+    """Without a difference, a drill that runs each month would be taken for a proof that a restore is not needed."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        request = RestoreRequest(RESTORE_ID, dry_run=True)
+        given = [node.address for node in world.nodes]
+        drill = await world.restoring().begin(Work.DRILL, request, given=given, by="ann")
+        await asyncio.gather(*world.tasks)
+        assert drill.state is RestoreState.DONE
+        (found,) = drill.differences
+        assert "nothing was compared: restore the records by" in found

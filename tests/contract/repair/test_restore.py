@@ -263,9 +263,12 @@ async def test_rights_are_closed_when_too_few_nodes_were_asked_until_they_are_co
         await world.write(4, 3, to=world.nodes)
         absent = world.members[1:]
         async with world.stopped(world.nodes[1:]):
-            progress = await world.restore(given=world.nodes[:1], absent=absent, accepted=("all",))
+            attempt = {"given": world.nodes[:1], "absent": absent, "accepted": ("all",)}
+            look = await world.restore(dry_run=True, **attempt)
+            progress = await world.restore(**attempt)
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
-        assert (progress.gives_up, progress.rights_closed) == (True, True)
+        for each in (look, progress):
+            assert (each.gives_up, each.rights_closed) == (True, True)
         assert {each.node: each.state for each in progress.nodes if each.node} == {
             world.members[0]: "used", world.members[1]: "absent", world.members[2]: "absent",
         }  # fmt: skip
@@ -338,9 +341,14 @@ async def test_finished_restore_that_is_repeated_leaves_the_cluster_alone(tmp_pa
         await world.write(4, 3, to=world.nodes)
         assert (await world.restore()).state is RestoreState.DONE
         await register(world, 2)
+        store = ClusterStore(world.session())
+        found = await store.find()
+        assert found is not None
+        await store.write(replace(found.value, rights=Rights.CLOSED), version=found.version)
         again = await world.restore(restore_id="2" * 32)
+        assert again.rights_closed, "who has lost the first answer must not think that all is done"
         assert (again.state, again.era, again.restore_id) == (RestoreState.DONE, 2, RESTORE_ID)
-        assert again.message == "already restored, era 2: nothing to do"
+        assert again.message.startswith("already restored, era 2: nothing to do. If records are damaged")
         assert again.records == 0
         refused = await world.restore(restore_id="2" * 32, take_over=True)
         assert refused.state is RestoreState.REFUSED

@@ -38,6 +38,8 @@ from tests.core.rebuild.plan_world import (
     world_of,
 )
 
+DAMAGED = "If records are damaged, all are restored by --take-over --ends-era"
+
 
 def test_emptied_tree_is_restored_in_the_next_era() -> None:
     """All nodes have stored the era before any of them is asked what it has."""
@@ -265,7 +267,7 @@ def test_finished_restore_that_is_repeated_has_nothing_to_do() -> None:
     """An operator repeats the command, as the page says. A healthy cluster goes on."""
     world = serving(Era(3, R2))
     restore = Restore(RestoreRequest(R1))
-    assert run(world, restore) == RestoreEnded(remark="already restored, era 3: nothing to do")
+    assert run(world, restore) == RestoreEnded(remark=f"already restored, era 3: nothing to do. {DAMAGED} 3")
     assert (restore.step, restore.era) == (RestoreStep.DONE, Era(3, R2))
     assert world.tree == serving(Era(3, R2)).tree
 
@@ -273,7 +275,9 @@ def test_finished_restore_that_is_repeated_has_nothing_to_do() -> None:
 def test_sound_cluster_that_was_never_restored_has_nothing_to_do() -> None:
     """With its owners, too. Nothing invites to end it."""
     world = serving(FIRST_ERA)
-    assert run(world, Restore(RestoreRequest(R1))) == RestoreEnded(remark="this cluster is sound, era 1: nothing to do")
+    assert run(world, Restore(RestoreRequest(R1))) == RestoreEnded(
+        remark=f"this cluster is sound, era 1: nothing to do. {DAMAGED} 1"
+    )
     assert world.tree == serving(FIRST_ERA).tree
 
 

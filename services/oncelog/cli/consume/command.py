@@ -72,7 +72,10 @@ def consume(
     inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
     idle: Annotated[
-        float | None, typer.Option("--idle", min=0.1, help="End when no message has arrived for so many seconds.")
+        float | None,
+        typer.Option(
+            "--idle", min=0.1, help="End when no message has arrived for so many seconds, also before the first."
+        ),
     ] = None,
     acknowledge: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge what was printed.")] = True,
     consumer_name: Annotated[

@@ -203,7 +203,8 @@ class Restore:
         sound = self._is_sound(tree, event)
         if sound and not request.take_over:
             done = "this cluster is sound" if tree.era == FIRST_ERA else "already restored"
-            return RestoreEnded(remark=f"{done}, era {number}: nothing to do")
+            ends = f"If records are damaged, all are restored by --take-over --ends-era {number}"
+            return RestoreEnded(remark=f"{done}, era {number}: nothing to do. {ends}")
         lost = not sound and self._is_lost(tree, event)
         words = "--take-over" if lost else f"--take-over --ends-era {number}"
         if request.take_over:

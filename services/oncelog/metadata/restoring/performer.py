@@ -168,6 +168,8 @@ class Performer:
             self.progress.step = RestoreStep.COMPARE
         else:
             state = RestoreState.REFUSED if effect.refusal else RestoreState.DONE
+            if effect.remark and self._record is not None:
+                self.progress.rights_closed = self._record.rights is Rights.CLOSED
             self.progress.end(state, effect.refusal or effect.remark)
         await self._sources.audit.write("restore of ZooKeeper's records", self.progress.brief())
 
@@ -310,6 +312,8 @@ class Performer:
         progress.deleted_topics, progress.reviews = rebuilt.deleted, [*rebuilt.reviews]
         progress.without_holder = sum(topic.without_holder for topic in rebuilt.topics.values())
         progress.gives_up = effect.gives_up
+        if self._restore.request.dry_run:
+            progress.rights_closed = self._rights(effect.gives_up) is Rights.CLOSED
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
         older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
         progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 #: How often the record of the progress is written.
 SHOWN_EVERY_S = 1.0
 #: What to do when a restore is not performed by anybody.
+RESTORE = "restore the records by `oncelog admin backup restore`"
 RESUME = "resume it by `oncelog admin backup restore`"
 
 
@@ -176,8 +177,10 @@ class Restoring:
         performer.compared_next = True
         await performer.run()
         cluster = await ClusterStore(self._session).find()
-        if performer.rebuilt is None or cluster is None:
-            return []  # refused; or there is nothing to compare with
+        if performer.rebuilt is None:
+            return []  # refused
+        if cluster is None:
+            return [f"ZooKeeper has no cluster's record that can be read, so nothing was compared: {RESTORE}"]
         live = await live_records(self._session.below(paths.era_root(cluster.value.era.number)))
         tree = await performer.tree()
         return await asyncio.to_thread(differences, performer.rebuilt, tree, live)

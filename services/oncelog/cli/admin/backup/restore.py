@@ -229,15 +229,14 @@ def _summary(answer: dict[str, object]) -> str:
     """For people."""
     nodes = objects(answer.get("nodes"))
     used = sum(node.get("state") == "used" for node in nodes)
-    lines = [
-        f"state    {answer.get('state')}" + (f", era {answer['era']}" if answer.get("era") else ""),
-    ]
+    is_look = answer.get("dry_run") and answer.get("state") == "done"
+    era = f", era {answer['era']}" if answer.get("era") else ""
+    lines = [f"state    {answer.get('state')}{era}" + (", and nothing was written" if is_look else "")]
     if nodes:
         silent = "".join(f"; {_node(node)}" for node in nodes if node.get("state") != "used")
         lines.append(f"nodes    {used} used{silent}")
     counts = {name: number(answer.get(name)) for name in ("topics", "ledgers", "deleted_topics")}
     # A restore that ended before it had read everything has found nothing out.
-    is_look = answer.get("dry_run") and answer.get("state") == "done"
     if is_look or number(answer.get("records")) or any(counts.values()):
         found = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()]
         lines.append(f"found    {', '.join(found)}")
@@ -248,7 +247,8 @@ def _summary(answer: dict[str, object]) -> str:
     if number(answer.get("without_holder")):
         lines.append(f"missing  {number(answer.get('without_holder')):,} entries that no asked storage node gives")
     if answer.get("rights_closed"):
-        lines.append("rights   closed until `oncelog admin backup rights --confirm`")
+        closed = "closed after a restore" if is_look else "closed"
+        lines.append(f"rights   {closed} until `oncelog admin backup rights --confirm`")
     reviews = objects(answer.get("reviews"))
     lines += [f"review   {one.get('topic')}: {one.get('reason')}: {one.get('message')}" for one in reviews[:_SHOWN_MAX]]
     lines += [f"warning  {each}" for each in _list(answer.get("warnings"))[:_SHOWN_MAX]]
