@@ -263,9 +263,8 @@ async def test_rights_are_closed_when_too_few_nodes_were_asked_until_they_are_co
         await world.write(4, 3, to=world.nodes)
         absent = world.members[1:]
         async with world.stopped(world.nodes[1:]):
-            attempt = {"given": world.nodes[:1], "absent": absent, "accepted": ("all",)}
-            look = await world.restore(dry_run=True, **attempt)
-            progress = await world.restore(**attempt)
+            look = await world.restore(given=world.nodes[:1], absent=absent, accepted=("all",), dry_run=True)
+            progress = await world.restore(given=world.nodes[:1], absent=absent, accepted=("all",))
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
         for each in (look, progress):
             assert (each.gives_up, each.rights_closed) == (True, True)
