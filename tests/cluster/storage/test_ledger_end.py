@@ -153,8 +153,16 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         assert (await consumer.receive(timeout=DEADLINE_S)).index == 0
 
         async def complete() -> bool:
-            await cluster.request("POST", "/admin/v2/cluster/drill")
+            # If the killed owner had the topic of the test before, its last ledger lacks its end, too.
+            lacking = await cluster.get("/admin/v2/storage/ledgers?state=unavailable")
+            for ledger in lacking["ledgers"]:
+                await _end(cluster, ledger["ledger_id"], "--yes")
             drill = await cluster.get("/admin/v2/cluster/drill")
-            return [node["state"] for node in drill["nodes"]] == ["used"] * len(nodes)
+            used = [node["state"] for node in drill["nodes"]] == ["used"] * len(nodes)
+            if drill["state"] == "done" and used:
+                return True
+            if drill["state"] != "running":
+                await cluster.request("POST", "/admin/v2/cluster/drill")
+            return False
 
         await until(complete, 4 * DEADLINE_S, every_s=1, waiting_for="a restore to be able to use every node")

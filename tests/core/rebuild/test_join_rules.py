@@ -235,6 +235,14 @@ def test_length_that_no_inventory_tells_is_wanted() -> None:
     assert topic_of(rebuilt).wanted == (WantedLength(LedgerId(1), EntryId(3), (A,)),)
 
 
+def test_ledger_whose_last_entry_is_lost_has_the_length_of_what_is_left() -> None:
+    """Nobody could tell its length, so no restore of the cluster would ever end."""
+    left = held(1, 2)
+    rebuilt = joined({A: (left, held(2, 1, former=at(1, 4)))})
+    assert topic_of(rebuilt).wanted == ()
+    assert record(rebuilt, 1).length == left.last_length > 0
+
+
 def test_entries_without_a_holder_are_counted() -> None:
     """They are proved lost later, or come back with a node."""
     last = held(2, 1, former=at(1, 9))

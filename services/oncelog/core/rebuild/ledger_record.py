@@ -63,7 +63,7 @@ def _closed(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> Ledge
     known = base.members if ledger.copied is None else (*ledger.copied.members, *base.members)
     holders = _holders(copies, end, known)
     members = _filled(evidence, copies, holders, known, base.write_quorum)
-    length, wanted = _length(ledger, end, copies)
+    length, wanted = _length(evidence, ledger, end)
     record = replace(base, members=members, state=LedgerState.CLOSED, end=end, length=length)
     return LedgerRecord(record, wanted, _without_holder(copies, end))
 
@@ -91,7 +91,8 @@ def _filled(
     return tuple(dict.fromkeys(order))[:write_quorum]
 
 
-def _length(ledger: ChainLedger, end: EntryId, copies: Iterable[NodeCopy]) -> tuple[int, WantedLength | None]:
+def _length(evidence: Evidence, ledger: ChainLedger, end: EntryId) -> tuple[int, WantedLength | None]:
+    copies = evidence.copies(ledger.ledger_id)
     if end == NO_ENTRY:
         return 0, None
     if ledger.copied is not None and ledger.copied.state is LedgerState.CLOSED and ledger.copied.end == end:
@@ -100,6 +101,9 @@ def _length(ledger: ChainLedger, end: EntryId, copies: Iterable[NodeCopy]) -> tu
         if copy.last == end:
             return copy.held.last_length, None
     holders = [copy.node for copy in copies if any(run.first <= end <= run.last for run in copy.held.runs)]
+    if not holders:
+        # The last entry is lost, or its holder is silent: so many bytes are there at least.
+        return evidence.size_bytes(ledger.ledger_id), None
     return 0, WantedLength(ledger.ledger_id, end, tuple(holders))
 
 
