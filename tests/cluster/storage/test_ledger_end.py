@@ -26,8 +26,9 @@ pytestmark = pytest.mark.asyncio
 TOPIC = "given-up"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
+    """Each test gets its own: a topic of the other one would wait for its operator, too."""
     with FaultyCluster.running(tmp_path_factory.mktemp("ledger-end"), **SETTINGS) as own:
         yield own
 
@@ -153,7 +154,6 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         assert (await consumer.receive(timeout=DEADLINE_S)).index == 0
 
         async def complete() -> bool:
-            # If the killed owner had the topic of the test before, its last ledger lacks its end, too.
             lacking = await cluster.get("/admin/v2/storage/ledgers?state=unavailable")
             for ledger in lacking["ledgers"]:
                 await _end(cluster, ledger["ledger_id"], "--yes")
