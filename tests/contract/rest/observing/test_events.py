@@ -134,10 +134,11 @@ async def test_process_that_does_not_answer_is_named_and_the_rest_is_shown(admin
         admin.replica.session.faults.suspend()
 
         async def named() -> bool:
-            """The list of processes is a second old at most."""
+            """The list of processes is a second old at most. Those that were registered before are asked, and one that
+            a busy machine slows may be silent in one page."""
             page = await admin.get(LIST, params={"kind": "takeover"})
-            assert messages(page) == ["topic taken over"], "those that were registered before are asked"
-            return {one["service"] for one in page["silent"]} == {"topic_owner", "log_storage", "zookeeper"}
+            silent = {one["service"] for one in page["silent"]}
+            return messages(page) == ["topic taken over"] and silent == {"topic_owner", "log_storage", "zookeeper"}
 
         await until(named, 30, waiting_for="ZooKeeper to be named")
         admin.replica.session.faults.resume()
