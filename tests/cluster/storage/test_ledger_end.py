@@ -28,7 +28,8 @@ TOPIC = "given-up"
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
-    """Each test gets its own: a topic of the other one would wait for its operator, too."""
+    """Each test gets its own: an open ledger that no list names, left by a killed owner of the other test, keeps nodes
+    in limbo (docs/operating.md)."""
     with FaultyCluster.running(tmp_path_factory.mktemp("ledger-end"), **SETTINGS) as own:
         yield own
 
