@@ -340,7 +340,7 @@ CONSUMER_MUTANTS = (
         core_test=test_seek_voids_a_dead_letter_that_has_no_number_yet, core_arguments=("behind it",),
     ),
     Mutant(
-        "repeated negative ack counts again", "nack-counted-twice", 2_000_006,
+        "repeated negative ack counts again", "nack-counted-twice", 2_000_030,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
     ),
 )  # fmt: skip
