@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import oncelog
 from oncelog.cli.app import app
@@ -150,7 +150,7 @@ def commands_of(text: str) -> list[list[str]]:
 
 def wrong_with(words: list[str]) -> str | None:
     """None when these words, as far as they are commands and options, are understood."""
-    command: Any = typer.main.get_command(app)
+    command: Any = _commands()
     path: list[str] = []
     rest = [word for word in words if word != "…"]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -166,8 +166,21 @@ def wrong_with(words: list[str]) -> str | None:
     unknown = [word for word in rest if word.startswith("-") and word not in known]
     if unknown:
         return f"{' '.join(words)}: there is no option {unknown[0]}"
-    answer = CliRunner().invoke(app, [*path, "--help"])
-    return None if answer.exit_code == 0 else f"{' '.join(words)}: {answer.output}"
+    refused = _help_fails(tuple(path))
+    return f"{' '.join(words)}: {refused}" if refused else None
+
+
+@cache
+def _commands() -> Any:
+    """The tree of all commands takes a tenth of a second, and the documents tell a thousand of them."""
+    return typer.main.get_command(app)
+
+
+@cache
+def _help_fails(path: tuple[str, ...]) -> str:
+    """What the command's --help says in place of the help; empty if it helps."""
+    answer = CliRunner().invoke(_commands(), [*path, "--help"])
+    return "" if answer.exit_code == 0 else answer.output
 
 
 @each_document

@@ -94,13 +94,15 @@ async def test_claim_decides_about_an_apply_that_is_under_way(bench: Bench) -> N
         return replace(row, claim=OTHER_CLAIM)
 
     claiming = asyncio.ensure_future(other.claim(SOURCE, NAMES, take))
-    done, _ = await asyncio.wait([claiming], timeout=0.3)  # long enough for a claim that waits for nothing
+    # Long enough for a claim that waits for nothing; on a busy machine it may still come first, or second.
+    done, _ = await asyncio.wait([claiming], timeout=0.3)
     pause.go_on.set()
     outcome = (await asyncio.gather(applying, return_exceptions=True))[0]
     await claiming
-    assert isinstance(outcome, ClaimLost) if done else outcome is None
-    assert found == ([0] if done else [1])
-    assert (await bench.numbers(), (await stored(other)).position) == ([] if done else [1], found[0])
+    voided = isinstance(outcome, ClaimLost)
+    assert voided or (outcome is None and not done)
+    assert found[-1] == (0 if voided else 1)
+    assert (await bench.numbers(), (await stored(other)).position) == ([] if voided else [1], found[-1])
 
 
 @pytest.mark.hazard("indexes-as-floats")
