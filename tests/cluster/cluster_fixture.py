@@ -186,7 +186,10 @@ class Cluster(LocalCluster):
 
     async def request(self, method: str, path: str, *, replica: str = "metadata-1", **kwargs: Any) -> httpx.Response:
         scheme = self.admin_url.partition(":")[0]
-        async with httpx.AsyncClient(timeout=REQUEST_S, trust_env=False, **self.rest) as client:
+        # Without `verify` each client would load the certificates of the world: 30 ms of CPU for each poll.
+        async with httpx.AsyncClient(
+            **{"timeout": REQUEST_S, "trust_env": False, "verify": False, **self.rest}
+        ) as client:
             return await client.request(method, f"{scheme}://{self.serving(replica, 'http')}{path}", **kwargs)
 
     async def get(self, path: str, **kwargs: Any) -> Any:

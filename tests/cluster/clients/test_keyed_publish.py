@@ -189,7 +189,7 @@ async def test_keys_survive_a_killed_publishing_process(keyed_cluster: Cluster) 
     answers: dict[str, list[dict[str, Any]]] = {}
     left = list(KEYS)
 
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=False) as http:
 
         async def send() -> None:
             while left:
@@ -277,7 +277,7 @@ async def test_http_consume_survives_a_killed_replica_and_a_killed_owner(keyed_c
     async with await oncelog.connect(cluster.url) as client, await client.create_producer("consumed") as producer:
         await producer.send_many([b"%d" % number for number in range(CONSUMED)])
     addresses = [cluster.serving(f"metadata-{number}", "http") for number in (1, 2)]
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=False) as http:
         program = SessionClient(http, addresses)
 
         async def consumed(count: int) -> None:

@@ -162,7 +162,7 @@ async def test_metadata_services_start_at_once_and_end_cleanly(zookeeper: str, t
             return ports == expected
 
         await until(registered, DEADLINE_S, waiting_for="the registrations of these two services alone")
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(verify=False) as http:
             for one in serving:
                 clusters = await http.get(f"http://{one['http']}/admin/v2/clusters")
                 assert clusters.json() == [one["cluster_id"]]
@@ -217,6 +217,6 @@ async def test_owner_of_a_version_below_the_level_counts_for_nothing(zookeeper: 
         old = LiveOwner(Incarnation("7" * 32), "127.0.0.1", {"grpc": 9}, 0, version=BEFORE_LEVELS)
         await Registry(cluster.session).register_owner(old).establish()
         metadata = await cluster.start_metadata().serving()
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             health = await client.get(f"http://{metadata['http']}/admin/v2/brokers/health")
         assert (health.status_code, health.json()["detail"]) == (503, NO_OWNER)

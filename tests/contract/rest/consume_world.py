@@ -175,7 +175,9 @@ class ConsumeWorld:
         stack.push_async_callback(service.close)
         registration = registry.register_metadata(LiveMetadata("127.0.0.1", {"grpc": port}))
         await registration.establish()
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=address, timeout=DEADLINE_S, trust_env=False))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=address, timeout=DEADLINE_S, trust_env=False, verify=False)
+        )
         return ConsumeReplica(http, service, rest, registration)
 
     async def publish(self, *values: bytes | str, topic: str = "orders", **columns: Any) -> None:

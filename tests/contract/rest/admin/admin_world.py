@@ -81,7 +81,7 @@ async def serving(security: Security = OPEN, *, console: Mapping[str, Any] | Non
             server = RestServer(app, stop_timeout_s=1)
             port = server.start(host="127.0.0.1", port=0)
             running = start(server.run())
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, verify=False) as http:
                 yield Admin(world, replica, http, port, audit)
             server.stop()
             await running

@@ -47,7 +47,9 @@ async def serving(security: Security = OPEN, **options: Any) -> AsyncIterator[Br
     """options: of the console."""
     async with (
         serving_rest(security, console=options) as admin,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{admin.port}", timeout=30, limits=httpx.Limits()) as http,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{admin.port}", timeout=30, limits=httpx.Limits(), verify=False
+        ) as http,
     ):
         yield Browser(admin, http)
 
