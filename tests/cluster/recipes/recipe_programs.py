@@ -25,7 +25,7 @@ EFFECTS_PAGE = "docs/effects.md"
 STORES_PAGE = "docs/effects-stores.md"
 OUTBOX_PAGE = "docs/outbox.md"
 DEADLINE_S = 60.0
-KILLS = 3
+KILLS = 2
 
 
 class Programs:

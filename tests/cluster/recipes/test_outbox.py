@@ -26,7 +26,7 @@ from tests.tidy.documents import fenced, text_of
 
 pytestmark = pytest.mark.asyncio
 
-ORDERS = 120
+ORDERS = 60
 WRITERS = 4
 TRANSACTIONS = 150
 BACKLOG = 10_000
@@ -73,15 +73,14 @@ class Relays:
         return dict(json.loads(log.read_text()[before:].splitlines()[-1]))
 
 
-async def order(shop: Running, port: int, number: int) -> None:
+async def order(http: httpx.AsyncClient, shop: Running, port: int, number: int) -> None:
     """As a customer who repeats the request until it is answered."""
 
     async def ordered() -> bool:
         assert shop.runs(), shop.log.read_text()[-3000:]
         with suppress(httpx.TransportError):
-            async with httpx.AsyncClient(timeout=5) as http:
-                place = f"http://127.0.0.1:{port}/{uuid.UUID(int=number)}"
-                return (await http.put(place, json={"cents": number})).status_code == 204
+            place = f"http://127.0.0.1:{port}/{uuid.UUID(int=number)}"
+            return (await http.put(place, json={"cents": number})).status_code == 204
         return False
 
     await until(ordered, DEADLINE_S, every_s=0.02, waiting_for=f"order {number}")
@@ -90,12 +89,12 @@ async def order(shop: Running, port: int, number: int) -> None:
 async def test_each_order_has_one_invoice(
     programs: Programs, cluster: Cluster, postgres: PostgresProcess, free_port: Callable[[], int]
 ) -> None:
-    """Shop, relay, invoicer and the topic's owner are killed again and again while customers order."""
+    """Shop, relay, standby, invoicer and the topic's owner are killed while customers order."""
     postgres.query("create database billing")
     shop_url = postgres.url.replace("postgresql:", "postgresql+psycopg:")
     billing = postgres.url.removesuffix("/postgres") + "/billing"
     programs.environment["BILLING_DATABASE"] = billing.replace("postgresql:", "postgresql+psycopg:")
-    port, relays, chance = free_port(), Relays(programs, postgres.url), random.Random(7)
+    port, relays = free_port(), Relays(programs, postgres.url)
     starts: dict[str, Callable[[], Running]] = {
         "shop": lambda: programs.start("webshop.py", shop_url, str(port)),
         "invoicer": lambda: programs.start("invoice.py"),
@@ -104,14 +103,15 @@ async def test_each_order_has_one_invoice(
     }
     alive = {name: start() for name, start in starts.items()}
     try:
-        for number in range(ORDERS):
-            await order(alive["shop"], port, number)
-            if number % 15 == 10:
-                victim = chance.choice(sorted(starts)) if number > 60 else sorted(starts)[number // 15]
-                alive[victim].kill()
-                alive[victim] = starts[victim]()
-            if number in (40, 80):
-                await cluster.kill(await cluster.owner_of("web-orders"))
+        async with httpx.AsyncClient(timeout=5, verify=False) as http:
+            for number in range(ORDERS):
+                await order(http, alive["shop"], port, number)
+                if number % 15 == 10:
+                    victim = sorted(starts)[number // 15]
+                    alive[victim].kill()
+                    alive[victim] = starts[victim]()
+                if number == ORDERS // 2:
+                    await cluster.kill(await cluster.owner_of("web-orders"))
         sums = "select count(*), sum(cents) from "
         assert postgres.query(f"{sums} orders") == [f"{ORDERS}|{sum(range(ORDERS))}"]
         postgres.query(fenced(text_of(OUTBOX_PAGE), "sql")[0])  # one order more, of 1999 cents
