@@ -1,8 +1,10 @@
 """Commands of `oncelog` as real processes, for tests of the command line."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 from typer.testing import CliRunner
 
@@ -26,11 +28,11 @@ def environment() -> dict[str, str]:
 def run_command(url: str, admin_url: str, *words: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     """A command against the cluster at these addresses, to its end. given: its standard input.
 
-    Commands of `admin` and `effects` run in this process, because the start of an interpreter costs more than they do.
-    The others hold streams: each has a process, which the timeout ends.
+    It runs in this process, because the start of an interpreter costs more than most commands. One that takes too long
+    gets Ctrl-C. One that is given standard input has a process of its own: it reads the descriptor.
     """
     own = {"ONCELOG_URL": url, "ONCELOG_ADMIN_URL": admin_url}
-    if words[0] not in ("admin", "effects"):
+    if given:
         return subprocess.run(
             command(*words),
             input=given,
@@ -40,7 +42,12 @@ def run_command(url: str, admin_url: str, *words: str, given: bytes = b"") -> "s
             check=False,
         )
     changed: dict[str, str | None] = {name: None for name in os.environ if name.startswith("ONCELOG_")}
-    done = CliRunner().invoke(app, words, env=changed | own | {"COLUMNS": "80"}, prog_name="oncelog")
+    late = threading.Timer(COMMAND_TIMEOUT_S, os.kill, (os.getpid(), signal.SIGINT))
+    late.start()
+    try:
+        done = CliRunner().invoke(app, words, env=changed | own | {"COLUMNS": "80"}, prog_name="oncelog")
+    finally:
+        late.cancel()
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout_bytes, done.stderr_bytes)
