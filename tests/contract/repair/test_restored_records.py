@@ -194,18 +194,20 @@ def test_closed_rights_are_effective_nowhere() -> None:
 
 
 def test_notes_name_the_nodes_and_the_lowest_ack_quorum() -> None:
-    """A retired or removed node does not count; one whose cookie cannot be read does."""
+    """A removed node does not count, and neither does a retired one once it is emptied; one whose cookie cannot be read
+    does."""
     cookies = [
         StorageCookie(A, "n1", 6652),
         StorageCookie(B, "n2", 6652, retired=True),
-        StorageCookie(Incarnation("d" * 32), "n4", 6652, decommission=Decommission.DONE),
+        StorageCookie(Incarnation("c" * 32), "n3", 6652, retired=True, emptied=True),
+        StorageCookie(Incarnation("d" * 32), "n4", 6652, retired=True, decommission=Decommission.DONE),
     ]
     notes = [note(f"{paths.STORAGE_COOKIES}/{each.incarnation}", encode_cookie(each)) for each in cookies]
     notes.append(note(f"{paths.STORAGE_COOKIES}/{'e' * 32}", b"?"))
     records = {quorum: encode_cluster(ClusterRecord("c" * 32, ack_quorum=quorum)) for quorum in (3, 2)}
     notes += [note(paths.CLUSTER, record, version=quorum) for quorum, record in records.items()]
-    counts = {A: True, B: False, Incarnation("d" * 32): False, Incarnation("e" * 32): True}
-    assert knowledge_of(notes) == Knowledge(counts, 2, 1)
+    counts = dict(zip(map(Incarnation, ("c" * 32, "d" * 32, "e" * 32)), (False, False, True), strict=True))
+    assert knowledge_of(notes) == Knowledge({A: True, B: True} | counts, 2, 1, frozenset((B,)))
 
 
 def test_record_of_a_copy_that_cannot_be_read_is_told_and_left_out() -> None:

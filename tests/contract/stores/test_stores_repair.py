@@ -163,3 +163,19 @@ async def test_progress_is_replaced_and_read_by_every_replica(backend: Backend) 
     await session.write(paths.REPAIR, json.dumps(older).encode(), version=node.version)
     known = replace(progress, left_bytes=0, entries_by_copies=(), history=())
     assert await RepairStore(other).read() == known
+
+
+async def test_listing_says_when_it_has_read_every_record_since_a_refresh(backend: Backend) -> None:
+    """By an older state of one record, a retired node looks as if no ledger named it."""
+    session = await new_cluster(backend)
+    await create(session, *(closed(number, whole=True) for number in range(1, READS_MIN + 2)))
+    listing = LedgerListing(session)
+    await listing.refresh()
+    assert listing.has_read_all_since(1)
+    await listing.refresh()
+    assert not listing.has_read_all_since(2)
+    await listing.refresh()
+    assert listing.has_read_all_since(2)
+    await session.create(paths.ledger(LedgerId(999)), b"?")
+    await listing.refresh()
+    assert not listing.has_read_all_since(2), "this record may name any node"

@@ -61,7 +61,9 @@ class World:
     nodes: dict[Incarnation, Node]
     tree: ClusterSeen | None = None
     ack_quorum: int = 2
+    #: emptied; and those that are not yet
     retired: tuple[Incarnation, ...] = ()
+    replaced: tuple[Incarnation, ...] = ()
     owners: tuple[str, ...] = ()
     review: tuple[str, ...] = ()
     #: of the newest copy that nodes keep
@@ -85,7 +87,7 @@ class World:
                 self.tree = ClusterSeen(effect.cluster_id, effect.era, True, effect.version + 1, self.ack_quorum)
                 return Claimed(WriteStatus.OK, self.tree.version)
             case RaiseEras():
-                answers = {name: self.nodes[name] for name in effect.nodes}
+                answers = {name: self.nodes.get(name, Node((), silent=True)) for name in effect.nodes}
                 return ErasRaised(
                     {name: None if node.silent else node.raised_to(effect.era) for name, node in answers.items()}
                 )
@@ -113,7 +115,7 @@ class World:
 
     def _named(self, asked: Collection[Incarnation]) -> dict[Incarnation, None]:
         nodes = [self.nodes[name] for name in asked if not self.nodes[name].silent]
-        return {each: None for node in nodes for each in node.knows if each not in self.retired}
+        return {each: None for node in nodes for each in node.knows if each in self.nodes}
 
     def _seen(self, name: Incarnation) -> NodeSeen:
         node = self.nodes[name]
@@ -121,7 +123,7 @@ class World:
 
     def _knowledge(self, asked: Collection[Incarnation]) -> Knowledge:
         known = {each: each not in self.retired for name in asked for each in self.nodes[name].knows}
-        return Knowledge(known, self.ack_quorum)
+        return Knowledge(known, self.ack_quorum, replaced=frozenset(self.replaced))
 
 
 def world_of(*names: Incarnation) -> World:

@@ -59,6 +59,7 @@ from oncelog.core.repair.queue_events import (
 )
 from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.emptied_nodes import note_emptied
 from tests.simulation.servers.ledger_lists import ids_of
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.records import write_record
@@ -184,6 +185,7 @@ class Repairer:
             repair.handle(RepairNodesChanged(nodes))
         for node in nodes.registered:
             self._ask_for_damage(node)
+        note_emptied(self.server, store, views, listed_ledgers_of(store), self.nodes.values())
         for effect in self.queue.handle(QueueTicked(now)):
             match effect:
                 case StartRepair(job):

@@ -4,8 +4,8 @@ It performs one effect after the other, and may crash between two of them: the n
 Others may restore at the same time, in the same ensemble or in another one. An ensemble has the cluster's record, and
 the records of one era are put below it as a whole, if the record still has the version of the claim.
 
-If a restore is refused, its operator names the directories absent that were replaced. Two of them are beyond the bound,
-although nothing is lost in truth: all is there, and every topic gives up.
+If a restore is refused, its operator names the directories absent that were replaced and are not emptied. Two of them
+are beyond the bound, although nothing is lost in truth: all is there, and every topic gives up.
 
 What storage nodes note of the nodes that ever joined is taken for complete here.
 """
@@ -56,6 +56,7 @@ from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Network
+from tests.simulation.servers import emptied_nodes
 from tests.simulation.servers.inventories import CLUSTER_ID, inventory_of
 from tests.simulation.servers.kept_copies import KeptCopies
 from tests.simulation.servers.ledger_lists import page_path
@@ -97,6 +98,8 @@ class RestoreParts:
     ends: Era | None = None
     #: whether the newest commit has closed the rights of all but superusers
     rights_closed: bool = False
+    #: whether its operator names directories absent when a restore is refused
+    gives_up: bool = True
     #: its operator leaves the restore as it is, for ever
     abandoned: bool = False
     #: it has the cluster's record
@@ -130,11 +133,16 @@ class RestoreParts:
 
     def joined(self) -> list[Incarnation]:
         """Every storage node that was ever registered."""
+        return self._noted("storage_cookies")
+
+    def emptied(self) -> list[Incarnation]:
+        return self._noted(emptied_nodes.FOLDER)
+
+    def _noted(self, folder: str) -> list[Incarnation]:
         stores = [self.lost]
         while stores[-1].successor is not None:
             stores.append(stores[-1].successor)
-        names = (name for store in stores for name in store.children("storage_cookies"))
-        return list(dict.fromkeys(map(Incarnation, names)))
+        return list(dict.fromkeys(Incarnation(name) for store in stores for name in store.children(folder)))
 
     @property
     def done(self) -> bool:
@@ -206,7 +214,7 @@ class Restorer(Process):
                 case RestoreEnded(refusal):
                     if refusal:
                         self.world.count("restore refused")
-                        self._absent = self._replaced()
+                        self._absent = self._replaced() if self.parts.gives_up else ()
                         self.post(REPEAT_TICKS, "restores again", self._attempt)
                 case _:
                     assert_never(effect)
@@ -272,12 +280,17 @@ class Restorer(Process):
         self.parts.store.read(self, CLUSTER, tree_read)
 
     def _noted_nodes(self) -> Knowledge:
-        return Knowledge(dict.fromkeys(self.parts.joined(), True), self.parts.ack_quorum)
+        joined = self.parts.joined()
+        latest = {node.split(".")[0]: node for node in joined}
+        replaced = frozenset(node for node in joined if latest[node.split(".")[0]] != node)
+        counts = dict.fromkeys(joined, True) | dict.fromkeys(self.parts.emptied(), False)
+        return Knowledge(counts, self.parts.ack_quorum, replaced=replaced)
 
     def _replaced(self) -> tuple[Incarnation, ...]:
         """Directories that were replaced, and never return."""
         present = {server.incarnation for server in self.parts.nodes.values()}
-        return tuple(node for node in self._noted_nodes().nodes if node not in present)
+        counts = self._noted_nodes().nodes
+        return tuple(node for node in counts if counts[node] and node not in present)
 
     def _raise(self, nodes: tuple[Incarnation, ...], era: Era) -> None:
         def ask(server: StorageServer, reply: Callable[[Era | None], None]) -> None:
@@ -360,6 +373,7 @@ class Restorer(Process):
         records = _records(self._rebuilt, tree)
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
+        records |= {emptied_nodes.emptied_path(node): b"" for node in parts.emptied()}
         restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
 
         def write() -> None:

@@ -68,20 +68,22 @@ class NodeSeen(NamedTuple):
 
 
 class Knowledge(NamedTuple):
-    """What notes, copies and heads say. nodes: {storage node: whether it counts}; False: it is retired or removed.
-    ack_quorum: the lowest of any owner; 0: unknown. era: the highest number."""
+    """What notes, copies and heads say. nodes: {storage node: whether it counts}; False: it is removed, or retired and
+    emptied. ack_quorum: the lowest of any owner; 0: unknown. era: the highest number. replaced: nodes that are retired;
+    those of them that count may have what no other node has."""
 
     nodes: Mapping[Incarnation, bool] = {}
     ack_quorum: int = 0
     era: int = FIRST_ERA.number
+    replaced: frozenset[Incarnation] = frozenset()
 
     def with_further(self, other: "Knowledge") -> "Knowledge":
-        """A node that any source says to be retired is."""
+        """A node is retired, or emptied, if any source says so: neither ever ends."""
         nodes = dict(self.nodes)
         for node, counts in other.nodes.items():
             nodes[node] = counts and nodes.get(node, True)
         quorums = [quorum for quorum in (self.ack_quorum, other.ack_quorum) if quorum]
-        return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era))
+        return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era), self.replaced | other.replaced)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

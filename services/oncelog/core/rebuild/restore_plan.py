@@ -13,6 +13,8 @@ Rules
 - N counts the nodes that a cookie's note, a head or an answer names and that are neither retired nor removed. A restore
   goes on when more than half of them have stored (e, r), and all but Qa-1: then no owner of a lower era gets Qa answers
   for anything (hazard restore-at-too-few-nodes). Qa is the lowest that any owner ever wrote with; unknown: 1.
+- A retired node has no vote. Until it is known to be emptied it is one of the missing, because an entry that it and
+  another missing node had is nowhere else (hazard replaced-disk-is-missing). `absent` gives it up, too.
 - (e, r) is a ballot. Of one era a node stores one restore id, so of two restores one gets more than half. The other
   takes a higher era and begins again (hazard two-restores).
 - The era is also above that of each copy: a copy stays for days, and a right that is revoked in the new era must win
@@ -78,6 +80,8 @@ FINISHED_ELSEWHERE = (
     "another metadata service has finished this restore: its audit lines say what it found, and "
     "`oncelog admin backup drill` what is there now"
 )
+#: Of a node that is retired, and not emptied.
+REPLACED = "replaced or given up, and repair had not yet copied all that it had: ledgers may be on no other node"
 _NAMED_MAX = 10
 
 
@@ -181,6 +185,7 @@ class Restore:
         """Whether the cluster that the tree shows has lost nothing that a restore would bring back."""
         lower = all(seen.era == tree.era or seen.era.number < tree.era.number for seen in event.nodes.values())
         joined = {node: None for node, seen in event.nodes.items() if seen.joined and node in tree.registered}
+        joined |= dict.fromkeys(event.knowledge.replaced)  # what they had is lost to no restore while ZooKeeper serves
         return lower and event.knowledge.era <= tree.era.number and self._too_few(joined) is None
 
     @staticmethod
@@ -215,7 +220,7 @@ class Restore:
                 f"topic owners of this cluster still answer: {owners}. If they belong to another ZooKeeper, this one "
                 f"must not restore the cluster; otherwise repeat with {words}, which ends them"
             )
-        elif lost or tree.era == FIRST_ERA or self._too_few(_in_era(tree.era, event.nodes)) is not None:
+        elif lost or tree.era == FIRST_ERA or self._too_few(_in_era(tree.era, event)) is not None:
             return None
         state = (
             f"this cluster is sound: {len(tree.registered)} storage nodes have joined its era {number}"
@@ -405,20 +410,23 @@ class Restore:
     def _too_few(self, sound: Mapping[Incarnation, object], *, quorum_known: bool = False) -> str | None:
         """Why these are not enough. Nodes that are named absent do not count. quorum_known: all heads were read, which
         say it if no note does."""
-        counted = self._counted()
+        counted, knowledge = self._counted(), self._census.knowledge
         missing = [node for node in counted if node not in sound]
         present = len(counted) - len(missing)
-        quorum = self._census.knowledge.ack_quorum
+        voters = [node for node in counted if node not in knowledge.replaced]
+        votes = sum(1 for node in voters if node in sound)
+        quorum = knowledge.ack_quorum
         few = len(missing) > self._missing_max and (quorum_known or quorum > 0)
-        if not few and 2 * present > len(counted):
+        if not few and 2 * votes > len(voters):
             return None
-        needed = len(counted) // 2 + 1
+        needed = len(voters) // 2 + 1 + present - votes
         if quorum_known or quorum:
             needed = max(needed, len(counted) - self._missing_max)
         reason = "" if quorum else ", because no note says the ack quorum"
+        shown = [f"{node} ({REPLACED})" if node in knowledge.replaced else node for node in missing]
         return (
             f"{present} of {len(counted)} storage nodes can be used, and at least {needed} are needed{reason}. "
-            f"Missing, or with a directory that has lost records: {_listed(missing)}. Start them; or name "
+            f"Missing, or with a directory that has lost records: {_listed(shown)}. Start them; or name "
             "those that are lost for good by --absent NODE"
         )
 
@@ -427,8 +435,9 @@ class Restore:
         return [RestoreEnded(refusal)]
 
 
-def _in_era(era: Era, nodes: Mapping[Incarnation, NodeSeen]) -> dict[Incarnation, None]:
-    return {node: None for node, seen in nodes.items() if seen.era == era and not seen.limbo}
+def _in_era(era: Era, event: Surveyed) -> dict[Incarnation, None]:
+    found = {node: None for node, seen in event.nodes.items() if seen.era == era and not seen.limbo}
+    return found | dict.fromkeys(event.knowledge.replaced)
 
 
 def _listed(names: Sequence[str]) -> str:

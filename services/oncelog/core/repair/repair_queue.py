@@ -159,6 +159,11 @@ class RepairQueue:
         """Ledgers that name this retired directory and that live nodes could copy now, without those that are stuck."""
         return self._debts.get(node, 0)
 
+    @property
+    def lacks_records(self) -> bool:
+        """Whether a list names a ledger that has no record."""
+        return any(ledger_id not in self._records for ledger_id in self._listed)
+
     def naming(self, node: Incarnation) -> list[LedgerMetadata]:
         """The listed ledgers that name the node as a member or as joining."""
         return [self._known[n].record for n in self._of_node.get(node, ()) if n in self._known]

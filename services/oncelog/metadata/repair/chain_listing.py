@@ -12,6 +12,7 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, TopicRecord
 from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.topic_store import TopicStore
@@ -52,15 +53,19 @@ class ChainListing:
         wanted = list(dict.fromkeys((*due, *others)))
         try:
             found: list[ChainRecorded] = []
+            unreadable: set[TopicId] = set()
             for start in range(0, len(wanted), READS_AT_ONCE_MAX):
                 some = wanted[start : start + READS_AT_ONCE_MAX]
-                for chains in await asyncio.gather(*map(self.read, some)):
+                for topic_id, chains in zip(some, await asyncio.gather(*map(self.read, some)), strict=True):
                     found += chains
+                    if not chains:
+                        unreadable.add(topic_id)
         finally:
             self._turn.extend(topic_id for topic_id in others if topic_id in self._known)
         for topic_id in due:
             self._due.pop(topic_id, None)
-            if topic_id in self.names and topic_id not in self._known:
+            # One that cannot be read is read again in turn: its record may be mended.
+            if (topic_id in self.names or topic_id in unreadable) and topic_id not in self._known:
                 self._known.add(topic_id)
                 self._turn.append(topic_id)
         return found
@@ -78,6 +83,12 @@ class ChainListing:
     async def ledgers(self, topic_id: TopicId) -> frozenset[LedgerId]:
         """What `read` finds, of all lists together."""
         return frozenset(ledger_id for chain in await self.read(topic_id) for ledger_id in chain.ledgers)
+
+    async def is_unlisted(self, record: LedgerMetadata) -> bool:
+        """Whether no list names the ledger now, after a sync: it was trimmed, or nothing was ever written to it. Raises
+        StoreUnavailable."""
+        chains = await self.read(record.topic_id)
+        return bool(chains) and not any(record.ledger_id in chain.ledgers for chain in chains)
 
     async def read(self, topic_id: TopicId) -> list[ChainRecorded]:
         """All lists of a topic, after a sync; empty ones if it was deleted. A record that cannot be read changes

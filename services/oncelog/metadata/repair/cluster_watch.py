@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.repair.emptied import may_need
 from oncelog.core.repair.node_removal import MayReplace, may_replace
 from oncelog.core.repair.queue_events import (
     AssessmentsDue,
@@ -42,8 +43,10 @@ class ClusterWatch:
         *,
         owners: Callable[[], Sequence[Incarnation]],
         now_ms: Callable[[], int],
+        restored_below: LedgerId = LedgerId(0),
     ) -> None:
-        """owners: the live topic owners. now_ms: a monotonic clock."""
+        """owners: the live topic owners. now_ms: a monotonic clock. restored_below: a restore may have written the
+        records of lower ledgers."""
         self.queue = RepairQueue(settings)
         self.seen = StorageSeen({}, {})
         self._listing = listing
@@ -51,6 +54,9 @@ class ClusterWatch:
         self._view = view
         self._owners = owners
         self._now_ms = now_ms
+        self._restored_below = restored_below
+        #: {retired node: the first refresh of the listing behind a look that has shown it as retired}
+        self._retired_in: dict[Incarnation, int] = {}
         #: {ledger: its topic}, for ledgers whose record is gone
         self._topic_of: dict[LedgerId, TopicId] = {}
         #: ledgers whose record has changed, not taken yet, and the topics of those that were: a look may be cancelled
@@ -69,6 +75,9 @@ class ClusterWatch:
             began_ms = self._now_ms()
             seen = await self._view.look()
             await self._listing.refresh()
+            for node, cookie in seen.cookies.items():
+                if cookie.is_replaced:
+                    self._retired_in.setdefault(node, self._listing.rounds)
             self._changes.extend(self._listing.take_changes())
             await self._take_changes()
             before, self.seen = self.seen, seen
@@ -130,6 +139,22 @@ class ClusterWatch:
     def may_replace(self, node: Incarnation) -> MayReplace:
         """As of the last refresh, which asked each registered node for its damage: silence is a reason against it."""
         return may_replace(node, self.queue.naming(node), self.queue.nodes, self.queue.damaged)
+
+    async def is_emptied(self, node: Incarnation) -> bool:
+        """Whether this retired node is emptied (`core.repair.emptied`). Raises StoreUnavailable."""
+        if self.queue.naming(node) or self.queue.lacks_records:
+            return False
+        async with self._lock:
+            retired_in = self._retired_in.get(node)
+            if retired_in is None or not self._listing.has_read_all_since(retired_in):
+                return False
+            for count, (record, _) in enumerate(list(self._listing.records.values())):
+                if count % RECORDS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                needed = may_need(record, node, restored_below=self._restored_below)
+                if needed and not await self._chains.is_unlisted(record):
+                    return False
+            return True
 
     def name_of(self, topic_id: TopicId) -> str:
         """Empty for a topic that was not read yet, or was deleted."""

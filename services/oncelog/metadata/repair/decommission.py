@@ -1,4 +1,5 @@
-"""Decommission of storage nodes, and the debt of retired ones: what the repairer writes into cookies.
+"""Decommission of storage nodes, the debt of retired ones, and when they are emptied: what the repairer writes into
+cookies.
 
     ""  --begin-->  draining  --no ledger names the node-->  done
     ""  <--cancel--
@@ -10,6 +11,8 @@ Rules
   removed-cookie).
 - A drained node stays until enough others hold the notes of all records (hazard holders-fade): once it is removed, a
   restore does not ask it.
+- That a retired node is emptied is noted like an operator's change. If the note is lost with ZooKeeper, a restore
+  counts the node as missing (hazard replaced-disk-is-missing).
 - Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard too-few-nodes).
 """
 
@@ -17,7 +20,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
-from oncelog.core.errors import Conflict, NotFound
+from oncelog.core.errors import Conflict, CorruptEntry, NotFound
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.storage_nodes import StorageNodes
@@ -122,6 +125,19 @@ class Decommissions:
             debt = debts.get(node) if counted else None
             if cookie.debt != debt:
                 await self._change(self._unnoted, node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
+
+    async def write_emptied(self, seen: StorageSeen, is_emptied: Callable[[Incarnation], Awaitable[bool]]) -> None:
+        """Write which retired nodes no ledger needs any more. is_emptied: by all records, as of a look behind the
+        node's retirement. Raises StoreUnavailable."""
+        for node, cookie in sorted(seen.cookies.items()):
+            if not cookie.is_replaced or not await is_emptied(node):
+                continue
+            try:
+                await self._change(self._registry, node, lambda cookie: replace(cookie, emptied=True))
+            except CorruptEntry:
+                continue  # it counts as retired, and its decoder has logged it
+            text = "a retired storage node is emptied: other nodes hold all that it had"
+            self._events.note(EventKind.NODE, logger, text, node=node)
 
     async def _change(
         self, registry: Registry, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]

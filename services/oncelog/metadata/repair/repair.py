@@ -90,6 +90,7 @@ class Repair:
             RepairSettings(absent_delay_ms=pace.absent_delay_ms, jobs_max=JOBS_MAX),
             owners=owners,
             now_ms=now_ms,
+            restored_below=LedgerId(0 if peers.era is None else peers.era.first_id),
         )
         notes, store = NoteDigests(ClusterStore(session), calls), RepairStore(session)
         decommissions = Decommissions(registry, Registry(unnoted or session), events, notes.refusal)

@@ -130,6 +130,7 @@ class Repairer:
             self._history = await self._former_history()
         self.progress = self._progress(self._history)
         await self._write_progress()
+        await parts.decommissions.write_emptied(seen, watch.is_emptied)
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
         """Repair a ledger at once, at this replica. Raises NotFound, Conflict, StoreUnavailable."""

@@ -83,13 +83,14 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
     async def list_nodes(every: EveryNode = False) -> list[StorageNodeReport]:
         """Each storage node: what it holds, what it lacks, and what it owes.
 
-        Retired and removed ones are listed while a ledger names them, and afterwards only with `all`.
+        Retired and removed ones are listed while a ledger names or may need them, and afterwards only with `all`.
         """
         repair = coordination.repair
         seen = await repair.watch.refresh()
         described = await repair.report.descriptions(seen.nodes.registered)
         reports = [_node(node, repair.watch, described.get(node)) for node in seen.nodes.views]
-        return [each for each in reports if every or each.ledgers or each.state not in ("retired", "removed")]
+        ended = [each.state in ("retired", "removed") and each.emptied and not each.ledgers for each in reports]
+        return [each for each, has_ended in zip(reports, ended, strict=True) if every or not has_ended]
 
     @router.post(
         "/nodes/{incarnation}/decommission",
@@ -252,6 +253,7 @@ def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer |
         state=_node_state(node, seen),
         read_only=seen.nodes[node].read_only,
         replaced_by=cookie.replaced_by if cookie else None,
+        emptied=cookie is not None and not (cookie.may_return or cookie.is_replaced),
         ledgers=len(watch.queue.naming(node)),
         debt=watch.queue.debt(node),
         damaged_ledgers=len(seen.damaged[node]) if node in seen.damaged else None,

@@ -21,6 +21,9 @@ class StorageNodeReport(BaseModel):
     state: str = Field(description="live, joining (waits for its predecessor), away, retired, draining or removed")
     read_only: bool = Field(description="New ledgers store nothing on it")
     replaced_by: str | None = Field(description="Incarnation of the directory that came to its address")
+    emptied: bool = Field(
+        description="Retired or removed: other nodes hold all that it had. Until then it is a missing node to a restore"
+    )
     ledgers: int = Field(description="Ledgers whose records name the node")
     debt: int = Field(description="Retired or draining: ledgers that live nodes could still copy and have not")
     damaged_ledgers: int | None = Field(

@@ -4,6 +4,8 @@ Rules
 - Live records, ends of storage nodes and the progress of repair are not taken along: they are of processes of the lower
   era.
 - What belongs to a deleted topic is left out. The deletion of a partitioned topic that may not have ended begins again.
+- A node that was given up beyond the bound is emptied in effect: what only it had is told in every topic. One that was
+  given up within the bound is like a replaced disk until repair has made the copies (hazard replaced-disk-is-missing).
 - The namespace of a topic that is there must be there, also if no note has it: the topic had one.
 """
 
@@ -58,9 +60,10 @@ def new_tree(
     retired: tuple[Incarnation, ...],
     rights: Rights,
     by: str,
+    gives_up: bool = False,
 ) -> NewTree:
-    """retired: nodes that never come back. rights: CLOSED: no grant is effective yet. by: the operator. Raises
-    CorruptEntry for policies that cannot be read while rights are closed."""
+    """retired: nodes that never come back. gives_up: more nodes than the bound are missing. rights: CLOSED: no grant is
+    effective yet. by: the operator. Raises CorruptEntry for policies that cannot be read while rights are closed."""
     tree = NewTree()
     for folder in paths.FOLDERS:
         tree.put(folder)
@@ -68,7 +71,7 @@ def new_tree(
         record = CounterRecord(max(era.first_id, rebuilt.next_id), Incarnation(era.restore_id), f"restore-{era}")
         tree.put(f"{paths.IDS}/{counter.value}", encode_counter(record))
     _put_noted(tree, newest, dict.fromkeys(newest.tombstones), rights)
-    _put_cookies(tree, newest, retired)
+    _put_cookies(tree, newest, retired, gives_up=gives_up)
     _put_names(tree, rebuilt, newest)
     for topic in rebuilt.topics.values():
         _put_topic(tree, topic, by)
@@ -106,7 +109,7 @@ def _put_namespace(tree: NewTree, name: NamespaceName) -> None:
     tree.put(paths.namespace_names(name))
 
 
-def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnation, ...]) -> None:
+def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnation, ...], *, gives_up: bool) -> None:
     # A node that has replaced one would be ready by an old debt of 0, before the repairer has counted.
     for path, value in newest.below(paths.STORAGE_COOKIES).items():
         tree.put(path, without_debt(value))
@@ -117,7 +120,7 @@ def _put_cookies(tree: NewTree, newest: NewestRecords, retired: tuple[Incarnatio
         path = f"{paths.STORAGE_COOKIES}/{node}"
         known = newest.value(path)
         cookie = StorageCookie(node, "", 0) if known is None else decode_cookie(known)
-        tree.put(path, encode_cookie(replace(cookie, retired=True, debt=None)))
+        tree.put(path, encode_cookie(replace(cookie, retired=True, debt=None, emptied=cookie.emptied or gives_up)))
 
 
 def _put_names(tree: NewTree, rebuilt: Rebuilt, newest: NewestRecords) -> None:

@@ -157,14 +157,15 @@ def knowledge_of(notes: list[Note]) -> Knowledge:
     newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
     cookies = noted_cookies(notes)
     named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES) | newest.lost)
-    nodes = {node: node not in cookies or cookies[node].may_return for node in named}
+    nodes = {node: node not in cookies or cookies[node].may_return or cookies[node].is_replaced for node in named}
     quorums = [
         record.ack_quorum
         for note in notes
         if note.path == paths.CLUSTER and not note.order.deleted and (record := decode_cluster(note.value)).ack_quorum
     ]
     era = max((note.order.era for note in notes), default=FIRST_ERA.number)
-    return Knowledge(nodes, min(quorums, default=0), era)
+    replaced = frozenset(node for node, cookie in cookies.items() if cookie.is_replaced)
+    return Knowledge(nodes, min(quorums, default=0), era, replaced)
 
 
 def notes_of_copy(copy: RecordCopy) -> list[Note]:

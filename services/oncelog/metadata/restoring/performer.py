@@ -37,7 +37,7 @@ from oncelog.core.rebuild.restore_events import (
     Surveyed,
     WriteRecords,
 )
-from oncelog.core.rebuild.restore_plan import Restore
+from oncelog.core.rebuild.restore_plan import REPLACED, Restore
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
@@ -351,19 +351,19 @@ class Performer:
 
     # --- WRITE, COMMIT ---
 
-    async def tree(self, *, retired: tuple[Incarnation, ...] = (), closes_rights: bool = False) -> NewTree:
-        """All records, once JOIN is done. retired: nodes that never come back."""
+    async def tree(self, *, retired: tuple[Incarnation, ...] = (), gives_up: bool = False) -> NewTree:
+        """All records, once JOIN is done. retired: nodes that never come back. gives_up: so many are missing that
+        rights are closed."""
         assert self.rebuilt is not None, "JOIN is done"
-        rights = self._rights(closes_rights)
-        era = self._restore.era
+        rights, era, by = self._rights(gives_up), self._restore.era, self._by
         return await asyncio.to_thread(
-            new_tree, self.rebuilt, self.newest, era=era, retired=retired, rights=rights, by=self._by
+            new_tree, self.rebuilt, self.newest, era=era, retired=retired, rights=rights, by=by, gives_up=gives_up
         )
 
     async def _write(self, effect: WriteRecords) -> RecordsWritten:
         progress = self.progress
         retired = tuple(node for node in effect.absent if node not in self._seen)
-        tree = await self.tree(retired=retired, closes_rights=effect.gives_up)
+        tree = await self.tree(retired=retired, gives_up=effect.gives_up)
         progress.records = len(tree.records)
         progress.warnings += [f"namespace {name} has no note: it gets default policies" for name in tree.namespaces]
         try:
@@ -465,7 +465,9 @@ class Performer:
             places = [key for key in sorted(reader.silent) if reader.named.get(key) == node]
             address = reader.addresses.get(node) or next(iter(places), "")
             why = reader.silent.get(node) or reader.silent.get(address, "")
-            nodes.append(ReportedNode(node, address, "absent" if node in absent else "silent", why))
+            state = "retired" if node in knowledge.replaced else "silent"
+            why = REPLACED if node in knowledge.replaced else why
+            nodes.append(ReportedNode(node, address, "absent" if node in absent else state, why))
         # A node that answers elsewhere has left its former addresses.
         known = {**away, **dict.fromkeys(self._seen)}
         nodes += [

@@ -66,7 +66,7 @@ async def nodes_in_trees(session: StoreSession, serving: Era | None) -> tuple[di
     record says to serve. Raises StoreUnavailable.
 
     The records of another era above the first may be those of an attempt that was not committed: nodes that it has
-    retired count (hazard copy-of-an-attempt).
+    retired count, as if they were not (hazard copy-of-an-attempt).
     """
     try:
         names = await session.children("")
@@ -83,8 +83,9 @@ async def nodes_in_trees(session: StoreSession, serving: Era | None) -> tuple[di
         except NotFound:
             continue  # its records were never all written, or are removed
         sure = number == 1 or (serving is not None and number == serving.number)
-        counts = {node: each.may_return or not sure for node, each in cookies.items()}
-        knowledge = knowledge.with_further(Knowledge(counts))
+        replaced = frozenset(node for node, each in cookies.items() if sure and each.is_replaced)
+        counts = {node: each.may_return or node in replaced or not sure for node, each in cookies.items()}
+        knowledge = knowledge.with_further(Knowledge(counts, replaced=replaced))
     return addresses, knowledge
 
 

@@ -48,6 +48,9 @@ class LedgerListing:
         self._settled: deque[LedgerId] = deque()
         #: whether a refresh has read every ledger once
         self.complete = False
+        #: how many refreshes have begun; and {ledger: in which one its record was read last}
+        self.rounds = 0
+        self._read_in: dict[LedgerId, int] = {}
         self._lock = asyncio.Lock()
 
     def take_changes(self) -> list[LedgerId]:
@@ -58,6 +61,7 @@ class LedgerListing:
     async def refresh(self, *, reads_max: int = READS_MAX) -> None:
         """Read the new ledgers, and some of the known ones again. Raises StoreUnavailable."""
         async with self._lock:
+            self.rounds += 1
             ids = set(await self._store.ids())
             for gone in self.records.keys() - ids:
                 self._drop(gone)
@@ -69,6 +73,10 @@ class LedgerListing:
                 await self._read(self._next(turn, ids, new, count))
             self.complete = True
 
+    def has_read_all_since(self, refresh: int) -> bool:
+        """Whether this refresh, by its number, and later ones have read every record that there is."""
+        return not self.unreadable and all(self._read_in[one] >= refresh for one in self.records)
+
     async def refresh_one(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """Read one record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         stored = await self._store.read(ledger_id)
@@ -78,6 +86,7 @@ class LedgerListing:
             if ledger_id not in self.records:
                 self._changing.append(ledger_id)
             self._take(ledger_id, stored)
+            self._read_in[ledger_id] = self.rounds
         return stored
 
     def _next(self, turn: deque[LedgerId], ids: set[LedgerId], new: set[LedgerId], count: int) -> list[LedgerId]:
@@ -114,9 +123,11 @@ class LedgerListing:
             self._drop(ledger_id)
             return
         self._take(ledger_id, stored)
+        self._read_in[ledger_id] = self.rounds
         (self._settled if _settled(stored.value) else self._changing).append(ledger_id)
 
     def _drop(self, ledger_id: LedgerId) -> None:
+        self._read_in.pop(ledger_id, None)
         if self.records.pop(ledger_id, None) is not None:
             self._changes.add(ledger_id)
 

@@ -88,7 +88,8 @@ class StorageCookie:
     replaced_by: the directory that came to its address. debt: ledgers of a retired or draining directory that live
     nodes could copy and have not copied yet; None: not counted since its successor registered. own_filesystem: the
     directory is on a volume, so an empty directory on the disk of the machine is not its replacement
-    (log_storage/directory/volume_mount.py). further: see `core.formats.record_fields`.
+    (log_storage/directory/volume_mount.py). emptied: it is retired, and no ledger needs it any more, for ever
+    (core/repair/emptied.py). further: see `core.formats.record_fields`.
     """
 
     incarnation: Incarnation
@@ -100,12 +101,18 @@ class StorageCookie:
     debt: int | None = None
     decommission: Decommission = Decommission.NO
     own_filesystem: bool = False
+    emptied: bool = False
     further: Further = field(default_factory=no_fields, hash=False)
 
     @property
     def may_return(self) -> bool:
         """Whether a process may serve the directory again."""
         return not self.retired and self.decommission is not Decommission.DONE
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it is retired, and may have what no other node has: a restore without it may lack that."""
+        return self.retired and not self.emptied and self.decommission is not Decommission.DONE
 
 
 def node_view(
@@ -332,6 +339,7 @@ _COOKIE_BEFORE = {
     "debt": None,
     "decommission": Decommission.NO.value,
     "own_filesystem": False,
+    "emptied": False,
 }
 
 

@@ -263,11 +263,13 @@ async def test_decommission_below_the_write_quorum_is_refused(served: Served) ->
     assert "0 other storage nodes are left, and a ledger needs 1" in problem["detail"]
 
 
-async def test_retired_node_is_listed_while_a_ledger_names_it(served: Served) -> None:
-    """It still matters then: its copies are missing elsewhere. Afterwards only a caller that asks for all sees it."""
+async def test_retired_node_is_listed_until_it_is_emptied(served: Served) -> None:
+    """It still matters then: its copies are missing elsewhere. So it does until it is known to be emptied. Afterwards
+    only a caller that asks for all sees it."""
     registry = Registry(served.admin.replica.session)
-    former = Incarnation("e" * 32)
-    await registry.write_cookie(StorageCookie(former, "10.0.0.9", 6660, retired=True), version=-1)
+    former, recent = Incarnation("e" * 32), Incarnation("f" * 32)
+    await registry.write_cookie(StorageCookie(former, "10.0.0.9", 6660, retired=True, emptied=True), version=-1)
+    await registry.write_cookie(StorageCookie(recent, "10.0.0.8", 6660, retired=True), version=-1)
     a = served.nodes[0].incarnation
     stored = await registry.read_cookie(a)
     assert stored is not None
@@ -275,9 +277,11 @@ async def test_retired_node_is_listed_while_a_ledger_names_it(served: Served) ->
     await served.nodes[0].leave()
     listed = {node["incarnation"]: node for node in await served.admin.get(f"{STORAGE}/nodes")}
     assert (listed[a]["state"], listed[a]["ledgers"] > 0) == ("retired", True)
+    assert (listed[recent]["ledgers"], listed[recent]["emptied"]) == (0, False)
     assert former not in listed
-    every = {node["incarnation"] for node in await served.admin.get(f"{STORAGE}/nodes?all=true")}
-    assert every == {*listed, former}
+    every = {node["incarnation"]: node for node in await served.admin.get(f"{STORAGE}/nodes?all=true")}
+    assert every.keys() == {*listed, former}
+    assert every[former]["emptied"]
 
 
 async def test_open_ledger_is_not_repaired(served: Served) -> None:
