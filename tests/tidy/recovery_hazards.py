@@ -124,6 +124,13 @@ RECOVERY_HAZARDS = {
         "The disk of a storage node went back in time. The restore counts what it does not hold as not there.",
         "A directory in limbo counts as missing, although its copies are used.",
     ),
+    "replaced-disk-is-missing": Hazard(
+        "The disk of a storage node is replaced, and ZooKeeper is lost before repair has copied what it had. A restore "
+        "reaches all nodes but one, within the bound. A ledger that only this node and the old disk had is left out, "
+        "and nobody is told.",
+        "A retired node counts as missing until a repairer has noted that it is emptied: no ledger names it, by "
+        "records that were all read after its retirement. Until then an operator gives it up like any other node.",
+    ),
     "lost-end-is-forgotten": Hazard(
         "All copies of the end of a closed ledger are lost, and that is proved. Then ZooKeeper is lost, too. No disk "
         "says that the end existed: a restore ends the ledger earlier, and its indexes are given again.",

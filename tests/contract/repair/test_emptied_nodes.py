@@ -13,6 +13,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.repair.emptied import may_need
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata_store.notes.noting_session import CollectNotes, NotingSession
+from oncelog.metadata_store.records import ledger_listing
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Decommission, decode_cookie
@@ -129,6 +130,31 @@ async def test_record_that_cannot_be_read_keeps_a_replaced_node(damaged: str) ->
         else:
             await world.session.write(path, sound.data, version=sound.version + 1)
         await emptied(world, 2)
+
+
+async def test_record_of_before_the_retirement_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many ledgers a look reads some of them again. Another replica has exchanged a member for this node since."""
+    monkeypatch.setattr(ledger_listing, "READS_MIN", 1)
+    async with World.running() as world:
+        a, b, c, d = (node.incarnation for node in world.nodes)
+        store = LedgerStore(world.session)
+        for number in (1, 2):
+            await world.ledger(number)
+            stored = await store.read(LedgerId(number))
+            assert stored is not None
+            await store.write(replace(stored.value, members=(a, b, d), verified=True), version=stored.version)
+        watch = Repair.over(world.session, world.placements, owners=list).watch
+        await watch.refresh()
+        stored = await store.read(LedgerId(2))
+        assert stored is not None
+        await store.write(replace(stored.value, members=(a, b, c)), version=stored.version)
+        await world.wipe(2)
+        await watch.refresh()
+        assert watch.seen_record(LedgerId(2)) == stored.value, "it was not read again"
+        assert not await watch.is_emptied(c)
+        await watch.refresh()
+        assert watch.queue.naming(c)
+        assert not await watch.is_emptied(c)
 
 
 async def test_ledger_of_a_former_era_keeps_a_replaced_node_until_it_is_whole() -> None:

@@ -37,7 +37,7 @@ from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterS
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, encode_cookie
+from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, WriteResult, Znode
@@ -300,11 +300,11 @@ async def test_topics_give_up_what_only_the_missing_nodes_had(tmp_path: Path) ->
         assert world.record(f"/era-2/topics/{TOPIC}")["given_up_behind"] == given_up
         # ZooKeeper is lost again before any owner has said it: the nodes that are missing do not count any more
         cluster, era = world.tree.nodes["/oncelog/cluster"].data, Era(2, RESTORE_ID)
+        cookies = {node: world.tree.nodes[f"/oncelog/era-2/storage_cookies/{node}"].data for node in world.members[1:]}
         world.tree = MemoryTree()
         async with world.stopped(world.nodes[1:]):
             await world.note("/cluster", cluster, era=era, to=world.nodes[:1])
-            for node in world.members[1:]:
-                retired = encode_cookie(replace(cookie_of(world.nodes[0]), incarnation=node, retired=True))
+            for node, retired in cookies.items():
                 await world.note(f"/storage_cookies/{node}", retired, era=era, to=world.nodes[:1])
             progress = await world.restore(given=world.nodes[:1], absent=world.members[1:], restore_id="2" * 32)
         assert (progress.state, progress.gives_up) == (RestoreState.DONE, False), progress.message

@@ -185,7 +185,7 @@ async def test_node_of_another_cluster_at_a_noted_address_does_not_stop_a_restor
         await world.write(4, 3, to=world.nodes)
         monkeypatch.setattr(ledger_world, "CLUSTER", "d" * 32)
         async with ledger_world.nodes(tmp_path / "other", 1) as (other,):
-            former = replace(cookie_of(other), incarnation=Incarnation("f" * 32), retired=True)
+            former = replace(cookie_of(other), incarnation=Incarnation("f" * 32), retired=True, emptied=True)
             await world.note(f"{paths.STORAGE_COOKIES}/{former.incarnation}", encode_cookie(former))
             refused = await world.restore(given=[*world.nodes, other])
             assert (refused.state, "are of one cluster" in refused.message) == (RestoreState.REFUSED, True)

@@ -130,6 +130,16 @@ def world_of(*names: Incarnation) -> World:
     return World({name: Node(knows=names) for name in names}, given=names)
 
 
+def serving(era: Era) -> World:
+    """A sound cluster, with its owner."""
+    world = world_of(A, B, C)
+    world.tree = ClusterSeen(CLUSTER, era, False, 4, 2, registered=(A, B, C))
+    world.owners = ("10.0.0.7:6651",)
+    for node in world.nodes.values():
+        node.era, node.joined = era, True
+    return world
+
+
 def run(world: World, restore: Restore, until: Callable[[RestoreEffect], bool] = lambda _: False) -> RestoreEffect:
     """Perform effects until the end, or up to the first that `until` names, which is not performed."""
     (effect,) = restore.begin()
