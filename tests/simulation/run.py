@@ -21,6 +21,7 @@ from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.shapes import Shape, draw_shape
 from tests.simulation.watches.new_era import check_given_up
+from tests.simulation.watches.unlisted_watch import check_left
 from tests.simulation.world import World
 
 FAULTY_TICKS = 4000
@@ -119,6 +120,7 @@ class Run:
                 each.look()
         self._let_leases_end()
         self._check_copies()
+        check_left(self.cluster.store)
         self._close_topics()
 
     def _let_leases_end(self) -> None:

@@ -131,6 +131,14 @@ RECOVERY_HAZARDS = {
         "A retired node counts as missing until a repairer has noted that it is emptied: no ledger names it, by "
         "records that were all read after its retirement. Until then an operator gives it up like any other node.",
     ),
+    "prepared-ledger-is-left": Hazard(
+        "An owner is killed between creating the record of its next ledger and linking it. The disks of the ledger's "
+        "members go back in time. Nobody closes the ledger, so these nodes stay in limbo, and no restore can use them. "
+        "Or the record is removed while the owner only pauses, and then the owner links the ledger.",
+        "The record is removed once the record of the topic and that of its snapshots both have a higher epoch than "
+        "the owner that created it, or lists that end in a higher ledger, and name the ledger nowhere. Then every link "
+        "of that owner fails.",
+    ),
     "lost-end-is-forgotten": Hazard(
         "All copies of the end of a closed ledger are lost, and that is proved. Then ZooKeeper is lost, too. No disk "
         "says that the end existed: a restore ends the ledger earlier, and its indexes are given again.",

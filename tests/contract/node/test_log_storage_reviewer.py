@@ -16,15 +16,28 @@ from oncelog.core.placement.level import UNSTORED
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer
+from oncelog.metadata.repair.chain_listing import ChainListing
+from oncelog.metadata.repair.unlisted_records import UnlistedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterStore
+from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_store import LedgerLookup, LedgerStore
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.rpc.channel import Channel
 from oncelog.runtime.observing.events import EventKind
+from oncelog.storage_client.inventory_calls import read_inventory
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.noted import noted
-from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.owner.owner_world import (
+    DEADLINE_S,
+    ME,
+    OwnerLimits,
+    OwnerWorld,
+    PublishClient,
+    batch_of,
+    owner_world,
+)
 from tests.contract.storage_client.ledger_world import B, C, nodes
 
 pytestmark = pytest.mark.asyncio
@@ -301,3 +314,46 @@ async def test_limbo_is_over_once_every_ledger_was_looked_at(tmp_path: Path) -> 
         await node.stop()
         await node.start()
         assert node.runner.limbo_below == 0
+
+
+@pytest.mark.hazard("prepared-ledger-is-left", "older-disk-is-missing")
+async def test_ledger_that_its_owner_never_linked_keeps_no_node_in_limbo(tmp_path: Path) -> None:
+    """The owner was killed between creating the record and linking it, and the node's directory went back in time: no
+    restore can use it. Once another owner has taken the topic over, the record goes, and limbo with it."""
+    async with owner_world(tmp_path) as (world, _channel):
+        runner = await world.serve("flights")
+        ledgers, topic_id = LedgerStore(world.session), runner.topic_id
+        (first,) = await ledgers.ids()
+        stored = await ledgers.read(first)
+        assert stored is not None
+        assert stored.value.owner_epoch == 1
+        left = LedgerId(await world.parts.ledger_ids.next_id())
+        await ledgers.write(replace(stored.value, ledger_id=left), version=ABSENT_VERSION)
+        next_owner = OwnerWorld(world.session, world.node, OwnerLimits())
+        next_owner.see_the_node()
+        await next_owner.place(topic_id, ME)
+        next_owner.topics.assign(topic_id)
+        serving = next_owner.topics.find(topic_id)
+        assert serving is not None
+        await serving.progress.until_serving()
+        world.node.runner.core.ledgers.limbo.begin(LedgerId(left + 1))
+        reviewing = reviewer(world)
+
+        async def limbo_below() -> LedgerId:
+            """As a restore sees it, after some reviews."""
+            for _ in range(3):
+                await reviewing.review()
+            async with Channel(world.node.address) as channel:
+                return (await read_inventory(channel, world.node.incarnation)).limbo_below
+
+        assert await limbo_below() == left + 1
+        chains = ChainListing(TopicStore(world.session), CursorStore(world.session))
+        removing = UnlistedRecords(ledgers, chains, DeletionStore(world.session), owners=lambda: [ME])
+        records = [record for each in await ledgers.ids() if (record := await ledgers.record(each)) is not None]
+        await removing.look(lambda: records)
+        assert removing.removed == 1
+        assert await ledgers.read(left) is None
+        assert await limbo_below() == 0
+        for taken in next_owner.topics:
+            taken._executor.cancel()
+        await next_owner.parts.links.close()

@@ -11,12 +11,14 @@ from oncelog.core.node.node import StorageNode
 from oncelog.core.node.review import LedgerReviews
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
+from oncelog.core.repair import unlisted
 from oncelog.core.repair.copies import RangeCopies
 from oncelog.core.repair.events import RepairResult
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.lost_proof import LostProof
 from oncelog.core.repair.repair_queue import RepairQueue
 
+_can_go = unlisted.can_go
 _take_record = LedgerReviews.take_record
 _lacking = RangeCopies.lacking
 _pause_ms = RepairQueue._pause_ms
@@ -113,6 +115,17 @@ def _registered_and_silent(proof: LostProof, node: Any) -> bool:
     return node in proof._nodes.registered and node not in proof._copies.answered
 
 
+def _owner_has_changed(record: Any, chains: Any) -> bool:
+    """Takes the epoch of the topic's record for that of the cursor."""
+    epoch = max((chain.owner_epoch for chain in chains), default=0)
+    return _can_go(record, [replace(chain, owner_epoch=epoch) for chain in chains])
+
+
+def _last_is_higher(record: Any, chain: Any) -> bool:
+    """Believes no epoch."""
+    return bool(chain.ledgers) and chain.ledgers[-1] > record.ledger_id
+
+
 #: (name, hazard, first seed, swaps)
 REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     (
@@ -142,5 +155,13 @@ REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ..
     ("missing in limbo", "damaged-fence", 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
     ("lost entries never asked for again", "lost-too-early", 54, ((LostProof, "start", _never_found),)),
     ("lost while the owner has it in memory", "lost-too-early", 54, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
+    (
+        "unlisted record removed before the cursor is claimed", "prepared-ledger-is-left", 6,
+        ((unlisted, "can_go", _owner_has_changed),),
+    ),
+    (
+        "unlisted record left for ever", "prepared-ledger-is-left", 0,
+        ((unlisted, "_out_of_reach", _last_is_higher),),
+    ),
     ("lost while a holder is absent", "lost-too-early", 54, ((LostProof, "_may_hold", _registered_and_silent),)),
 )  # fmt: skip

@@ -1,10 +1,12 @@
-"""The list of ledgers of a log as the records say it, with the ledgers in pages."""
+"""The lists of ledgers as the records say them, of a log with the ledgers in pages."""
 
 from dataclasses import replace
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.ledger_page import decode_page
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord, decode_cursor, decode_topic
+from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
+from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.verify.violation import Violation
 from tests.simulation.servers.store import Store
 
@@ -35,3 +37,17 @@ def ids_known_to(store: Store, record: TopicRecord) -> list[LedgerId]:
     """The same for an owner that may be deposed and not know it. Pages may be trimmed then: the log begins later."""
     there = [link for link in record.pages if store.get(page_path(record.topic_id, link.name))[0] is not None]
     return ids_of(store, replace(record, pages=tuple(there)))
+
+
+def chains_of(store: Store, topic_id: TopicId, topic: bytes | None, cursor: bytes | None) -> list[ChainRecorded]:
+    """All lists of a topic, from its record and its cursor's, as the repairer reads them."""
+    record = TopicRecord(topic_id, "") if topic is None else decode_topic(topic)
+    snapshots = CursorRecord(OwnerEpoch(0)) if cursor is None else decode_cursor(cursor)
+    dedup = tuple(link.ledger_id for link in snapshots.ledgers)
+    log, owner, epoch = tuple(ids_known_to(store, record)), record.owner, record.owner_epoch
+    floors = record.deleted_below, record.acks_deleted_below
+    return [
+        ChainRecorded(topic_id, LedgerPurpose.LOG, log, owner, floors[0], epoch),
+        ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, snapshots.deleted_below, snapshots.owner_epoch),
+        ChainRecorded(topic_id, LedgerPurpose.ACKS, record.acks, owner, floors[1], epoch),
+    ]

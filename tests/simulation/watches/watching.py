@@ -23,6 +23,7 @@ from tests.simulation.servers.store import Store
 from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.watches.ack_log_watch import AckLogWatch
 from tests.simulation.watches.copies_watch import CopyWatch
+from tests.simulation.watches.unlisted_watch import check_linked
 
 HEADS = (EntryKind.HEAD_LOG, EntryKind.HEAD_SNAPSHOTS, EntryKind.HEAD_ACKS)
 Closed = dict[LedgerId, tuple[LedgerMetadata, list[bytes]]]
@@ -132,6 +133,8 @@ class Watch:
 
     def changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
         kind, _, name = path.partition("/")
+        if kind in ("topics", "cursors") and after is not None and TopicId(name) not in self.deleted:
+            check_linked(self.store, path, before, after)
         if kind == "topics" and after is not None:
             topic_id = TopicId(name)
             if topic_id in self.deleted:

@@ -11,6 +11,8 @@ Rules
   ledger-id-given-twice).
 - Nothing is written to a ledger before a list names it, and a list names it only after the ledger before it is CLOSED.
   Preparing a ledger early therefore affects only how long producers wait.
+- Its record says the owner's epoch. So repair can remove the record of a ledger whose owner ended before it was listed
+  (hazard prepared-ledger-is-left).
 """
 
 from collections.abc import Callable, Sequence
@@ -176,7 +178,8 @@ class NextLedger:
             self._claim_if_enough()
             return
         self.state = NextState.CREATING
-        self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
+        s = self.settings
+        self._created = LedgerMetadata(self._claimed, s.topic_id, members, s.ack_quorum, owner_epoch=s.owner_epoch)
         self._emit(WriteRecord(LedgerKey(self._claimed), self._created, ABSENT_VERSION))
 
     def _pick(self, ledger_id: LedgerId, live: Sequence[Incarnation]) -> tuple[Incarnation, ...] | None:

@@ -7,7 +7,7 @@ to them.
 
 The topic record lists both chains of a topic: the log (messages and grants) and the ack log (entries of kind 7). A
 ledger that was closed without an entry leaves its list when the next one is linked, in the same write. That is no proof
-that its copies may go: of a ledger above the floor, only the owner that never wrote to it deletes the record.
+that its copies may go: of a CLOSED ledger above the floor, only the owner that never wrote to it deletes the record.
 
 Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
 small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.

@@ -24,13 +24,13 @@ from typing import Any, NamedTuple, Self
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.record_fields import Further, flag, no_fields, number, pairs, parse_json, rest, text, texts
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.records.records import RecordKey
 
 FORMAT = 1
 _FIELDS = frozenset(
     ("format", "ledger_id", "topic_id", "state", "members", "write_quorum", "ack_quorum", "digest", "end", "length",
-     "joining", "whole", "lost", "frozen", "given_up_by", "gone")
+     "joining", "whole", "lost", "frozen", "given_up_by", "gone", "owner_epoch")
 )  # fmt: skip
 
 
@@ -57,8 +57,8 @@ class LedgerKey(RecordKey["LedgerMetadata"]):
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
     """members: incarnations of the Qw storage nodes. end, length: valid only when CLOSED; -1 and 0 for an empty
-    ledger. joining, whole, lost, frozen: only when CLOSED; see above. lost: ascending, not adjacent.
-    further: see `record_fields`."""
+    ledger. joining, whole, lost, frozen: only when CLOSED; see above. lost: ascending, not adjacent. owner_epoch: of
+    the owner that created it; None: not known, as of older records. further: see `record_fields`."""
 
     ledger_id: LedgerId
     topic_id: TopicId
@@ -74,6 +74,7 @@ class LedgerMetadata:
     frozen: bool = False
     given_up_by: str = ""
     given_up: tuple[Incarnation, ...] = ()
+    owner_epoch: OwnerEpoch | None = None
     further: Further = field(default_factory=no_fields, hash=False)
 
     @property
@@ -190,6 +191,8 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
         "given_up_by": metadata.given_up_by,
         "gone": list(metadata.given_up),
     }
+    if metadata.owner_epoch is not None:
+        fields["owner_epoch"] = metadata.owner_epoch
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -216,6 +219,7 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             frozen=flag({"frozen": False} | fields, "frozen"),
             given_up_by=text({"given_up_by": ""} | fields, "given_up_by"),
             given_up=tuple(map(Incarnation, texts({"gone": []} | fields, "gone"))),
+            owner_epoch=OwnerEpoch(number(fields, "owner_epoch")) if "owner_epoch" in fields else None,
             further=rest(fields, _FIELDS),
         )
     except (ValueError, KeyError, TypeError) as error:

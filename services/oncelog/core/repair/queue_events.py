@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairLimits
@@ -52,13 +52,15 @@ class LedgerRemoved:
 @dataclass(frozen=True, slots=True)
 class ChainRecorded:
     """The ledgers of a topic's log, cursor or ack log, as they are now; none when the topic is deleted. owner: of the
-    topic, None while it has none. deleted_below: the floor of this list."""
+    topic, None while it has none. deleted_below: the floor of this list. owner_epoch: of the record that has the list;
+    0: there is no such record."""
 
     topic_id: TopicId
     purpose: LedgerPurpose
     ledgers: tuple[LedgerId, ...]
     owner: Incarnation | None = None
     deleted_below: LedgerId = LedgerId(0)
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
 
 
 @dataclass(frozen=True, slots=True)

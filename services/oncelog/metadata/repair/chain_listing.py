@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, TopicRecord
-from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord
+from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -106,13 +106,15 @@ class ChainListing:
             self._sizes.pop(topic_id, None)
             return [ChainRecorded(topic_id, purpose, ()) for purpose in LedgerPurpose]
         self.names[topic_id] = topic.value.name
-        dedup = () if cursor is None else tuple(link.ledger_id for link in cursor.value.ledgers)
+        snapshots = CursorRecord(OwnerEpoch(0)) if cursor is None else cursor.value
+        dedup = tuple(link.ledger_id for link in snapshots.ledgers)
         self._sizes[topic_id] = len(log) + len(dedup) + len(topic.value.acks)
-        owner, floor = topic.value.owner, LedgerId(0) if cursor is None else cursor.value.deleted_below
+        owner, epoch = topic.value.owner, topic.value.owner_epoch
+        floors = topic.value.deleted_below, topic.value.acks_deleted_below
         return [
-            ChainRecorded(topic_id, LedgerPurpose.LOG, log, owner, topic.value.deleted_below),
-            ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, floor),
-            ChainRecorded(topic_id, LedgerPurpose.ACKS, topic.value.acks, owner, topic.value.acks_deleted_below),
+            ChainRecorded(topic_id, LedgerPurpose.LOG, log, owner, floors[0], epoch),
+            ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, snapshots.deleted_below, snapshots.owner_epoch),
+            ChainRecorded(topic_id, LedgerPurpose.ACKS, topic.value.acks, owner, floors[1], epoch),
         ]
 
     async def _log(self, record: TopicRecord) -> tuple[LedgerId, ...]:

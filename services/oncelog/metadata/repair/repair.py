@@ -16,9 +16,10 @@ from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata.repair.repairer import PlacesTopics, Repairer, RepairerParts
 from oncelog.metadata.repair.storage_nodes_reader import StorageNodesReader
 from oncelog.metadata.repair.storage_report import StorageReport
-from oncelog.metadata.repair.trimmed_records import TrimmedRecords
+from oncelog.metadata.repair.unlisted_records import UnlistedRecords
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
+from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.ledger_listing import LedgerListing
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
@@ -96,8 +97,8 @@ class Repair:
         decommissions = Decommissions(registry, Registry(unnoted or session), events, notes.refusal)
         memory = OwnersMemory(topics, registry, copying, events, peers)
         repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory, events)
-        trimmed = TrimmedRecords(LedgerStore(session), chains, now_ms=now_ms)
-        parts = RepairerParts(watch, repairs, decommissions, trimmed, store, placements)
+        unlisted = UnlistedRecords(LedgerStore(session), chains, DeletionStore(session), owners=owners)
+        parts = RepairerParts(watch, repairs, decommissions, unlisted, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
         return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying, notes)
 

@@ -30,7 +30,7 @@ from oncelog.core.repair.queue_events import (
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import LedgerRepairer, RepairParts
-from oncelog.metadata.repair.trimmed_records import TrimmedRecords
+from oncelog.metadata.repair.unlisted_records import UnlistedRecords
 from oncelog.metadata_store.records.repair_store import (
     SAMPLE_MS,
     SAMPLES_MAX,
@@ -68,7 +68,7 @@ class RepairerParts:
     watch: ClusterWatch
     repairs: RepairParts
     decommissions: Decommissions
-    trimmed: TrimmedRecords
+    unlisted: UnlistedRecords
     store: RepairStore
     placements: PlacesTopics
 
@@ -125,7 +125,8 @@ class Repairer:
         moved = seen.nodes.in_state(NodeState.RETIRED, NodeState.DRAINING)
         await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in moved})
         await parts.decommissions.finish_drained(seen, watch.records())
-        await parts.trimmed.look(watch.unlisted)
+        for topic_id in await parts.unlisted.look(watch.unlisted):
+            self._perform(PlaceTopic(topic_id))
         if self._history is None:
             self._history = await self._former_history()
         self.progress = self._progress(self._history)

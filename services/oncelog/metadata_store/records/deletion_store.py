@@ -95,6 +95,12 @@ class DeletionStore:
         node = await self._session.read(paths.deletion(topic_id))
         return None if node is None else _decode(topic_id, node.data)
 
+    async def has_ended(self, topic_id: TopicId) -> bool:
+        """Whether the topic was deleted, and nothing of that is left to do. Raises StoreUnavailable."""
+        if await self._session.read(paths.tombstone(topic_id)) is None:
+            return False
+        return await self._session.read(paths.deletion(topic_id)) is None
+
     async def end(self, deletion: Deletion, name: TopicName) -> None:
         """Remove the deletion's record, once it is noted. Retries until it is gone. Raises StoreUnavailable."""
         path = paths.deletion(deletion.topic_id)
