@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from oncelog_lab.bench.commands import app
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.measurements import MEASUREMENTS
 from oncelog_lab.bench.running import BenchStack
@@ -27,7 +29,7 @@ CONSUMING: dict[str, dict[str, Any]] = {
     "subscribe": {"messages": 5000},
     "ack": {"messages": 2000, "seconds": 0.2},
     "end-to-end": {"latency_seconds": 0.2},
-    "effects": {"messages": 1000},
+    "effects": {"messages": 300},
     "relay": {"messages": 1000, "latency_seconds": 2.0},
 }
 
@@ -123,7 +125,7 @@ def test_topics_are_created_left_alone_and_taken_over(benches: Benches) -> None:
 def test_takeover_measures_the_pauses_after_kills(benches: Benches) -> None:
     """Each pause ends with an acknowledgement, and the new owner reports its phases."""
     settings = {"kills": 1, "storage_kills": 1, "replays": 1, "replay_entries": 50, "restarts": 3, "freezes": 0}
-    rows = benches.rows("takeover", rate=1000.0, **settings)
+    rows = benches.rows("takeover", rate=200.0, **settings)
     replayed = next(row for what, row in rows.items() if what.startswith("serving after ownership"))
     assert replayed.detail["replayed_entries"] == [pytest.approx(50, abs=2)]
     assert set(replayed.detail["phases_ms"]) == {"acquire", "recover", "load_snapshot", "replay", "open"}  # type: ignore[call-overload]
@@ -132,7 +134,7 @@ def test_takeover_measures_the_pauses_after_kills(benches: Benches) -> None:
 
 def test_unreachable_cluster_is_one_sentence_and_an_exit_code() -> None:
     """Without a traceback."""
-    done = command("latency", "--url", "oncelog://nowhere.invalid:1")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    done = CliRunner().invoke(app, ["latency", "--url", "oncelog://nowhere.invalid:1"])
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
     assert "error: " in done.stderr

@@ -14,7 +14,7 @@ from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 
 def test_killed_processes_lose_and_duplicate_nothing() -> None:
     """The owner, then a storage node and a metadata service at once."""
-    words = ("chaos", "run", "--standalone", "--seed", "16", "--seconds", "22", "--pace", "0.2", "-o", "json")
+    words = ("chaos", "run", "--standalone", "--seed", "16", "--seconds", "22", "--pace", "0.05", "-o", "json")
     kinds = ("--kinds", "owner-kill,storage-kill,metadata-kill")
     done = subprocess.run(
         command(*words, *kinds),

@@ -14,6 +14,7 @@ makes the options of a command from it.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast, get_type_hints
 
@@ -148,7 +149,8 @@ class Option:
     repeated: bool = False
 
 
-def fields_of(options: type) -> dict[str, Option | type]:
+@cache
+def fields_of(options: type) -> Mapping[str, Option | type]:
     """{field: its option, or the dataclass of further options}, without fields that are neither."""
     found: dict[str, Option | type] = {}
     for field, annotation in get_type_hints(options, include_extras=True).items():
