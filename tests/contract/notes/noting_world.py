@@ -9,7 +9,7 @@ from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
 from oncelog.core.placement.level import Level
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata_store.notes.note_holders import NoteHolders
+from oncelog.metadata_store.notes.note_holders import RETRY_PAUSE_S, NoteHolders
 from oncelog.metadata_store.notes.noting_session import CollectNotes, NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
@@ -76,10 +76,10 @@ async def noting_world(tmp_path: Path, count: int, *, ack_quorum: int = 2) -> As
 
 
 @asynccontextmanager
-async def noting(world: NotingWorld, *, timeout_s: float = 10.0) -> AsyncIterator[NotingSession]:
-    """The session of a metadata service."""
+async def noting(world: NotingWorld, *, once: bool = False) -> AsyncIterator[NotingSession]:
+    """The session of a metadata service. once: it asks each node once, in place of ten seconds long."""
     session = world.open()
-    holders = NoteHolders(session, timeout_s=timeout_s)
+    holders = NoteHolders(session, timeout_s=10, pause_s=10 if once else RETRY_PAUSE_S)
     try:
         yield NotingSession(session, holders.store)
     finally:

@@ -210,7 +210,7 @@ async def two_nodes(tmp_path: Path) -> AsyncIterator[NotingWorld]:
 async def test_answer_about_a_change_of_a_killed_replica_is_noted(tmp_path: Path, case: str) -> None:
     """While too few storage nodes can note it, the answer is an error that can be retried."""
     change, repeated, refusal, holds = CASES[case]
-    async with two_nodes(tmp_path) as world, noting(world, timeout_s=0.2) as hasty, noting(world) as patient:
+    async with two_nodes(tmp_path) as world, noting(world, once=True) as hasty, noting(world) as patient:
         async with replica_of(NotingSession(world.open(), killed)) as first:
             with pytest.raises(ProcessKilled):
                 await change(first)
@@ -238,7 +238,7 @@ async def test_idempotency_keys_are_served_when_their_data_set_is_noted(tmp_path
     def keys(session: NotingSession) -> KeyStore:
         return KeyStore(server, DatasetStore(session), window_ms=60_000, now_ms=lambda: 1)
 
-    async with two_nodes(tmp_path) as world, noting(world, timeout_s=0.2) as hasty, noting(world) as patient:
+    async with two_nodes(tmp_path) as world, noting(world, once=True) as hasty, noting(world) as patient:
         with pytest.raises(ProcessKilled):
             await keys(NotingSession(world.open(), killed)).read("key")
         await world.leave(world.members[1].incarnation)

@@ -292,7 +292,7 @@ async def test_record_that_is_too_large_for_a_note_keeps_the_former_one(
 async def test_process_of_a_former_era_notes_nothing(tmp_path: Path, *, commits: bool) -> None:
     """Its records are those of era 1, and the cluster's record names era 2 already. A note of them in era 2 would be
     newer than what the restore has found, at a node that the restore has not raised."""
-    async with compared(tmp_path) as (world, comparison), noting(world, timeout_s=0.5) as session:
+    async with compared(tmp_path) as (world, comparison), noting(world, once=True) as session:
         before = await require_whole(world, comparison)
         await restored(world, commits=commits)
         await PolicyStore(world.session).change(CLUSTER, lambda one: replace(one, deduplication=False))

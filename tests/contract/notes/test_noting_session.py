@@ -75,7 +75,7 @@ async def test_answered_change_is_noted_on_an_ack_quorum_and_soon_on_all(tmp_pat
 async def test_change_that_is_not_noted_says_so_and_can_be_repeated(tmp_path: Path) -> None:
     """Only one of two nodes is there. The policy is written, and the same call notes it once a second node is back,
     although it changes nothing. An attempt to create what exists notes it, too."""
-    async with noting_world(tmp_path, 2) as world, noting(world, timeout_s=0.3) as session:
+    async with noting_world(tmp_path, 2) as world, noting(world, once=True) as session:
         await world.members[0].stop()
         policies, namespaces = PolicyStore(session), NamespaceStore(session)
         with pytest.raises(StoreUnavailable, match="is written, but only 1 of 2 storage nodes hold a note"):
@@ -97,7 +97,7 @@ async def test_change_that_is_not_noted_says_so_and_can_be_repeated(tmp_path: Pa
 async def test_fewer_nodes_than_the_quorum_must_all_hold_a_note(tmp_path: Path) -> None:
     """Nodes that ever joined count, registered or not. A node that waits in place of another one does not: nobody asks
     it. Before the first owner has told its quorum, all count."""
-    async with noting_world(tmp_path, 3, ack_quorum=0) as world, noting(world, timeout_s=0.2) as session:
+    async with noting_world(tmp_path, 3, ack_quorum=0) as world, noting(world, once=True) as session:
         waiting, away, _ = world.members
         store = PolicyStore(session)
         await store.change(DEFAULT, granted)
@@ -119,7 +119,7 @@ async def test_fewer_nodes_than_the_quorum_must_all_hold_a_note(tmp_path: Path) 
 @pytest.mark.hazard("unnoted-member")
 async def test_replaced_node_that_still_serves_does_not_count(tmp_path: Path) -> None:
     """It is registered and holds the note, but nobody asks it in a restore."""
-    async with noting_world(tmp_path, 3) as world, noting(world, timeout_s=0.2) as session:
+    async with noting_world(tmp_path, 3) as world, noting(world, once=True) as session:
         replaced, other, _ = world.members
         cookie = await world.registry.read_cookie(replaced.incarnation)
         assert cookie is not None
@@ -184,7 +184,7 @@ async def test_deletion_and_new_record_of_the_same_path_are_noted_in_this_order(
 @pytest.mark.hazard("revoked-right-returns")
 async def test_repeated_finalize_notes_the_level_that_was_not_noted(tmp_path: Path) -> None:
     """The level is raised in ZooKeeper. The repeated call would answer that it is, so it notes it first."""
-    async with noting_world(tmp_path, 2) as world, noting(world, timeout_s=0.3) as hasty, noting(world) as session:
+    async with noting_world(tmp_path, 2) as world, noting(world, once=True) as hasty, noting(world) as session:
         await world.change_cluster(level=PROCESS_VERSION - 1)
         await world.members[0].stop()
         with pytest.raises(StoreUnavailable, match="is written"):

@@ -46,13 +46,14 @@ class NoteHolders:
 
     def __init__(
         self, session: StoreSession, peers: Credentials = PLAIN, *, me: Incarnation | None = None,
-        timeout_s: float = STORE_TIMEOUT_S,
+        timeout_s: float = STORE_TIMEOUT_S, pause_s: float = RETRY_PAUSE_S,
     ) -> None:  # fmt: skip
         self._registry = Registry(session)
         self._channels = Channels(peers)
         self._era = peers.era or FIRST_ERA
         self._me = me
         self._timeout_s = timeout_s
+        self._pause_s = pause_s
         self._tasks = BackgroundTasks()
 
     async def store(self, collect: CollectNotes) -> None:
@@ -78,7 +79,7 @@ class NoteHolders:
             if len(holders & counted) >= needed:
                 return
             missing = "; ".join(failures) or missing
-            if loop.time() + RETRY_PAUSE_S > deadline_s:
+            if loop.time() + self._pause_s > deadline_s:
                 raise StoreUnavailable(
                     f"the change of {notes[0].path} is written, but only {len(holders & counted)} of {needed} storage "
                     f"nodes hold a note of it: it may be lost with ZooKeeper. Repeat the call ({missing}). If storage "
@@ -86,7 +87,7 @@ class NoteHolders:
                     "docs/lost-zookeeper.md",
                     needed=needed,
                 )
-            await asyncio.sleep(RETRY_PAUSE_S)
+            await asyncio.sleep(self._pause_s)
             live, cookies = await asyncio.gather(self._live(), self._registry.cookies())
 
     async def deletions(self, cluster: ClusterRecord) -> list[Note]:
