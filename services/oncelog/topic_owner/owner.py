@@ -60,7 +60,7 @@ from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.topic_listing import TopicListing
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
-from oncelog.topic_owner.shell.id_source import IdSource
+from oncelog.topic_owner.shell.id_source import PREFETCH_BELOW, IdSource
 from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.ownership_watch import OwnershipWatch
@@ -85,8 +85,6 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of received batches of one stream without an answer; the window of a client is half of it.
 UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
-#: Producer ids are claimed ahead when fewer are left.
-PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
 #: Share of the drain timeout for each of four steps; the rest is for the topics. Two steps look for other owners, one
 #: reports that this owner drains, and one waits after a hand-over: clients that still send requests here are told to

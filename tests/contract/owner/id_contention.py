@@ -24,8 +24,7 @@ from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
-from oncelog.topic_owner.owner import PREFETCH_BELOW
-from oncelog.topic_owner.shell.id_source import IdSource
+from oncelog.topic_owner.shell.id_source import PREFETCH_BELOW, IdSource
 from tests.cluster.until import until
 
 BLOCK = 100

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from starlette.routing import compile_path
 
-from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
+from tests.contract.rest.lent_apps import lent_app
 from tests.contract.rest.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest.rest_story import PAGE, page
 
@@ -38,7 +38,8 @@ HEALTH = ("/livez", "/readyz", "/metrics")
 @cache
 def described() -> dict[str, set[str]]:
     """{path: its methods} of the application."""
-    paths = new_app(cast("Coordination", None)).openapi()["paths"]
+    with lent_app(cast("Coordination", None)) as app:
+        paths = app.openapi()["paths"]
     return {path: {method.upper() for method in methods} for path, methods in paths.items()}
 
 

@@ -18,6 +18,9 @@ from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.runtime.tasks import start
 
+#: Ids are claimed ahead when fewer are left.
+PREFETCH_BELOW = 20
+
 
 class IdSource:
     """`await next_id()` returns an id that was never returned before, in any process. It waits for ZooKeeper."""

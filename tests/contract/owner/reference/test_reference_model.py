@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 HISTORY_STEPS = 10_000
 #: `make verdicts-proof` gives more.
-STEPS = int(os.environ.get("VERDICTS_STEPS", "20_000"))
+STEPS = int(os.environ.get("VERDICTS_STEPS", "10_000"))
 SEED = int(os.environ.get("VERDICTS_SEED", "0"))
 
 

@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 from oncelog.cli.admin.provisioning_file import POLICIES, read_file
 from oncelog.cli.app import app
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.app import new_app
-from oncelog.runtime.security import OPEN
 from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin.admin_world import Admin, serving
 
@@ -176,7 +174,7 @@ async def test_what_cannot_be_made_is_found_before_the_first_change(
 async def test_file_has_every_policy_of_rest() -> None:
     """At the same levels, and under the last element of its path."""
     async with serving() as admin:
-        paths = new_app(admin.replica.coordination, OPEN).openapi()["paths"]
+        paths = (await admin.get("/openapi.json"))["paths"]
     for prefix, named in (
         ("/admin/v2/clusters/{cluster}/", {policy.path for policy in POLICIES.values()}),
         ("/admin/v2/namespaces/{tenant}/{namespace}/", {policy.path for policy in POLICIES.values()}),
