@@ -69,7 +69,7 @@ class RestClient:
             parts = urlsplit(self._url)
             credentials.check_address(f"{parts.hostname}:{parts.port}")
         self._credentials = credentials
-        verify = credentials.ssl_context() or True
+        verify = credentials.verification(admin_url)
         self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False, verify=verify)
 
     async def call(

@@ -1,4 +1,4 @@
-"""Commands of `oncelog` as real processes, for tests of the command line."""
+"""Commands of `oncelog`, in the process of a test or in one of their own."""
 
 import os
 import signal

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from oncelog.core.era import Era
 from oncelog.core.errors import InvalidArgument, StaleEra
@@ -90,6 +91,13 @@ class Credentials:
     def ssl_context(self) -> ssl.SSLContext | None:
         """For connections other than gRPC's; None: no TLS, or TLS with the system's CAs."""
         return None if self.ca is None else context_trusting(self.ca)
+
+    def verification(self, url: str) -> ssl.SSLContext | bool:
+        """`verify` of httpx for this URL. Without TLS it trusts no CA: httpx would read all of the system's, and that
+        takes longer than most calls."""
+        if urlsplit(url).scheme != "https":
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return self.ssl_context() or True
 
     @property
     def expected_name(self) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,6 +77,20 @@ async def test_wrong_ca_is_reported_with_advice(failure: Failure, tmp_path: Path
     assert code is Exit.FAILED
     assert "certificate is not signed by this CA" in shown
     assert "that the cluster runs" not in shown
+
+
+def test_cas_are_read_for_https_only(tmp_path: Path) -> None:
+    """A command without TLS would spend more on the system's CAs than on its call. Without TLS nobody is trusted; with
+    it, one's own CA alone, or those of the system."""
+    own = with_tls(tmp_path).peers
+    for credentials in (Credentials(), own):
+        trusted = credentials.verification("http://h:1")
+        assert isinstance(trusted, ssl.SSLContext)
+        assert (trusted.verify_mode, trusted.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
+    trusted = own.verification("HTTPS://h:1")
+    assert isinstance(trusted, ssl.SSLContext)
+    assert len(trusted.get_ca_certs()) == 1
+    assert Credentials().verification("https://h:1") is True
 
 
 @pytest.mark.asyncio

@@ -63,7 +63,7 @@ async def test_mirror_that_waits_for_a_cluster_is_not_ready() -> None:
         mirror = Mirror(source, target, Choice((parse_topic("orders"),)))
 
         async def reasons(port: int) -> str:
-            async with httpx.AsyncClient() as http:
+            async with httpx.AsyncClient(verify=False) as http:
                 answer = await http.get(f"http://127.0.0.1:{port}/readyz")
             assert answer.status_code == 503
             return str(answer.json()["reasons"]["topics"])

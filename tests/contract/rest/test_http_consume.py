@@ -208,7 +208,7 @@ async def test_newer_request_ends_an_older_one(world: ConsumeWorld, replica: Con
 async def test_request_of_a_client_that_is_gone_takes_nothing(world: ConsumeWorld, replica: ConsumeReplica) -> None:
     """Its messages would come only after their time-out."""
     session = await replica.opened()
-    async with httpx.AsyncClient(base_url=session.http.base_url, trust_env=False) as leaving:
+    async with httpx.AsyncClient(base_url=session.http.base_url, trust_env=False, verify=False) as leaving:
         waiting = asyncio.ensure_future(leaving.get(f"{session.path}/messages?wait=60"))
         await until(lambda: [each.core._requests for each in replica.service._sessions.values()] == [1], DEADLINE_S)
         waiting.cancel()

@@ -74,7 +74,7 @@ async def test_client_of_another_replica_that_is_gone_takes_nothing(
 ) -> None:
     """Its disconnection reaches the replica that keeps the session."""
     session = await replica.opened()
-    async with httpx.AsyncClient(base_url=other.http.base_url, trust_env=False) as leaving:
+    async with httpx.AsyncClient(base_url=other.http.base_url, trust_env=False, verify=False) as leaving:
         waiting = asyncio.ensure_future(leaving.get(f"{session.path}/messages?wait=60"))
         await until(lambda: [each.core._requests for each in replica.service._sessions.values()] == [1], DEADLINE_S)
         waiting.cancel()

@@ -46,9 +46,7 @@ class AdminApi:
         if credentials.token is not None:
             place = urlsplit(self._url)
             credentials.check_address(f"{place.hostname}:{place.port}")
-        # Without TLS no certificates are loaded: that takes 30 ms.
-        verify = credentials.ssl_context() or urlsplit(self._url).scheme != "http"
-        self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=verify)
+        self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.verification(url))
 
     def get(self, path: str, **query: bool | int | str | None) -> Answer:
         """path: absolute path. query: query parameters; None: left out. Raises OncelogError."""

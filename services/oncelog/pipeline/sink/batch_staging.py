@@ -192,9 +192,8 @@ def remove_stage(options: SinkOptions, topics: Sequence[str]) -> None:
     try:
         credentials.check_address(f"{address.hostname}:{address.port}")
         authorization = credentials.authorization
-        with httpx.Client(
-            timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=credentials.ssl_context() or True
-        ) as client:
+        verify = credentials.verification(options.admin_url)
+        with httpx.Client(timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=verify) as client:
             for topic in topics:
                 answer = client.delete(
                     f"{options.admin_url.rstrip('/')}/admin/v2/persistent/{topic}",

@@ -37,7 +37,7 @@ async def waiting(tmp_path: Path) -> AsyncIterator[tuple[EarlyRest, httpx.AsyncC
     async with running_tasks() as start:
         rest = EarlyRest(settings, secured(tmp_path), AuditLog(EventRing("metadata")), start, reason=lambda: REASON)
         port = rest.open()
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, verify=False) as http:
             yield rest, http
         await rest.close()
 
