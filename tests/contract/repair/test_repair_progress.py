@@ -1,4 +1,4 @@
-"""The record of the progress of repair, as the elected replica writes it."""
+"""The record of the progress of repair, as the elected replica writes it, and that it goes on."""
 
 import pytest
 
@@ -12,7 +12,8 @@ from oncelog.metadata_store.records.repair_store import (
     RepairStore,
 )
 from oncelog.metadata_store.session import paths
-from tests.contract.repair.repairing import World
+from tests.cluster.until import until
+from tests.contract.repair.repairing import DEADLINE_S, World
 
 
 @pytest.mark.asyncio
@@ -61,3 +62,24 @@ async def test_unchanged_progress_is_written_seldom() -> None:
         await world.ledger(1, holders=(1, 2))
         assert await version_after(1) == first + 2
         assert (await world.progress()).under_replicated == 1
+
+
+@pytest.mark.asyncio
+async def test_damaged_cookie_of_one_node_does_not_end_the_repairer() -> None:
+    """It ended the metadata service, and then the next one that was elected. The node counts as retired."""
+    async with World.running() as world:
+        await world.ledger(1)
+        path = paths.storage_cookie(world.nodes[2].incarnation)
+        node = await world.session.read(path)
+        assert node is not None
+        await world.session.write(path, b"?", version=node.version)
+        await world.wipe(3)
+        world.replica()
+
+        async def counted() -> bool:
+            return (await world.cookie(3)).emptied
+
+        await until(counted, DEADLINE_S, waiting_for="what the repairer writes behind the damaged cookie")
+        damaged = await world.session.read(path)
+        assert damaged is not None
+        assert damaged.data == b"?"

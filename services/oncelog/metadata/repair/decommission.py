@@ -103,7 +103,8 @@ class Decommissions:
                     return cookie
                 return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
 
-            await self._change(self._unnoted, node, removed)
+            if not await self._changed(self._unnoted, node, removed):
+                continue
             self._events.note(
                 EventKind.NODE,
                 logger,
@@ -124,7 +125,7 @@ class Decommissions:
             counted = cookie.replaced_by is None or (successor is not None and not successor.joining)
             debt = debts.get(node) if counted else None
             if cookie.debt != debt:
-                await self._change(self._unnoted, node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
+                await self._changed(self._unnoted, node, lambda cookie, debt=debt: replace(cookie, debt=debt))  # type: ignore[misc]
 
     async def write_emptied(self, seen: StorageSeen, is_emptied: Callable[[Incarnation], Awaitable[bool]]) -> None:
         """Write which retired nodes no ledger needs any more. is_emptied: by all records, as of a look behind the
@@ -132,12 +133,20 @@ class Decommissions:
         for node, cookie in sorted(seen.cookies.items()):
             if not cookie.is_replaced or not await is_emptied(node):
                 continue
-            try:
-                await self._change(self._registry, node, lambda cookie: replace(cookie, emptied=True))
-            except CorruptEntry:
-                continue  # it counts as retired, and its decoder has logged it
-            text = "a retired storage node is emptied: other nodes hold all that it had"
-            self._events.note(EventKind.NODE, logger, text, node=node)
+            if await self._changed(self._registry, node, lambda cookie: replace(cookie, emptied=True)):
+                text = "a retired storage node is emptied: other nodes hold all that it had"
+                self._events.note(EventKind.NODE, logger, text, node=node)
+
+    async def _changed(
+        self, registry: Registry, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]
+    ) -> bool:
+        """False: the cookie cannot be read. Its node counts as retired; the decoder has logged it, and the others go
+        on. Raises StoreUnavailable."""
+        try:
+            await self._change(registry, node, change)
+        except CorruptEntry:
+            return False
+        return True
 
     async def _change(
         self, registry: Registry, node: Incarnation, change: Callable[[StorageCookie], StorageCookie]
