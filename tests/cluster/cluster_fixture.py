@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx
 import pytest
@@ -27,6 +27,7 @@ from oncelog.core.names import parse_topic
 from oncelog.runtime.settings import variable
 from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
+from tests.cluster.forked_program import COMMANDS, ForkedPopen, of_clusters
 from tests.cluster.until import until, until_sync
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -83,6 +84,11 @@ class Cluster(LocalCluster):
             yield cluster
         finally:
             cluster.kill_all()
+
+    def _launched(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        if self.program == Cluster.program:
+            return ForkedPopen(of_clusters(), COMMANDS, self._command[3:], self._environment, log)
+        return super()._launched(log)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

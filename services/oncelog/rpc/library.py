@@ -28,7 +28,7 @@ from types import ModuleType
 import grpc
 
 from oncelog.core.errors import Fatal
-from oncelog.runtime.forks import GRPC_CORE, grpc_is_inherited, grpc_was_replaced, keep_for_ever, when_forked
+from oncelog.runtime.forks import GRPC_CORE, grpc_is_inherited, grpc_is_own, keep_for_ever, when_forked
 
 __all__ = ["grpc", "own"]
 
@@ -60,7 +60,7 @@ def own() -> None:
     with _loading.lock:
         if grpc_is_inherited():
             globals()["grpc"] = _second_copy()
-            grpc_was_replaced()
+            grpc_is_own()
 
 
 def _second_copy() -> ModuleType:

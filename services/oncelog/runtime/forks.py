@@ -74,7 +74,8 @@ def grpc_is_inherited() -> bool:
     return _state.grpc
 
 
-def grpc_was_replaced() -> None:
+def grpc_is_own() -> None:
+    """gRPC of this process is its own: it has loaded it again, or its parent had loaded and never used it."""
     _state.grpc = False
 
 

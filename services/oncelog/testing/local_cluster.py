@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 from uuid import uuid4
 
 import httpx
@@ -71,21 +71,24 @@ class LocalCluster:
         check_installed("services", "embedded")
         with tempfile.TemporaryFile() if self._log is None else self._log.open("ab+") as log:
             begun = log.seek(0, os.SEEK_END)
-            self._supervisor = process = subprocess.Popen(
-                guarded(self._command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=dict(self._environment),
-                # Ctrl-C ends pytest, and pytest ends the cluster.
-                start_new_session=True,
-            )
+            self._supervisor = process = self._launched(log)
             line = _first_line(process)
             if not line:
                 self.stop()
                 log.seek(begun)
                 raise ClusterNotStarted(_error_in(log.read().decode(errors="replace")))
         self._announced = json.loads(line)
+
+    def _launched(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            guarded(self._command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=dict(self._environment),
+            # Ctrl-C ends pytest, and pytest ends the cluster.
+            start_new_session=True,
+        )
 
     def stop(self) -> int:
         """End the cluster with SIGTERM, as a user does. Returns the exit code; 0 if it does not run."""

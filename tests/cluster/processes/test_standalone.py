@@ -45,6 +45,11 @@ def first_kinds(data: Path) -> set[str]:
     return kinds
 
 
+def program_of(pid: int) -> str:
+    """The first word of its command line."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode()
+
+
 def pids(cluster: Cluster) -> list[int]:
     return [process["pid"] for process in cluster.processes.values()]
 
@@ -168,6 +173,10 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
     address."""
     published(cluster, "one")
     url = cluster.url
+    modules = {name.partition("-")[0]: program_of(process["pid"]) for name, process in cluster.processes.items()}
+    assert modules["owner"] == "oncelog.topic_owner", "all but ZooKeeper are forks, which import nothing"
+    assert modules["metadata"] == "oncelog.metadata"
+    assert modules["storage"] == "oncelog.log_storage"
     for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
         before = cluster.processes[name]
         os.kill(before["pid"], signal.SIGKILL)

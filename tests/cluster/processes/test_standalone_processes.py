@@ -4,14 +4,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from oncelog.cli.standalone.cluster_plan import ProcessPlan, Role
+from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
+from oncelog.runtime.fork_server import ForkServer
+from tests.cluster.forked_program import spawned
 from tests.cluster.until import until
 
 _DEADLINE_S = 60.0
@@ -25,12 +28,16 @@ HOPELESS = "import sys; print('no such thing', file=sys.stderr); sys.exit(7)"
 class Kept:
     """A supervised child process, and all reports about it."""
 
-    def __init__(self, program: str, tmp_path: Path) -> None:
+    def __init__(self, program: str | tuple[str, ...], tmp_path: Path, forks: ForkServer | None = None) -> None:
+        """program: a source, or the module and arguments of `python -m`."""
         self.said: list[str] = []
         #: (process id, its announcement) each time that it became ready
         self.served: list[tuple[int | None, object]] = []
-        plan = ProcessPlan("owner-1", Role.OWNER, (sys.executable, "-c", program))
-        self.child = SupervisedProcess(plan, tmp_path / "owner-1.log", os.environ, self._watch)
+        words = ("-c", program) if isinstance(program, str) else ("-m", *program)
+        plan = ProcessPlan("owner-1", Role.OWNER, (sys.executable, *words))
+        given = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        starter = ProcessStarter(forks, self.said.append)
+        self.child = SupervisedProcess(plan, tmp_path / "owner-1.log", given, self._watch, starter)
 
     def _watch(self, child: SupervisedProcess, sentence: str) -> None:
         if sentence:
@@ -40,9 +47,11 @@ class Kept:
 
 
 @asynccontextmanager
-async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) -> AsyncIterator[Kept]:
+async def kept(
+    program: str | tuple[str, ...], tmp_path: Path, *, drain_s: float = _DEADLINE_S, forks: ForkServer | None = None
+) -> AsyncIterator[Kept]:
     """Supervise the program inside the block and stop it at the end."""
-    own = Kept(program, tmp_path)
+    own = Kept(program, tmp_path, forks)
     task = asyncio.create_task(own.child.keep())
     try:
         yield own
@@ -106,3 +115,70 @@ async def test_process_is_not_restarted_while_it_is_being_stopped(tmp_path: Path
     restarts = own.child.restarts
     assert own.child.state is ProcessState.STOPPED
     assert own.child.restarts == restarts
+
+
+#: `service obedient`, `service deaf`, …
+SERVICE = f"""
+import sys
+SOURCES = { ({"obedient": OBEDIENT, "deaf": DEAF, "hopeless": HOPELESS})!r}
+
+def main():
+    exec(SOURCES[sys.argv[1]], {{}})
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def forks(tmp_path: Path) -> Iterator[ForkServer]:
+    """Has imported the module `service`."""
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__main__.py").write_text(SERVICE)
+    server = spawned(["service"], os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    yield server
+    server.end()
+
+
+def is_fork(pid: int | None) -> bool:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"service\0")
+
+
+@pytest.mark.asyncio
+async def test_forks_are_supervised_as_programs_are(forks: ForkServer, tmp_path: Path) -> None:
+    """Their readiness, deaths, exit codes, last words and deadlines."""
+    async with kept(("service", "obedient"), tmp_path, forks=forks) as own:
+        await until(lambda: own.served, _DEADLINE_S)
+        pid = own.served[0][0]
+        assert pid is not None
+        assert is_fork(pid)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(own.served) == 2, _DEADLINE_S)
+        assert own.served[1][0] not in {None, pid}
+        assert is_fork(own.child.pid)
+        assert own.said == [
+            "owner-1 is ready", "owner-1 was killed by SIGKILL; restarting it in 0.1 s", "owner-1 is ready again",
+        ]  # fmt: skip
+    assert own.child.pid is None
+    async with kept(("service", "hopeless"), tmp_path, forks=forks) as own:
+        await until(lambda: own.child.failures >= 2, _DEADLINE_S)
+        assert own.said[0] == "owner-1 exited with code 7; restarting it in 0.1 s"
+        assert "no such thing" in own.child.last_words()
+    async with kept(("service", "deaf"), tmp_path, forks=forks, drain_s=0.2) as own:
+        await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
+    assert own.said[-1] == "owner-1 did not drain within 0 s and was killed"
+
+
+@pytest.mark.asyncio
+async def test_without_their_fork_server_processes_import_what_they_need(forks: ForkServer, tmp_path: Path) -> None:
+    """What runs goes on, and what starts is told to be slow: nobody need start the cluster again at once."""
+    async with kept(("service", "obedient"), tmp_path, forks=forks) as own:
+        await until(lambda: own.served, _DEADLINE_S)
+        os.kill(forks.pid, signal.SIGKILL)
+        pid = own.served[0][0]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(own.served) == 2, _DEADLINE_S)
+        assert not is_fork(own.child.pid)
+        (told,) = [said for said in own.said if "is lost" in said]
+        assert "it ended with code -9" in told

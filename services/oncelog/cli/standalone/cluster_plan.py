@@ -17,6 +17,9 @@ HOST = "127.0.0.1"
 STABILITY_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
 
+#: What the processes but ZooKeeper run.
+MODULES = ("oncelog.log_storage", "oncelog.topic_owner", "oncelog.metadata")
+
 #: Of a light cluster, which needs 112 MiB of free space.
 LIGHT_SETTINGS = {"ONCELOG_SEGMENT_BYTES": str(16 << 20), "ONCELOG_FREE_BYTES_MIN": str(64 << 20)}
 

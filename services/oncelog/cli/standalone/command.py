@@ -15,13 +15,14 @@ from rich.console import Console
 
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
-from oncelog.cli.standalone.cluster_plan import ClusterPlan, quorums
+from oncelog.cli.standalone.cluster_plan import MODULES, ClusterPlan, quorums
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, StartStopped, Supervisor
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.exception_groups import leaves_of
+from oncelog.runtime.fork_server import ForkServer
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 
@@ -118,7 +119,7 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     async def main(shutdown: Shutdown) -> None:
         try:
             await earlier_gone(plan.status_path, tell)
-            supervisor = Supervisor(plan, tell)
+            supervisor = Supervisor(plan, tell, forks)
             await check_start(plan, os.environ, supervisor.environment, tell)
             if plan.light:
                 tell("a light cluster, for tests: it keeps ONE copy of each message")
@@ -135,7 +136,7 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
                 failed.append(explain(error, errors))
 
     try:
-        with locked(plan.data):
+        with locked(plan.data), ForkServer.running(MODULES) as forks:
             code = run(main, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
     except (DirectoryInUse, InvalidArgument) as error:
         return explain(error, errors)

@@ -8,13 +8,12 @@ import asyncio
 import json
 import signal
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
 from oncelog.cli.standalone.cluster_plan import ProcessPlan
-from oncelog.runtime.orphan_guard import guarded
+from oncelog.cli.standalone.process_start import Process, ProcessStarter
 from oncelog.runtime.process import ENDS_BECAUSE
 
 #: Pause before a restart: first and maximum.
@@ -43,6 +42,7 @@ class SupervisedProcess:
         log_path: Path,
         environment: Mapping[str, str],
         watch: "Callable[[SupervisedProcess, str], None]",
+        starter: ProcessStarter,
     ) -> None:
         self.plan = plan
         self.state = ProcessState.STARTING
@@ -54,6 +54,7 @@ class SupervisedProcess:
         self._log_path = log_path
         self._environment = environment
         self._watch = watch
+        self._starter = starter
         self._process: Process | None = None
         self._stopping = asyncio.Event()
 
@@ -116,15 +117,7 @@ class SupervisedProcess:
         """Run the process once; returns the exit code, negative for a signal."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
-            # In a separate session, so that Ctrl-C reaches only the supervisor, which stops the services in order.
-            process = self._process = await asyncio.create_subprocess_exec(
-                *guarded(self.plan.command),
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=log,
-                env=dict(self._environment),
-                start_new_session=True,
-            )
+            process = self._process = await self._starter.start(self.plan.command, self._environment, log)
         self._watch(self, "")  # it has a process id now, perhaps for a long wait
         if self._stopping.is_set():
             process.send_signal(signal.SIGTERM)

@@ -18,10 +18,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from oncelog.cli.standalone import cluster_plan as plans
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan, Role
+from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal, InvalidArgument
+from oncelog.runtime.fork_server import ForkServer
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
@@ -68,9 +70,11 @@ class StartStopped(Fatal):
 class Supervisor:
     """Runs the processes of one plan. The cluster runs inside the `running()` block."""
 
-    def __init__(self, plan: ClusterPlan, tell: Tell) -> None:
+    def __init__(self, plan: ClusterPlan, tell: Tell, forks: ForkServer | None = None) -> None:
+        """forks: has imported the modules of `cluster_plan.MODULES`, or does so; None: processes import them."""
         self.plan = plan
         self._tell = tell
+        self._starter = ProcessStarter(forks, tell)
         self._processes: list[SupervisedProcess] = []
         self._zookeeper = ZooKeeperProcess(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
@@ -154,7 +158,9 @@ class Supervisor:
         and start again. So it is, too, once a storage node says that it waits for a restore.
         """
         self._processes = children = [
-            SupervisedProcess(child, self.plan.log_path(child.name), self.environment, self._process_changed)
+            SupervisedProcess(
+                child, self.plan.log_path(child.name), self.environment, self._process_changed, self._starter
+            )
             for child in wanted
         ]
         for child in children:

@@ -16,6 +16,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from functools import cache
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
@@ -33,7 +34,11 @@ TOLD_S = 60
 #: Characters of a token before its signature: the time and the random number.
 _HEAD = 26
 
-_PROCESS_KEY = secrets.token_bytes(32)
+
+@cache
+def _process_key() -> bytes:
+    """Of this process alone: a module may be imported before a fork."""
+    return secrets.token_bytes(32)
 
 
 def csrf_of(authorization: str) -> Callable[[str], str]:
@@ -42,7 +47,7 @@ def csrf_of(authorization: str) -> Callable[[str], str]:
 
 
 def _signed(authorization: str, url: str, head: str) -> str:
-    key = hashlib.sha256(authorization.encode()).digest() if authorization else _PROCESS_KEY
+    key = hashlib.sha256(authorization.encode()).digest() if authorization else _process_key()
     return head + hmac.new(key, f"POST {url} {head}".encode(), hashlib.sha256).hexdigest()
 
 
