@@ -12,7 +12,7 @@ from functools import cache
 from typing import IO
 
 from oncelog.cli.standalone.cluster_plan import MODULES
-from oncelog.runtime.fork_server import ForkServer, connected
+from oncelog.cli.standalone.fork_server import ForkServer, connected
 from tests.cluster.commands import environment
 
 COMMANDS = "oncelog.cli"
@@ -21,7 +21,7 @@ import importlib, socket, sys
 _, descriptor, parent, early, *modules = sys.argv
 for name in early.split():
     importlib.import_module(name)
-from oncelog.runtime.fork_server import serve
+from oncelog.cli.standalone.fork_server import serve
 serve(socket.socket(fileno=int(descriptor)), modules, int(parent))
 """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from oncelog.cli.standalone.cluster_plan import ProcessPlan, Role
+from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
-from oncelog.runtime.fork_server import ForkServer
 from tests.cluster.forked_program import spawned
 from tests.cluster.until import until
 

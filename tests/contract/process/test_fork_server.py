@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.runtime.fork_server import ForkServer, ForkServerLost
+from oncelog.cli.standalone.fork_server import ForkServer, ForkServerLost
 from tests.cluster.cluster_fixture import alive
 from tests.cluster.forked_program import ForkedPopen, spawned
 from tests.cluster.until import until_sync
@@ -203,7 +203,7 @@ def test_fork_server_that_does_not_answer_is_given_up(
     forks: ForkServer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed, so that it does not start the program later, when the caller has started another."""
-    monkeypatch.setattr("oncelog.runtime.fork_server.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
     assert ended(forks, place, "return", "0") == 0
     os.kill(forks.pid, signal.SIGSTOP)
     with pytest.raises(ForkServerLost, match="ended with code -9"):
@@ -227,7 +227,7 @@ def test_fork_server_that_cannot_serve_says_why(
 
 def parent_of(body: str, given: Mapping[str, str]) -> "subprocess.Popen[str]":
     """A process that runs the body with a fork server of its own: `fork(*arguments)` of the program."""
-    code = "import os, sys, signal\nfrom oncelog.runtime.fork_server import *\n"
+    code = "import os, sys, signal\nfrom oncelog.cli.standalone.fork_server import *\n"
     code += 'print("once", end="")\n'
     code += 'def fork(*words): return forks.fork("program", words, os.environ, output=1, log=2)\n'
     code += 'with ForkServer.running(["program"]) as forks:\n'
@@ -258,7 +258,7 @@ def test_parent_may_have_no_standard_streams(given: Mapping[str, str], place: Pa
     """A daemon may have closed them: what opens next gets their numbers, and the program its own streams."""
     code = f"""if True:
         import os
-        from oncelog.runtime.fork_server import ForkServer
+        from oncelog.cli.standalone.fork_server import ForkServer
         with ForkServer.running(["program"]) as forks:
             out = os.open({str(place / "without")!r}, os.O_WRONLY | os.O_CREAT)
             _, status = os.waitpid(forks.fork("program", ["facts"], os.environ, output=out, log=out), 0)

@@ -17,12 +17,12 @@ from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.standalone.cluster_plan import MODULES, ClusterPlan, quorums
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
+from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, StartStopped, Supervisor
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.exception_groups import leaves_of
-from oncelog.runtime.fork_server import ForkServer
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 

@@ -8,7 +8,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, Protocol, Self
 
-from oncelog.runtime.fork_server import ForkServer, ForkServerLost
+from oncelog.cli.standalone.fork_server import ForkServer, ForkServerLost
 from oncelog.runtime.orphan_guard import guarded
 
 

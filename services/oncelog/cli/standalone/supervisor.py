@@ -18,12 +18,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from oncelog.cli.standalone import cluster_plan as plans
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan, Role
+from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal, InvalidArgument
-from oncelog.runtime.fork_server import ForkServer
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
