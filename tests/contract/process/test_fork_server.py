@@ -273,7 +273,7 @@ def test_program_that_its_parent_does_not_know_does_not_begin(given: Mapping[str
     """The parent may die, or the fork server, between the fork and the answer."""
     code = f"""if True:
         import os
-        from oncelog.runtime import fork_server
+        from oncelog.cli.standalone import fork_server
         ours, its = fork_server.connected()
         ours.close()
         null = os.open(os.devnull, os.O_RDWR)
