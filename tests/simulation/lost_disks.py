@@ -17,7 +17,7 @@ from dataclasses import replace
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.entry import SequenceMode, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger.metadata import LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.verify.violation import Violation
@@ -25,6 +25,7 @@ from tests.oracles.history import History
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.cluster import Rules
 from tests.simulation.run import Run
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.shapes import CURSOR_TICKS, RETURN_TICKS, Shape
 from tests.simulation.watches.watching import TopicWatch

@@ -7,7 +7,7 @@ from typing import Protocol
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId, ProducerId
-from oncelog.core.ledger.metadata import LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import DrainRequested
 from oncelog.verify.violation import Violation
@@ -16,7 +16,8 @@ from tests.oracles.leases import check_leases
 from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules
 from tests.simulation.faults.faults import Faults
-from tests.simulation.faults.storage_faults import not_whole
+from tests.simulation.faults.storage_faults import all_whole
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
 from tests.simulation.shapes import Shape, draw_shape
@@ -111,7 +112,7 @@ class Run:
         while not (
             self._complete()
             and all(one.answered_began >= healed for one in self.cluster.questioners.values())
-            and not (self.cluster.shape.repair and not_whole(self.faults))
+            and (not self.cluster.shape.repair or all_whole(self.faults))
         ):
             if self.world.now > deadline:
                 raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.state_line()}")

@@ -15,9 +15,8 @@ from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, Oncelog
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Granted, Leased, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
-from oncelog.core.formats.topic_record import LedgerLink, decode_topic, encode_topic
+from oncelog.core.formats.topic_record import LedgerLink, encode_topic
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
-from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.placement.owner_suspicion import (
     ConnectionRefused,
     OwnerSuspicion,
@@ -37,6 +36,7 @@ from tests.simulation.cluster import Rules
 from tests.simulation.directed import Directed, first_problem, steady, without
 from tests.simulation.network import NetworkFaults, Stream
 from tests.simulation.planted.mutants import MUTANTS
+from tests.simulation.servers.decoding import decode_ledger, decode_topic
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.store import StoreFaults
 from tests.simulation.shapes import Shape, restless_shape

@@ -21,7 +21,6 @@ from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.ownership_proof import OwnershipProof
 from oncelog.core.era import Era, era_of
 from oncelog.core.errors import NotOwner
-from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -29,6 +28,7 @@ from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported
 from oncelog.verify.violation import Violation
 from tests.oracles.history import History
+from tests.simulation.servers.decoding import decode_topic
 from tests.simulation.servers.metadata_server import MetadataParts
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer

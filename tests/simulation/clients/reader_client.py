@@ -10,10 +10,11 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Phase
 from tests.oracles.history import History
 from tests.simulation.network import Network
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.ledger_lists import ids_known_to
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import ReadReply, Reply, StorageServer

@@ -12,8 +12,8 @@ from oncelog.core.formats.batch import payload_of, peek_batch
 from oncelog.core.formats.columns import decode_columns
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
-from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.ledger_lists import ids_known_to
 
 if TYPE_CHECKING:

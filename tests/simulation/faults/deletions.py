@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation, TopicId
-from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.metadata_store.notes.noting_session import deletion_of
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.metadata_server import MetadataServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import ABSENT, Store

@@ -9,7 +9,6 @@ once.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
 from oncelog.core.topic_events.events import DedupToggled, DrainRequested
 from tests.simulation.cluster import SESSION_TICKS, Cluster
@@ -26,6 +25,7 @@ from tests.simulation.faults import (
     storage_faults,
 )
 from tests.simulation.network import NetworkFaults
+from tests.simulation.servers.decoding import decode_cursor
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import StoreFaults

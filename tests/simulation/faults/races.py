@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
-from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.recovery import RecoveryPhase
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import TrimRequested
 from tests.simulation.faults.storage_faults import collect_all, make_hole, may_lose_open, open_ledgers
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.topic_shell import TopicShell

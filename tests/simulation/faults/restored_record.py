@@ -10,12 +10,12 @@ the right record comes back, and the takeover ends
 
 from typing import TYPE_CHECKING
 
-from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import DrainRequested
 from tests.simulation.faults.storage_faults import collect_all
+from tests.simulation.servers.decoding import decode_ledger, decode_topic
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

@@ -15,10 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.era import FIRST_ERA
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS, decode_topic
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.metadata_store.session import paths
 from tests.simulation.faults import races
+from tests.simulation.servers.decoding import decode_topic
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store

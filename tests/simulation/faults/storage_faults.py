@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind
 from oncelog.core.repair.node_removal import may_replace
 from tests.simulation.cluster import SESSION_TICKS
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.repair_server import directory_views, listed_ledgers_of
 from tests.simulation.servers.storage_server import StorageServer
 
@@ -237,9 +238,9 @@ def _scrub(faults: "Faults", server: StorageServer, damage: DamageFound, after: 
     faults.world.after(after, f"{server.name} scrubs", scrub)
 
 
-def not_whole(faults: "Faults") -> list[LedgerMetadata]:
-    """The listed ledgers that need repair: CLOSED ones that are not whole by their record, or not on the disks of their
-    members; others with a member in limbo. A frozen ledger waits for an operator."""
+def all_whole(faults: "Faults") -> bool:
+    """Whether no listed ledger needs repair: each CLOSED one is whole by its record, and on the disks of its members;
+    others have no member in limbo. A frozen ledger waits for an operator."""
     nodes, copies = faults.cluster.nodes, faults.cluster.watch.copies
     live = {node.incarnation: node for node in nodes.values() if _answers(faults, node)}
 
@@ -248,7 +249,8 @@ def not_whole(faults: "Faults") -> list[LedgerMetadata]:
             return True
         if record.state is not LedgerState.CLOSED:
             return not any(m in live and live[m].core.ledgers.limbo.covers(record.ledger_id) for m in record.members)
-        members = all(member in live and not copies.lacking(record, member) for member in record.members)
-        return record.verified and record.joining is None and members
+        if not record.verified or record.joining is not None:
+            return False
+        return all(member in live and not copies.lacking(record, member) for member in record.members)
 
-    return [record for record in listed_records(faults) if not well(record)]
+    return all(well(record) for record in listed_records(faults))

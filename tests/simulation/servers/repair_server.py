@@ -13,10 +13,9 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats import entry
 from oncelog.core.formats.entry import peek_header
-from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
-from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger
+from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.answers import AnswerAppend
 from oncelog.core.node.review import AnswerReview
@@ -59,6 +58,7 @@ from oncelog.core.repair.queue_events import (
 )
 from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
 from tests.simulation.servers.emptied_nodes import note_emptied
 from tests.simulation.servers.ledger_lists import ids_of
 from tests.simulation.servers.owner_server import OwnerServer

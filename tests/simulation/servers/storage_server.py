@@ -13,9 +13,8 @@ from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.note import Note
-from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.node.answers import (
     AnswerAppend,
     AnswerFence,
@@ -42,6 +41,7 @@ from oncelog.core.node.review import (
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from tests.simulation.network import Network
+from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
 from tests.simulation.servers.disk import Disk, Index
 from tests.simulation.servers.node_starts import RETRY_TICKS, NodeStart
 from tests.simulation.servers.store import OLD, Store

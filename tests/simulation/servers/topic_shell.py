@@ -14,10 +14,9 @@ from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
-from oncelog.core.formats.ledger_page import decode_page
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.takeover import TakeoverState
@@ -68,6 +67,7 @@ from oncelog.verify.violation import Violation
 from tests.simulation.clients.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.consumers.messages import sound_entries
 from tests.simulation.consumers.owner_end import ShellConsumers
+from tests.simulation.servers.decoding import decode_ledger, decode_page
 from tests.simulation.servers.ledger_lists import page_path
 from tests.simulation.servers.member_requests import MemberRequests
 from tests.simulation.servers.records import read_record, write_record

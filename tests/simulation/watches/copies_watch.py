@@ -6,11 +6,11 @@ process is down.
 
 from dataclasses import replace
 
-from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_ledger, decode_topic
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.repair_server import memory_of
 from tests.simulation.servers.storage_server import StorageServer

@@ -16,11 +16,12 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.result import RebuiltTopic
 from oncelog.core.rebuild.sources import Chain, Inventory
 from oncelog.verify.stored_log import check_copies
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.ledger_lists import links_of
 from tests.simulation.servers.restorer import Restored
 from tests.simulation.servers.store import Store

@@ -7,15 +7,16 @@ is folded as its ledgers close, and every takeover is compared with that fold.
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.head import decode_head
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.topic.serving import Serving
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold
+from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
 from tests.simulation.servers.ledger_lists import ids_of, links_of
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer

@@ -477,15 +477,16 @@ class StorageNode:
         self._answers.check_invariants()
         queued_bytes = 0
         for ledger in self.ledgers.values():
-            if ledger.queued and ledger.check == 0:
-                raise InvariantViolated(f"adds of ledger {ledger.ledger_id} are queued without a check")
+            if ledger.queued:
+                queued_bytes += sum(len(data) for _, _, entries in ledger.queued for _, data in entries)
+                if ledger.check == 0:
+                    raise InvariantViolated(f"adds of ledger {ledger.ledger_id} are queued without a check")
             if ledger.fence_lsn and not ledger.fenced:
                 raise InvariantViolated(f"the fence of ledger {ledger.ledger_id} was taken back")
             if ledger.erasing and ledger.check == 0:
                 raise InvariantViolated(f"ledger {ledger.ledger_id} is being erased without a check")
             if ledger.erased and not (ledger.fenced and ledger.ledger_id in self.ledgers.tombstones):
                 raise InvariantViolated(f"the erased ledger {ledger.ledger_id} has lost its fence")
-            queued_bytes += sum(len(data) for _, _, entries in ledger.queued for _, data in entries)
         if queued_bytes != self._queued_bytes:
             raise InvariantViolated(f"{queued_bytes} bytes are queued, but {self._queued_bytes} were counted")
 
