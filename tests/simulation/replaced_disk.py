@@ -12,11 +12,12 @@ What is checked
 
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.serving import TopicSettings
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.cluster import Rules
 from tests.simulation.run import Run
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.emptied_nodes import emptied_path
 from tests.simulation.servers.restorer import decode_cluster
 from tests.simulation.servers.storage_server import StorageServer

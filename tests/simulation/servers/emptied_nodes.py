@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import Incarnation, LedgerId
-from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.emptied import may_need
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import ABSENT, Store
 
