@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.formats.ledger_page import decode_page
-from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord, decode_cursor, decode_topic
+from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
 from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_cursor, decode_page, decode_topic
 from tests.simulation.servers.store import Store
 
 

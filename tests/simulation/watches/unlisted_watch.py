@@ -5,9 +5,10 @@ record may be gone, and at the end nothing is left of owners that were killed be
 """
 
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.repair import unlisted
 from oncelog.verify.violation import Violation
+from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.ledger_lists import chains_of
 from tests.simulation.servers.store import Store
 
