@@ -12,12 +12,16 @@ All event loops of a process share one gRPC poller. A completion that arrives af
 reported in the loop of a later test, as an error of the asyncio logger: it is no error of that test and is not logged.
 
 What the environment of a user says of proxies and of a terminal is not seen.
+
+httpx looks for the package sniffio in each asynchronous call, several times; all folders of `sys.path` are searched
+for it, a twelfth of the time of the tests of REST.
 """
 
 import logging
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,9 @@ for _name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(_name, None)
     os.environ.pop(_name.upper(), None)
 os.environ.pop("COLUMNS", None)
+
+if find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 settings.register_profile("oncelog", deadline=None, derandomize=True, database=None)
 settings.load_profile("oncelog")

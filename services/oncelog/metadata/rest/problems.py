@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.routing import compile_path
+from starlette.routing import Match
 from starlette.types import Scope
 
 from oncelog.core import errors
@@ -29,6 +29,7 @@ _CODE = "oncelog_problem_code"
 PUBLISH_PREFIX = "/topics/"
 CONSUME_PART = "/subscription/"
 RETRY_AFTER_S = 1
+_METHODS = ("DELETE", "GET", "POST", "PUT")
 _DETAIL_CHARACTERS_MAX = 1_000
 _NOT_JSON = InvalidArgument("the body is not valid JSON", field="body")
 
@@ -232,9 +233,12 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 def _methods_at(request: Request) -> list[str]:
     """The methods of all routes at the path, sorted; the framework returns those of the first route only."""
-    paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
-    found = [operations for path, operations in paths.items() if compile_path(path)[0].match(request.url.path)]
-    return sorted({method.upper() for operations in found for method in operations})
+    scopes: list[Scope] = [{**request.scope, "method": method} for method in _METHODS]
+    return [
+        scope["method"]
+        for scope in scopes
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 async def _bug(request: Request, error: Exception) -> JSONResponse:

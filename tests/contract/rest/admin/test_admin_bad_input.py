@@ -1,7 +1,7 @@
 """Invalid requests to the REST interface get an error with a stable code, and change nothing."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -9,10 +9,12 @@ from fastapi import FastAPI
 
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
+from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import problems
 from oncelog.metadata.rest.port.body_limits import BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.rest.port.server import RestServer
 from tests.contract.rest.admin.admin_world import FLIGHTS, serving
+from tests.contract.rest.lent_apps import lent_app
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,6 +62,15 @@ async def test_unknown_method_is_a_problem() -> None:
         for method, path, allowed in calls:
             await admin.refused(method, f"/admin/v2/{path}", 405, "method_not_allowed")
             assert (await admin.http.request(method, f"/admin/v2/{path}")).headers["allow"] == allowed
+
+
+async def test_unknown_method_needs_no_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To describe all requests takes a second, in which the service would answer nobody."""
+    with lent_app(cast("Coordination", None)) as app:
+        monkeypatch.setattr(app, "openapi", None)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+            answer = await http.post("/admin/v2/tenants")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
 
 
 async def test_malformed_json_is_reported() -> None:
