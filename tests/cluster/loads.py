@@ -15,7 +15,7 @@ DEADLINE_S = 30.0
 #: Between two groups while nobody waits for answers: full speed takes the cores from processes that start meanwhile.
 PERIOD_S = 0.02
 #: A load goes on at full speed for this long after an awaited answer, so that a fault meets requests on their way.
-FAST_S = 0.5
+FAST_S = 0.2
 
 #: Sends values whose first sequence id is given, and returns the message id of each.
 Send = Callable[[int, Sequence[bytes]], Awaitable[Sequence[oncelog.MessageId | None]]]
