@@ -12,8 +12,8 @@ from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
 
 pytestmark = pytest.mark.asyncio
 
-#: In its first round an owner and a metadata replica are killed, too.
-SEED = 3
+#: In its first round an owner and a metadata replica are killed, too, each once.
+SEED = 312
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]
 
 
 async def test_random_faults_lose_no_message(cluster: FaultyCluster) -> None:
-    """`python -m tests.fault_proof --seed 3` begins with the same faults: one of each kind."""
+    """`python -m tests.fault_proof --seed 312` begins with the same faults: one of each kind."""
     faults = list(islice(plan_faults(SEED, nodes=len(cluster.storage_names)), len(FaultKind)))
-    assert {role for fault in faults for role in fault.also} == {"owner", "metadata"}
+    assert sorted(role for fault in faults for role in fault.also) == ["metadata", "owner"]
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         result = await RandomFaults(cluster, client, print).round("random-faults", faults)
     print(f"{len(result.faults)} faults in {result.seconds:.0f} s")
