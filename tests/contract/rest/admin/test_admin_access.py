@@ -14,13 +14,13 @@ import pytest_asyncio
 
 from oncelog.core.access import Right
 from oncelog.core.names import parse_namespace
-from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.runtime.certificates import new_ca
 from tests.contract.process.security_world import ROOT, bearer, renew, secured, with_tls
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
+from tests.contract.rest.lent_apps import lent_app
 
 pytestmark = pytest.mark.asyncio
 
@@ -271,22 +271,23 @@ async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) 
 async def test_rest_uses_the_current_certificate_file_for_tls(tmp_path: Path) -> None:
     """It is reloaded like that of gRPC, without a restart. Plain HTTP is refused."""
     security = with_tls(tmp_path, names=["127.0.0.1"])
-    server = RestServer(new_app(cast("Coordination", None)), stop_timeout_s=1, certificate=security.certificate)
-    async with asyncio.TaskGroup() as tasks:
-        port = server.start(host="127.0.0.1", port=0)
-        tasks.create_task(server.run())
-        try:
-            assert await status_of(port, tmp_path / "ca.crt") == 200
-            other = new_ca()
-            renew(tmp_path, other, names=["127.0.0.1"])
-            (tmp_path / "other.crt").write_bytes(other.certificate)
-            assert await status_of(port, tmp_path / "other.crt") == 200
-            with pytest.raises(httpx.TransportError):
-                await status_of(port, tmp_path / "ca.crt")
-            with pytest.raises(httpx.TransportError):
-                await status_of(port, None)
-        finally:
-            server.stop()
+    with lent_app(cast("Coordination", None)) as app:
+        server = RestServer(app, stop_timeout_s=1, certificate=security.certificate)
+        async with asyncio.TaskGroup() as tasks:
+            port = server.start(host="127.0.0.1", port=0)
+            tasks.create_task(server.run())
+            try:
+                assert await status_of(port, tmp_path / "ca.crt") == 200
+                other = new_ca()
+                renew(tmp_path, other, names=["127.0.0.1"])
+                (tmp_path / "other.crt").write_bytes(other.certificate)
+                assert await status_of(port, tmp_path / "other.crt") == 200
+                with pytest.raises(httpx.TransportError):
+                    await status_of(port, tmp_path / "ca.crt")
+                with pytest.raises(httpx.TransportError):
+                    await status_of(port, None)
+            finally:
+                server.stop()
 
 
 async def status_of(port: int, ca: Path | None) -> int:
