@@ -35,6 +35,8 @@ START_S = 180.0
 #: Far above the duration of any step on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0
+#: Between two questions over REST: each takes 10 ms of CPU, and what is waited for takes seconds.
+REST_EVERY_S = 0.1
 #: Without balancing, so that topics stay at their owners. An empty directory replaces the former one at once.
 _SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20, "balance": False, "replace_delay_ms": 0}
 
@@ -179,7 +181,7 @@ class Cluster(LocalCluster):
             return not missing
 
         try:
-            await until(whole, START_S, waiting_for="the cluster to be whole again")
+            await until(whole, START_S, every_s=REST_EVERY_S, waiting_for="the cluster to be whole again")
         except AssertionError as error:
             error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.supervisor_log[-4000:]}")
             raise
@@ -217,7 +219,7 @@ class Cluster(LocalCluster):
             owner = stats["owner"]
             return next((n for n, p in self.processes.items() if p["serving"].get("incarnation") == owner), "")
 
-        return await until(named, DEADLINE_S, waiting_for=f"{topic} to be served")
+        return await until(named, DEADLINE_S, every_s=REST_EVERY_S, waiting_for=f"{topic} to be served")
 
     async def stats(self, topic: str, kind: str = "stats") -> dict[str, Any]:
         """The owner's response; {} while the owner does not respond. kind: stats or internalStats."""
@@ -233,7 +235,8 @@ class Cluster(LocalCluster):
             stats = await self.stats(topic)
             return stats if stats.get("phase") == "serving" and stats["owner_epoch"] > owner_epoch else {}
 
-        return await until(later, DEADLINE_S, waiting_for=f"{topic} above epoch {owner_epoch}")
+        waiting_for = f"{topic} above epoch {owner_epoch}"
+        return await until(later, DEADLINE_S, every_s=REST_EVERY_S, waiting_for=waiting_for)
 
 
 async def _missing(cluster: Cluster) -> list[str]:

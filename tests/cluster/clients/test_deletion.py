@@ -57,7 +57,7 @@ async def test_recreated_topic_is_empty_and_old_clients_get_an_error(cluster: Cl
         async def dropped() -> bool:
             return await ledgers_on_the_node(cluster) == 0
 
-        await until(dropped, DEADLINE_S, waiting_for="the storage node to drop the entries")
+        await until(dropped, DEADLINE_S, every_s=0.1, waiting_for="the storage node to drop the entries")
 
         again = await client.create_producer("flights", producer_name="importer")
         assert again.last_sequence_id == -1
@@ -88,7 +88,7 @@ async def test_deleted_topic_gives_its_space_back(cluster: Cluster) -> None:
     async def removed() -> bool:
         return files() <= 2
 
-    await until(removed, 3 * DEADLINE_S, waiting_for="compaction to remove the segments")
+    await until(removed, 3 * DEADLINE_S, every_s=0.1, waiting_for="compaction to remove the segments")
 
 
 async def test_deleted_topic_acknowledges_nothing(cluster: Cluster) -> None:

@@ -106,7 +106,7 @@ async def test_owner_behind_a_proxy_is_reached_at_its_advertised_address(
             async def is_seen() -> bool:
                 return f"localhost:{port}" in await seen()
 
-            await until(is_seen, DEADLINE_S, waiting_for="the owner to be known by its advertised address")
+            await until(is_seen, DEADLINE_S, every_s=0.1, waiting_for="the owner to be known by its advertised address")
             assert f"127.0.0.1:{listen}" not in await seen()
             with cluster.held():
                 for name in ("owner-1", "owner-2"):

@@ -24,7 +24,7 @@ async def ended(cluster: Cluster, path: str) -> dict[str, Any]:
         seen = await cluster.get(path)
         return None if seen["going"] is not None else seen["verdict"]
 
-    verdict: dict[str, Any] = await until(over, DEADLINE_S, waiting_for="the verdict")
+    verdict: dict[str, Any] = await until(over, DEADLINE_S, every_s=0.1, waiting_for="the verdict")
     return verdict
 
 

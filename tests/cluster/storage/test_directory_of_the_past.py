@@ -85,7 +85,7 @@ async def test_nothing_acknowledged_is_lost_with_one_directory_of_the_past(
             await cluster.kill(away)
             await producer.send_many(VALUES[300:])
             # Up to where a journal is synced is noted each second.
-            await until(partial(noted, cluster, past), DEADLINE_S)
+            await until(partial(noted, cluster, past), DEADLINE_S, every_s=0.1)
             await cluster.kill(past)
             if lost == "an older copy":
                 copied(tmp_path / "copy", to=directory)

@@ -60,7 +60,7 @@ async def _waits_for_ledger(cluster: FaultyCluster) -> int:
         waiting = (await cluster.stats(TOPIC)).get("waiting") or {}
         return waiting if waiting.get("code") == "ledger_unavailable" else {}
 
-    waiting = await until(named, 2 * DEADLINE_S, waiting_for="the topic to say what it waits for")
+    waiting = await until(named, 2 * DEADLINE_S, every_s=0.1, waiting_for="the topic to say what it waits for")
     assert "ledger end" in json.dumps(waiting)
     return int(waiting["ledger_id"])
 

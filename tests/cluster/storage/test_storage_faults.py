@@ -161,7 +161,7 @@ async def test_node_with_a_damaged_segment_starts_in_limbo(cluster: Cluster, cli
     def ended() -> bool:
         return any("not in limbo any more" in line["msg"] for line in log_of(cluster, "storage-2"))
 
-    await until(ended, START_S, waiting_for="a repaired ledger to leave limbo")
+    await until(ended, START_S, every_s=0.1, waiting_for="a repaired ledger to leave limbo")
     loads.check(await read_all(client, topic))
 
 
