@@ -69,12 +69,13 @@ def _erasing(state: State, rules: Rules, number: int, node: Node) -> Iterator[St
 def fault_steps(state: State, rules: Rules, restored: Record | None) -> Iterator[Step]:
     """restored: what a backup of the record contains. Nodes are restarted when a backup is restored."""
     budget = state.budget
+    another_may_go = sum(each.presence is Presence.DOWN for each in state.nodes) < budget.down
     for number, node in enumerate(state.nodes):
         if node.presence is Presence.DOWN:
             yield f"{number} is back", with_node(state, number, node._replace(presence=Presence.UP))
         if node.presence is not Presence.UP:
             continue
-        if sum(each.presence is Presence.DOWN for each in state.nodes) < budget.down:
+        if another_may_go:
             down = node._replace(
                 presence=Presence.DOWN, erasing=Erasing.NO, quiet=False, fenced=_kept_fence(node, rules)
             )

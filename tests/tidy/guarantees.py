@@ -37,7 +37,7 @@ time, a test of the core does.
 
 def marked(source: Source) -> Iterator[tuple[str, str]]:
     """Yield (hazard, name) for each marked test of a file."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for call in node.decorator_list:
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.hazard":

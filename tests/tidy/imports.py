@@ -20,9 +20,9 @@ _CORE_MODULES = sys.stdlib_module_names - _IMPURE
 _CORE = "services/oncelog/core"
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def imported(source: Source) -> Iterator[str]:
     """Yield the dotted name of every import; for `from a import b` both a and a.b, for b may be a module."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -38,7 +38,7 @@ def core_is_pure(source: Source) -> Iterator[str]:
         allowed = allowed | {"pyroaring"}
     if source.path == f"{_CORE}/formats/compression.py":
         allowed = allowed | {"lz4", "zstandard"}
-    for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
+    for name in imported(source) if source.is_python and source.inside(_CORE) else ():
         if name.split(".")[0] not in allowed and not f"{name}.".startswith("oncelog.core."):
             yield f"the core must not import {name}"
 
@@ -46,14 +46,14 @@ def core_is_pure(source: Source) -> Iterator[str]:
 def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
     """tests/core imports the core, and chance with a seed: no clock, no file, no process."""
     own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
-    for name in imported(source.tree) if source.is_python and source.inside("tests/core") else ():
+    for name in imported(source) if source.is_python and source.inside("tests/core") else ():
         if name.split(".")[0] not in own and not f"{name}.".startswith(("oncelog.core.", "tests.core.")):
             yield f"a test of the core must not import {name}"
 
 
 def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
     """The core opens and prints nothing, awaits nothing, and iterates over no set."""
-    for node in ast.walk(source.tree) if source.is_python and source.inside(_CORE) else ():
+    for node in source.nodes if source.is_python and source.inside(_CORE) else ():
         if isinstance(node, ast.Call) and _called(node) in {"open", "print", "input", "eval", "exec"}:
             yield f"line {node.lineno}: the core must not call {_called(node)}"
         if isinstance(node, ast.AsyncFunctionDef | ast.Await):
@@ -66,7 +66,7 @@ def grpc_errors_in_rpc(source: Source) -> Iterator[str]:
     """gRPC's errors and status codes are translated once, in rpc/; elsewhere our own errors are caught."""
     if not source.is_python or not source.inside("services") or source.inside("services/oncelog/rpc"):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and node.type is not None and "grpc" in ast.unparse(node.type):
             yield f"line {node.lineno}: except {ast.unparse(node.type)}"
         if isinstance(node, ast.Attribute | ast.Name) and "StatusCode" in {
@@ -82,15 +82,15 @@ def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
     known = {name: source.path for source in python for name in [source.module]}
     used: set[str] = set()
     for source in python:
-        used.update(name for name in imported(source.tree) if known.get(name) != source.path)
-        used.update(name for name in _quoted(source.tree) if known.get(name) != source.path)
+        used.update(name for name in imported(source) if known.get(name) != source.path)
+        used.update(name for name in _quoted(source) if known.get(name) != source.path)
     for name, path in known.items():
         if path.startswith("services/") and not path.endswith(("/__init__.py", "/__main__.py")) and name not in used:
             yield f"{path}: nothing imports {name}"
 
 
-def _quoted(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _quoted(source: Source) -> Iterator[str]:
+    for node in source.nodes:
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)

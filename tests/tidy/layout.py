@@ -86,7 +86,7 @@ def names_say_something(source: Source) -> Iterator[str]:
         for name in source.path.removesuffix(".py").split("/"):
             if name.strip("_") in _EMPTY_NAMES:
                 yield f"{name} says nothing"
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and _EMPTY_CLASS.search(node.name):
                 yield f"class {node.name} says nothing"
 
@@ -95,7 +95,7 @@ def names_are_of_the_glossary(source: Source) -> Iterator[str]:
     """A module or class of the product is not named by a word for which the glossary has another one."""
     if source.is_python and source.inside("services"):
         module = "".join(part.capitalize() for part in source.path.rpartition("/")[2].removesuffix(".py").split("_"))
-        for name in (module, *(node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))):
+        for name in (module, *(node.name for node in source.nodes if isinstance(node, ast.ClassDef))):
             others = [other for other in OTHER_WORDS if other in name]
             yield from (f"{name}: the word is {OTHER_WORDS[other]} ({GLOSSARY})" for other in others)
 
@@ -105,7 +105,7 @@ def class_names_are_unique(sources: Sequence[Source]) -> Iterator[str]:
     places: dict[str, str] = {}
     for source in sources:
         if source.is_python and source.inside("services/oncelog"):
-            for node in ast.walk(source.tree):
+            for node in source.nodes:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     name = f"{source.path.rpartition('/')[0]}/{node.name}"
                     if name in places:

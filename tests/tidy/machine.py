@@ -28,14 +28,14 @@ def waits_are_unhurried(source: Source) -> Iterator[str]:
         for call in _calls(source, "until", "until_sync"):
             given = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "deadline_s")]
             yield from (f"line {call.lineno}: {ast.unparse(one)} s" for one in given if _hurries(one))
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Assign) and _hurries(node.value):
                 names = [target.id for target in node.targets if isinstance(target, ast.Name)]
                 yield from (f"line {node.lineno}: {name}" for name in names if name in {"DEADLINE_S", "_DEADLINE_S"})
 
 
 def _calls(source: Source, *names: str) -> Iterator[ast.Call]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in names:
             yield node
 

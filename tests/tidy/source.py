@@ -39,6 +39,11 @@ class Source:
         return _parse(self.text)
 
     @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, walked once for all rules."""
+        return _nodes(self.text)
+
+    @property
     def module(self) -> str:
         """The dotted name under which Python imports the file."""
         return self.path.removeprefix("services/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -97,3 +102,8 @@ def _read(folder: Path, ignored: set[str]) -> Iterator[Source]:
 @cache
 def _parse(text: str) -> ast.Module:
     return ast.parse(text)
+
+
+@cache
+def _nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parse(text)))

@@ -107,7 +107,7 @@ def test_map_of_folders_has_each_room_of_the_core() -> None:
 
 def test_drawn_state_machines_exist() -> None:
     """Each is a class of the core."""
-    classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in ast.walk(s.tree)
+    classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in s.nodes
                if isinstance(node, ast.ClassDef)}  # fmt: skip
     named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section("docs/code.md", "State machines"))[0], re.MULTILINE)
     assert len(named) > 15
@@ -230,7 +230,7 @@ def test_metrics_and_spans_are_listed() -> None:
         str(node.args[0].value)
         for source in repository()
         if source.is_python and source.inside("services/oncelog")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _INSTRUMENTS
         and node.args and isinstance(node.args[0], ast.Constant)
     ]  # fmt: skip
