@@ -27,7 +27,7 @@ from oncelog.core.names import parse_topic
 from oncelog.runtime.settings import variable
 from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
-from tests.cluster.forked_program import COMMANDS, ForkedPopen, of_clusters
+from tests.cluster.forked_program import ForkedPopen, of_the_run
 from tests.cluster.until import until, until_sync
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -88,8 +88,9 @@ class Cluster(LocalCluster):
             cluster.kill_all()
 
     def _launched(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
-        if self.program == Cluster.program:
-            return ForkedPopen(of_clusters(), COMMANDS, self._command[3:], self._environment, log)
+        module, *words = self._command[2:]
+        if module in of_the_run().modules:
+            return ForkedPopen(of_the_run(), module, words, self._environment, log)
         return super()._launched(log)
 
     # --- life ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from oncelog.cli.app import app
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.testing.local_cluster import without_settings
+from tests.cluster.forked_program import run_forked
 
 COMMAND_TIMEOUT_S = 120.0
 
@@ -33,14 +34,7 @@ def run_command(url: str, admin_url: str, *words: str, given: bytes = b"") -> "s
     """
     own = {"ONCELOG_URL": url, "ONCELOG_ADMIN_URL": admin_url}
     if given:
-        return subprocess.run(
-            command(*words),
-            input=given,
-            capture_output=True,
-            env=environment() | own,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
+        return run_forked(words, environment() | own, stdin=given, timeout_s=COMMAND_TIMEOUT_S)
     changed: dict[str, str | None] = {name: None for name in os.environ if name.startswith("ONCELOG_")}
     late = threading.Timer(COMMAND_TIMEOUT_S, os.kill, (os.getpid(), signal.SIGINT))
     late.start()

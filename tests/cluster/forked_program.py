@@ -1,6 +1,7 @@
-"""Programs that are forked from a process which has imported them: the supervisors of the tests' clusters, for example.
+"""Services, commands and supervisors that are forked from a process which has imported them, for the whole run.
 
-One process serves all clusters of a run, so that none of them imports anything."""
+Other tests start the same programs with `python -m`, as users do.
+"""
 
 import atexit
 import os
@@ -9,20 +10,26 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
+from tempfile import TemporaryFile
 from typing import IO
 
 from oncelog.cli.standalone.cluster_plan import MODULES
 from oncelog.cli.standalone.fork_server import ForkServer, connected
-from tests.cluster.commands import environment
+from oncelog.testing.local_cluster import without_settings
 
-COMMANDS = "oncelog.cli"
+CLI, COMMAND = "oncelog.cli", "tests.cluster.forked_command"
+#: What commands import when they run.
+_LATE = """
+    oncelog.cli.standalone.command oncelog.cli.produce.command oncelog.cli.read.command oncelog.cli.consume.command
+    oncelog.cli.mirror.app oncelog.cli.relay.app oncelog.client.client
+"""
 _SERVE = """
 import importlib, socket, sys
-_, descriptor, parent, early, *modules = sys.argv
+_, descriptor, early, *modules = sys.argv
 for name in early.split():
     importlib.import_module(name)
 from oncelog.cli.standalone.fork_server import serve
-serve(socket.socket(fileno=int(descriptor)), modules, int(parent))
+serve(socket.socket(fileno=int(descriptor)), modules)
 """
 
 
@@ -33,39 +40,76 @@ def spawned(modules: Sequence[str], given: Mapping[str, str], *, early: str = ""
     """
     ours, its = connected()
     os.set_inheritable(its.fileno(), True)
-    words = [str(its.fileno()), str(os.getpid()), early, *modules]
+    words = [str(its.fileno()), early, *modules]
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _SERVE, *words], given)
     its.close()
     return ForkServer(pid, ours, modules)
 
 
 @cache
-def of_clusters() -> ForkServer:
-    """For `oncelog standalone`."""
-    server = spawned([COMMANDS, *MODULES], environment(), early="oncelog.cli.standalone.command")
+def of_the_run() -> ForkServer:
+    """For services and commands."""
+    server = spawned(
+        [CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES], without_settings(os.environ), early=_LATE
+    )
     atexit.register(server.end)
     return server
 
 
 class ForkedPopen(subprocess.Popen[bytes]):
-    """A child process that a fork server has started; its standard output is a pipe."""
+    """A child process that a fork server has started."""
 
     def __init__(
-        self, forks: ForkServer, module: str, arguments: Sequence[str], given: Mapping[str, str], log: IO[bytes]
+        self,
+        forks: ForkServer,
+        module: str,
+        arguments: Sequence[str],
+        given: Mapping[str, str],
+        log: IO[bytes],
+        output: IO[bytes] | None = None,
     ) -> None:
-        """Raises ForkServerLost. given: the environment."""
-        self.stdin = self.stderr = None
+        """given: the environment. log: for standard error. output: None for a pipe. Raises ForkServerLost."""
+        self.stdin = self.stderr = self.stdout = None
         self.args = [module, *arguments]
         self.returncode = None
         self._child_created = False
         self._waitpid_lock = threading.Lock()
-        output, its = os.pipe()
-        self.stdout = os.fdopen(output, "rb")
+        if output is None:
+            read, write = os.pipe()
+            self.stdout = os.fdopen(read, "rb")
+        else:
+            write = os.dup(output.fileno())
         try:
-            self.pid = forks.fork(module, arguments, given, output=its, log=log.fileno())
+            self.pid = forks.fork(module, arguments, given, output=write, log=log.fileno())
             self._child_created = True
         except BaseException:
-            self.stdout.close()
+            if self.stdout is not None:
+                self.stdout.close()
             raise
         finally:
-            os.close(its)
+            os.close(write)
+
+
+def start_forked(words: Sequence[str], given: Mapping[str, str], log: IO[bytes]) -> ForkedPopen:
+    """`oncelog` with these words, which writes to the log and reads nothing. given: the environment."""
+    return ForkedPopen(of_the_run(), CLI, words, given, log, log)
+
+
+def run_forked(
+    words: Sequence[str], given: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float
+) -> "subprocess.CompletedProcess[bytes]":
+    """`oncelog` with these words, to its end, as subprocess.run does it. given: the environment."""
+    with TemporaryFile() as file, TemporaryFile() as output, TemporaryFile() as log:
+        file.write(stdin)
+        file.flush()
+        path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        process = ForkedPopen(of_the_run(), COMMAND, [path, *words], given, log, output)
+        try:
+            code = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        output.seek(0)
+        log.seek(0)
+        return subprocess.CompletedProcess(words, code, output.read(), log.read())

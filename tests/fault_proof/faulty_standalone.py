@@ -17,5 +17,9 @@ def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     ]
 
 
+def main() -> int:
+    return standalone(_processes)
+
+
 if __name__ == "__main__":
-    sys.exit(standalone(_processes))
+    sys.exit(main())

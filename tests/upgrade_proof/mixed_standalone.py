@@ -31,4 +31,4 @@ def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
 
 
 if __name__ == "__main__":
-    sys.exit(standalone(_processes))
+    sys.exit(standalone(_processes, modules=()))

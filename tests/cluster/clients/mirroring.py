@@ -14,8 +14,9 @@ from oncelog.effects.mirror.copying import Mirror
 from oncelog.effects.mirror.store import MirrorEffects
 from oncelog.effects.mirror.topics import Choice, subscription_of, two_clusters
 from tests.cluster.cluster_fixture import DEADLINE_S
-from tests.cluster.commands import command, environment
-from tests.cluster.recipes.recipe_programs import Running, started
+from tests.cluster.commands import environment
+from tests.cluster.forked_program import start_forked
+from tests.cluster.recipes.recipe_programs import Running
 
 
 async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
@@ -28,7 +29,8 @@ async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Mess
 
 
 def start(path: Path, *words: str) -> Running:
-    return started(path / "mirror.log", command("mirror", *words), environment(), path)
+    with (path / "mirror.log").open("ab") as log:
+        return Running(start_forked(["mirror", *words], environment(), log), path / "mirror.log")
 
 
 def mirror(source: oncelog.AsyncClient, target: oncelog.AsyncClient, topic: str, **settings: Any) -> Mirror:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import subprocess
 from random import Random
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 import oncelog
 from oncelog import errors
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
-from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
+from tests.cluster.forked_program import run_forked
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -111,9 +111,7 @@ async def test_message_above_max_message_bytes_is_an_error_that_names_it(
                 with pytest.raises(errors.MessageTooLarge, match="max_message_bytes"):
                     await consumer.receive(timeout=DEADLINE_S)
     words = ["read", topic, "--url", cluster.url, "--max-message-bytes", str(MIB)]
-    refused = await asyncio.to_thread(
-        subprocess.run, command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False
-    )
+    refused = await asyncio.to_thread(run_forked, words, environment(), timeout_s=COMMAND_TIMEOUT_S)
     assert refused.returncode == 1
     assert b"a higher limit: --max-message-bytes" in refused.stderr
     async with await client.subscribe(topic, subscription="s") as consumer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Coroutine
 from typing import Any
 
@@ -16,7 +15,8 @@ from oncelog.effects.mirror.topics import Choice
 from oncelog.testing import LocalCluster
 from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
+from tests.cluster.forked_program import run_forked
 
 pytestmark = pytest.mark.asyncio
 NOWHERE = "oncelog://127.0.0.1:1"
@@ -25,11 +25,8 @@ NOWHERE = "oncelog://127.0.0.1:1"
 async def cutover(source_url: str, cluster: Cluster, *words: str) -> tuple[int, str]:
     """The exit code, and what is printed."""
     words = ("cutover", "--from", source_url, "--to", cluster.url, *words)
-    done = await asyncio.to_thread(
-        subprocess.run, command("mirror", *words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S,
-        check=False, text=True,
-    )  # fmt: skip
-    return done.returncode, done.stdout or done.stderr
+    done = await asyncio.to_thread(run_forked, ["mirror", *words], environment(), timeout_s=COMMAND_TIMEOUT_S)
+    return done.returncode, (done.stdout or done.stderr).decode()
 
 
 async def test_planned_cutover_moves_consumers_and_producers(

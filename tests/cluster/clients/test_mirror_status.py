@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from oncelog.effects.rest import rest
 from oncelog.testing import LocalCluster
 from tests.cluster.clients.mirroring import connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
+from tests.cluster.forked_program import run_forked
 from tests.cluster.recipes.recipe_programs import running
 from tests.cluster.until import until
 
@@ -26,10 +26,7 @@ pytestmark = pytest.mark.asyncio
 async def status(there: LocalCluster, cluster: Cluster, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """The exit code, and what is printed of each partition."""
     words = ("status", "--from", there.url, "--to", cluster.url, "-o", "json", *words)
-    done = await asyncio.to_thread(
-        subprocess.run, command("mirror", *words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )  # fmt: skip
+    done = await asyncio.to_thread(run_forked, ["mirror", *words], environment(), timeout_s=COMMAND_TIMEOUT_S)
     assert done.stdout, done.stderr.decode()
     return done.returncode, json.loads(done.stdout)["partitions"]
 

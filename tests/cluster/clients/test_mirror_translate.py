@@ -1,7 +1,6 @@
 """`oncelog effects translate`: effects in a database stay once over a failover of clusters."""
 
 import asyncio
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from oncelog.effects import SqlEffects
 from oncelog.effects.process import Process, run_processes
 from tests.cluster.clients.mirroring import once
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
+from tests.cluster.forked_program import run_forked
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -43,11 +43,8 @@ async def translate(cluster: Cluster, topic: str, path: Path, *words: str) -> tu
     words = (
         "effects", "translate", topic, "books", "--database", f"sqlite:///{path}", "--to", cluster.url, "--yes", *words,
     )  # fmt: skip
-    done = await asyncio.to_thread(
-        subprocess.run, command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False,
-        text=True,
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    done = await asyncio.to_thread(run_forked, words, environment(), timeout_s=COMMAND_TIMEOUT_S)
+    return done.returncode, (done.stdout + done.stderr).decode()
 
 
 @pytest.mark.hazard("producer-fails-over")

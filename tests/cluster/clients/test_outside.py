@@ -16,7 +16,8 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.commands import command, environment
+from tests.cluster.commands import environment
+from tests.cluster.forked_program import run_forked
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy
 
@@ -41,7 +42,7 @@ async def run(url: str, *words: str, given: bytes = b"") -> bytes:
 
     def go() -> "subprocess.CompletedProcess[bytes]":
         own = environment() | {"ONCELOG_URL": url}
-        return subprocess.run(command(*words), input=given, capture_output=True, env=own, timeout=120, check=False)
+        return run_forked(words, own, stdin=given, timeout_s=120)
 
     done = await asyncio.to_thread(go)
     assert done.returncode == 0, done.stderr.decode()

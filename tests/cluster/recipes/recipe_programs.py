@@ -17,6 +17,7 @@ import oncelog
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
+from tests.cluster.forked_program import start_forked
 from tests.cluster.until import until
 from tests.tidy.documents import programs
 
@@ -49,6 +50,12 @@ class Programs:
 
     def start_command(self, name: str, command: list[str]) -> "Running":
         return started(self.directory / f"{name}.log", command, self.environment, self.directory)
+
+    def start_forked(self, name: str, *words: str) -> "Running":
+        """`oncelog` with these words."""
+        path = self.directory / f"{name}.log"
+        with path.open("ab") as log:
+            return Running(start_forked(words, self.environment, log), path)
 
     async def killed_often(
         self,

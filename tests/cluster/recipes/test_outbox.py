@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
@@ -17,7 +16,6 @@ from typing import Any
 import httpx
 import pytest
 
-from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.recipes.postgres_process import PostgresProcess
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, OUTBOX_PAGE, Programs, Running, Watched, running
@@ -31,7 +29,6 @@ WRITERS = 4
 TRANSACTIONS = 150
 BACKLOG = 10_000
 LEASE_S = 1
-RELAY = (sys.executable, "-m", "oncelog.cli", "relay")
 #: Every transaction of the writers writes into both tables. The rows of this one stay: it has what must be published.
 NAIVE = "create table naive_outbox (id bigserial primary key, value text not null)"
 
@@ -61,10 +58,10 @@ class Relays:
     def standby(self) -> Running:
         """With a log and a health port of its own."""
         words = ("run", "--database", self.url, "--lease", f"{LEASE_S}s", "--health-port", "0")
-        return self._programs.start_command("standby", guarded([*RELAY, *words]))
+        return self._programs.start_forked("standby", "relay", *words)
 
     def command(self, name: str, *options: str) -> Running:
-        return self._programs.start_command("relay", guarded([*RELAY, name, "--database", self.url, *options]))
+        return self._programs.start_forked("relay", "relay", name, "--database", self.url, *options)
 
     async def status(self) -> dict[str, Any]:
         log = self._programs.directory / "relay.log"
@@ -165,7 +162,7 @@ async def test_committed_rows_are_published_once(
     than their lease, and wake up. A row that is too large stays, and says why."""
     topic = await watched("outbox-events")
     relays = Relays(programs, postgres.url)
-    postgres.query(await programs.start_command("ddl", guarded([*RELAY, "ddl"])).ends())
+    postgres.query(await programs.start_forked("ddl", "relay", "ddl").ends())
     postgres.query(NAIVE)
     many = f"select 'outbox-events', convert_to('0 0 ' || n, 'UTF8') from generate_series(1, {BACKLOG}) n"
     postgres.query(f"insert into oncelog_outbox (topic, value) {many}")

@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
@@ -32,6 +31,7 @@ from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.commands import environment
+from tests.cluster.forked_program import ForkedPopen, of_the_run
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import TOPIC
 
@@ -49,8 +49,8 @@ class StorageNodeProcess:
         self.data = data
         self.log = data.with_suffix(".log")
         self._output = data.with_suffix(".out")
-        self._command = [sys.executable, "-m", "oncelog.log_storage", "--data", str(data), "--zookeeper", zookeeper]
-        self._command += ["--port", str(port), "--segment-bytes", str(SEGMENT_BYTES)]
+        self._arguments = ["--data", str(data), "--zookeeper", zookeeper]
+        self._arguments += ["--port", str(port), "--segment-bytes", str(SEGMENT_BYTES)]
         self.process: subprocess.Popen[bytes] | None = None
         #: the parsed line of standard output
         self.serving: dict[str, str] = {}
@@ -67,7 +67,9 @@ class StorageNodeProcess:
         """Start without waiting."""
         given = {"ONCELOG_FREE_BYTES_MIN": str(FREE_BYTES_MIN)}
         with self._output.open("wb") as output, self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=output, stderr=log, env=environment() | given)
+            self.process = ForkedPopen(
+                of_the_run(), "oncelog.log_storage", self._arguments, environment() | given, log, output
+            )
 
     async def start(self) -> None:
         """Return once it reports that it serves."""

@@ -77,9 +77,9 @@ class ForkServer:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()  # or each fork would write it, too
-        parent, pid = os.getpid(), os.fork()
+        pid = os.fork()
         if pid == 0:
-            serve(its, modules, parent)
+            serve(its, modules)
         its.close()
         server = cls(pid, ours, modules)
         try:
@@ -169,14 +169,13 @@ def connected() -> tuple[socket.socket, socket.socket]:
     return ours, its
 
 
-def serve(connection: socket.socket, modules: Sequence[str], parent: int) -> NoReturn:
-    """Be the fork server of this process's parent, as long as it lives."""
-    _end_after(lambda: _serve(connection, modules, parent))
+def serve(connection: socket.socket, modules: Sequence[str]) -> NoReturn:
+    """Be the fork server at this end of the connection, until the other one is closed."""
+    _end_after(lambda: _serve(connection, modules))
 
 
-def _serve(connection: socket.socket, modules: Sequence[str], parent: int) -> None:
+def _serve(connection: socket.socket, modules: Sequence[str]) -> None:
     os.setsid()  # Ctrl-C is for the parent
-    _end_with(parent)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -201,13 +200,22 @@ def _serve(connection: socket.socket, modules: Sequence[str], parent: int) -> No
 
 def _loaded(modules: Sequence[str]) -> dict[str, Callable[[], Any]]:
     """{module: its main}"""
-    mains = {module: importlib.import_module(f"{module}.__main__").main for module in modules}
+    mains = {module: _main_of(module) for module in modules}
     if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
         raise RuntimeError(f"the imports have started {threads - 1} thread(s), which forks would lack")
     # What is frozen is never collected, so forks do not write to it and share its memory.
     gc.collect()
     gc.freeze()
     return mains
+
+
+def _main_of(module: str) -> Callable[[], Any]:
+    """Of the module, or of `__main__` in a package."""
+    found = importlib.import_module(module)
+    if hasattr(found, "__path__"):
+        found = importlib.import_module(f"{module}.__main__")
+    main: Callable[[], Any] = found.main
+    return main
 
 
 def _fork(

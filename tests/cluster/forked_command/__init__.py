@@ -1,0 +1,1 @@
+"""`oncelog` as a program that can be forked."""
