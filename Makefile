@@ -17,7 +17,9 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 # The default suite in parts, some of which run at once: simulation and computing compute, the others mostly wait.
 # `test` begins with the longest.
-SIMULATION := tests/simulation
+# They keep the outcomes of the same runs, so they belong into one process.
+SWEEPS := $(addprefix tests/simulation/test_, coverage.py determinism.py seeds.py)
+SIMULATION := $(filter-out $(SWEEPS), $(wildcard tests/simulation/test_*.py))
 COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
 PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
 STORES := tests/contract/copies tests/contract/eras tests/contract/notes tests/contract/sdk tests/contract/storage_client tests/contract/stores
@@ -31,7 +33,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation test-sweeps sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -63,7 +65,7 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff check --fix .
 
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-clients test-services test-contract test-computing test-pipeline test-stores test-simulation test-recipes lint
+	@$(BIN)/python -m tests.suite test-services test-clients test-contract test-pipeline test-computing test-stores lint test-simulation test-sweeps test-recipes
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
 	$(BIN)/pytest tests/core
@@ -91,6 +93,9 @@ test-pipeline: $(STAMP)
 
 test-simulation: $(STAMP)
 	$(BIN)/pytest $(SIMULATION)
+
+test-sweeps: $(STAMP)
+	$(BIN)/pytest $(SWEEPS)
 
 # Programs that the tests start and that no Python package contains: Redis, PostgreSQL, a complete Java for Spark, and
 # a browser for the console.
