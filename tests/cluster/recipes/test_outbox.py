@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.cluster.recipes.postgres_process import PostgresProcess
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, OUTBOX_PAGE, Programs, Running, Watched, running
 from tests.cluster.until import until
@@ -99,6 +99,10 @@ async def test_each_order_has_one_invoice(
         "standby": relays.start,
     }
     alive = {name: start() for name, start in starts.items()}
+
+    async def relayed() -> bool:
+        return (await cluster.request("GET", f"{rest_path('web-orders')}/stats")).status_code == 200
+
     try:
         async with httpx.AsyncClient(timeout=5, verify=False) as http:
             for number in range(ORDERS):
@@ -108,6 +112,7 @@ async def test_each_order_has_one_invoice(
                     alive[victim].kill()
                     alive[victim] = starts[victim]()
                 if number == ORDERS // 2:
+                    await until(relayed, DEADLINE_S, every_s=0.1, waiting_for="a relay to create the topic")
                     await cluster.kill(await cluster.owner_of("web-orders"))
         sums = "select count(*), sum(cents) from "
         assert postgres.query(f"{sums} orders") == [f"{ORDERS}|{sum(range(ORDERS))}"]
