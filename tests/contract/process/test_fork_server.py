@@ -2,12 +2,14 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -88,7 +90,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def given(place: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), *sys.path])}
+    """Of programs that buffer what they write."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**own, "PYTHONPATH": os.pathsep.join([str(place), *sys.path])}
 
 
 @pytest.fixture
@@ -105,6 +109,12 @@ class Program(ForkedPopen):
         self.log = place / "log"
         with self.log.open("wb") as log:
             super().__init__(forks, "program", arguments, {"PATH": "/bin"} | variables, log)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """A test that fails does not wait for it."""
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, at)
 
 
 def facts(forks: ForkServer, place: Path, *arguments: str, **variables: str) -> dict[str, Any]:
@@ -212,6 +222,26 @@ def test_fork_server_that_does_not_answer_is_given_up(
     assert not (place / "late").exists()
 
 
+def test_answer_that_comes_at_the_last_moment_counts(
+    forks: ForkServer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each program that may have begun the caller knows."""
+    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
+    assert ended(forks, place, "return", "0") == 0
+    os.kill(forks.pid, signal.SIGSTOP)
+    kill = forks._kill
+
+    def answered_before() -> int:
+        os.kill(forks.pid, signal.SIGCONT)
+        select.select([forks._connection], [], [], _DEADLINE_S)
+        return kill()
+
+    monkeypatch.setattr(forks, "_kill", answered_before)
+    with Program(forks, place, "wait") as program:
+        assert not alive(forks.pid)
+        program.kill()
+
+
 @pytest.mark.parametrize(
     ("module", "reason"),
     [("absent", "ModuleNotFoundError: No module named 'absent'"), ("threads", "RuntimeError: .* started 1 thread")],
@@ -228,11 +258,13 @@ def test_fork_server_that_cannot_serve_says_why(
 def parent_of(body: str, given: Mapping[str, str]) -> "subprocess.Popen[str]":
     """A process that runs the body with a fork server of its own: `fork(*arguments)` of the program."""
     code = "import os, sys, signal\nfrom oncelog.cli.standalone.fork_server import *\n"
-    code += 'print("once", end="")\n'
+    code += 'print("once", end="", file=sys.stderr)\n'
     code += 'def fork(*words): return forks.fork("program", words, os.environ, output=1, log=2)\n'
     code += 'with ForkServer.running(["program"]) as forks:\n'
     code += "".join(f"    {line}\n" for line in dedent(body).strip().splitlines())
-    return subprocess.Popen([sys.executable, "-c", code], env=dict(given), stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=dict(given), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_program_ends_with_its_parent(given: Mapping[str, str]) -> None:
@@ -240,7 +272,7 @@ def test_program_ends_with_its_parent(given: Mapping[str, str]) -> None:
     with parent_of("print(forks.pid, fork('wait'), flush=True)\nsignal.pause()", given) as parent:
         assert parent.stdout is not None
         first, second = parent.stdout.readline(), parent.stdout.readline()
-        ids = next(line for line in (first, second) if "waiting" not in line).removeprefix("once").split()
+        ids = next(line for line in (first, second) if "waiting" not in line).split()
         left = [int(each) for each in ids]
         assert all(map(alive, left))
         parent.kill()
@@ -248,25 +280,31 @@ def test_program_ends_with_its_parent(given: Mapping[str, str]) -> None:
 
 
 def test_what_the_parent_has_not_flushed_is_written_once(given: Mapping[str, str]) -> None:
-    """A fork has a copy of its buffers."""
+    """A fork has a copy of its buffers: of a line that has not ended, say."""
     with parent_of("assert os.waitpid(fork('return', '3'), 0)[1] == 3 << 8", given) as parent:
-        assert parent.communicate(timeout=_DEADLINE_S)[0] == "once"
+        assert parent.communicate(timeout=_DEADLINE_S) == ("", "once")
         assert parent.returncode == 0
 
 
 def test_parent_may_have_no_standard_streams(given: Mapping[str, str], place: Path) -> None:
-    """A daemon may have closed them: what opens next gets their numbers, and the program its own streams."""
+    """A daemon may have closed them: what opens next gets their numbers, and the program its own streams. The fork
+    server ends with its parent all the same."""
     code = f"""if True:
         import os
         from oncelog.cli.standalone.fork_server import ForkServer
         with ForkServer.running(["program"]) as forks:
             out = os.open({str(place / "without")!r}, os.O_WRONLY | os.O_CREAT)
-            _, status = os.waitpid(forks.fork("program", ["facts"], os.environ, output=out, log=out), 0)
-        os._exit(os.waitstatus_to_exitcode(status))
+            os.waitpid(forks.fork("program", ["facts"], os.environ, output=out, log=out), 0)
+            with open({str(place / "server")!r}, "w") as file:
+                file.write(str(forks.pid))
+            os.kill(os.getpid(), 9)
         """
     command = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
-    subprocess.run(command, env=dict(given), check=True, timeout=_DEADLINE_S)
+    done = subprocess.run(command, env=dict(given), check=False, timeout=_DEADLINE_S)
+    assert done.returncode == -signal.SIGKILL
     assert json.loads((place / "without").read_text())["descriptors"] == [0, 1, 2]
+    server = int((place / "server").read_text())
+    until_sync(lambda: not alive(server), _DEADLINE_S, waiting_for="the end of the fork server")
 
 
 def test_program_that_its_parent_does_not_know_does_not_begin(given: Mapping[str, str], place: Path) -> None:

@@ -74,9 +74,8 @@ class ForkServer:
     def running(cls, modules: Sequence[str]) -> Iterator[Self]:
         """Fork this process, which has one thread. Inside the block the fork serves; first it imports the modules."""
         ours, its = connected()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()  # or each fork would write it, too
+        if sys.stderr is not None:
+            sys.stderr.flush()  # or each fork would write it, too
         pid = os.fork()
         if pid == 0:
             serve(its, modules)
