@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from oncelog.log_storage.directory import offline
+from oncelog.log_storage.directory.directory_starts import read_written
 from oncelog.testing.local_cluster import STOP_TIMEOUT_S
 from tests.cluster.cluster_fixture import Cluster, alive
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
@@ -206,10 +207,13 @@ def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cl
     """Also the second time, when ZooKeeper's directory is not empty any more. No cluster is created beside the messages
     of the former one. The same with an older copy of ZooKeeper's data. They are served again once the data is back."""
     older = shutil.copytree(cluster.data / "zookeeper", cluster.data.with_name("older"))
+    written = read_written(cluster.data / "storage-1")
     created = cluster.run("admin", "topics", "create", "newer")
     assert created.returncode == 0, created.stderr
     published(cluster, "kept")
     lines = stored(cluster)
+    # Of the last second nothing proves to a metadata service that ZooKeeper went back.
+    until_sync(lambda: read_written(cluster.data / "storage-1") != written, _DEADLINE_S)
     cluster.kill_all()
     data = cluster.data
     aside = (data / "zookeeper").rename(data.with_name("aside"))
