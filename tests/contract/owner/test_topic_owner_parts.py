@@ -1,8 +1,10 @@
 """Small parts of an owner: ids out of a counter, the cache, the routes of answers, the progress, the takeovers."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from oncelog.topic_owner.shell.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.shell.progress import TopicProgress
 from oncelog.topic_owner.shell.takeover_trace import KEPT, TakeoverTrace
 from tests.cluster.until import until
+from tests.contract.owner.owner_world import owner_world
 from tests.contract.owner.reading.shown_log import at
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
@@ -296,3 +299,21 @@ def test_only_the_latest_takeovers_are_kept() -> None:
         trace.begin()
         assert trace.finish(OwnerEpoch(epoch)).silent_ms is None
     assert [record.owner_epoch for record in trace.finished] == list(range(5, KEPT + 5))
+
+
+# --- effects ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_nothing_begins_for_a_topic_that_has_ended(tmp_path: Path) -> None:
+    """What waited for an answer at the end gets one when the links close, and asks for the next effect."""
+
+    async def work() -> None:
+        raise AssertionError("it runs")
+
+    async with owner_world(tmp_path) as (world, _):
+        executor = (await world.serve("orders"))._executor
+        executor.cancel()
+        begun = work()
+        executor.start(begun)
+        assert inspect.getcoroutinestate(begun) == inspect.CORO_CLOSED

@@ -140,6 +140,7 @@ class EffectExecutor:
         self._tasks: set[asyncio.Task[None]] = set()
         #: requests to members, repeated until they answer: cancelled once the step of the takeover is over
         self._of_members: set[asyncio.Task[None]] = set()
+        self._cancelled = False
         #: what the topic's namespace grants to roles; None: not known yet
         self.grants: Permissions | None = None
         self._follows_policies = False
@@ -169,6 +170,9 @@ class EffectExecutor:
         self._track(work, self._tasks)
 
     def _track(self, work: Coroutine[None, None, None], group: "set[asyncio.Task[None]]") -> None:
+        if self._cancelled:
+            work.close()
+            return
         task = start(work, what="a topic's effect")
         group.add(task)
         task.add_done_callback(group.discard)
@@ -179,6 +183,8 @@ class EffectExecutor:
             task.cancel()
 
     def cancel(self) -> None:
+        """The topic has ended here: nothing goes on, and nothing begins, also if an answer asks for it."""
+        self._cancelled = True
         for task in (*self._tasks, *self._of_members):
             task.cancel()
 
