@@ -171,7 +171,7 @@ async def test_forks_are_supervised_as_programs_are(forks: ForkServer, tmp_path:
 
 @pytest.mark.asyncio
 async def test_without_their_fork_server_processes_import_what_they_need(forks: ForkServer, tmp_path: Path) -> None:
-    """What runs goes on, and what starts is told to be slow: nobody need start the cluster again at once."""
+    """Running processes go on. That later starts are slow is told; the cluster need not be started again at once."""
     async with kept(("service", "obedient"), tmp_path, forks=forks) as own:
         await until(lambda: own.served, _DEADLINE_S)
         os.kill(forks.pid, signal.SIGKILL)

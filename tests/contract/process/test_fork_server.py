@@ -187,7 +187,7 @@ def test_program_ends_as_with_python_m(
 
 
 def test_process_list_shows_the_program(forks: ForkServer, place: Path) -> None:
-    """And not the same command for all processes of a cluster: whoever looks for an owner finds it."""
+    """And not the same command for all processes of a cluster: a search for an owner finds it."""
     with Program(forks, place, "wait") as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"waiting\n"

@@ -24,7 +24,7 @@ def test_ledger_that_names_the_node_keeps_it() -> None:
     assert needs(joined.swap(A).mark_verified())
     assert needs(LedgerMetadata(LedgerId(7), TopicId("f" * 32), (A, D), 2))
     assert not needs(OPEN)
-    assert not needs(CLOSED), "whoever took its place holds every entry"
+    assert not needs(CLOSED), "the node that took its place holds every entry"
 
 
 @pytest.mark.hazard("replaced-disk-is-missing")

@@ -95,7 +95,7 @@ class ForkServer:
     def fork(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], *, output: int, log: int
     ) -> int:
-        """The process id of the program, a child of this process; whoever called waits for its end (os.waitpid).
+        """The process id of the program, a child of this process; the caller waits for its end (os.waitpid).
 
         Blocks until the fork server has loaded, then for some milliseconds. output, log: descriptors for standard
         output and standard error. The working directory is that of the fork server. Raises ForkServerLost.

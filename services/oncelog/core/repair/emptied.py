@@ -8,7 +8,7 @@ A retired node is emptied when each ledger that any list names, by a record that
 
 Rules
 - Once true it stays true. The node's process has ended before the node is retired, or joins under another address:
-  whoever finds it there sees that it is retired. So it acknowledges no entry of a ledger that is begun later.
+  an owner that finds it there sees that it is retired. So it acknowledges no entry of a ledger that is begun later.
 - A ledger that an owner chose before it saw the retirement, and lists afterwards, may name the node, which has nothing
   of it: nothing is written to a ledger before a list names it.
 - What is not known proves nothing: a record or a list that cannot be read, or is missing, keeps every retired node.
