@@ -80,19 +80,21 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     async def write(self, frame: RequestOutT_contra) -> None:
         """Returns when gRPC has accepted the message (flow control). Raises the error that ended the stream."""
         data = self._encode(frame)
+        before = _cancellations() and await _cancellations_delivered()
         try:
             await self._await(self._call.write(data))
         except _failures(asyncio.CancelledError) as failure:
-            raise await self._end(failure) from failure
+            raise await self._end(failure, before) from failure
 
     def __aiter__(self) -> AsyncIterator[AnswerInT_co]:
         return self
 
     async def __anext__(self) -> AnswerInT_co:
+        before = _cancellations() and await _cancellations_delivered()
         try:
             data: Any = await self._await(self._call.read())
         except _failures(asyncio.CancelledError) as failure:
-            raise await self._end(failure) from failure
+            raise await self._end(failure, before) from failure
         if data is library.grpc.aio.EOF:
             raise StopAsyncIteration
         try:
@@ -107,7 +109,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         try:
             await self._call.done_writing()
         except _failures() as failure:
-            await self._end(failure)
+            await self._end(failure, 0)
 
     def cancel(self, error: OncelogError | None = None) -> None:
         """End the stream at once, in both directions. Waiting reads and writes raise `error`, or ServiceUnavailable."""
@@ -135,9 +137,9 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         self._connected = True
         return result
 
-    async def _end(self, failure: BaseException) -> OncelogError:
-        """Return why the stream ended. Raises CancelledError when this task was cancelled."""
-        if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call):
+    async def _end(self, failure: BaseException, before: int) -> OncelogError:
+        """Return why the stream ended. Raises CancelledError when this task was cancelled during the operation."""
+        if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call, before):
             raise failure
         error = self.closed or self._close_with(
             _heard(self._credentials, self._address, await _meaning(self._call, failure, self._address, self._origin))
@@ -181,15 +183,29 @@ class _Over:
 _OVER: Any = _Over()
 
 
-def _task_is_cancelled(call: library.grpc.aio.Call) -> bool:
+def _task_is_cancelled(call: library.grpc.aio.Call, before: int) -> bool:
     """Whether a CancelledError is about this task: gRPC also raises it in tasks that use a cancelled call."""
-    return _cancelled_here() or not call.done()
+    return _cancelled_since(before) or not call.done()
 
 
-def _cancelled_here() -> bool:
-    """Whether the current task was cancelled."""
+def _cancelled_since(before: int) -> bool:
+    """Whether the current task was cancelled since its count was `before`.
+
+    That the count is above 0 says nothing: in Python 3.11 it stays there after a TaskGroup of the task has failed.
+    """
+    return asyncio.current_task() is None or _cancellations() > before
+
+
+def _cancellations() -> int:
+    """How often the current task was cancelled so far."""
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
+
+
+async def _cancellations_delivered() -> int:
+    """The same once each cancellation has reached the task. Raises CancelledError if one was still on its way."""
+    await asyncio.sleep(0)
+    return _cancellations()
 
 
 async def _meaning(
@@ -275,13 +291,14 @@ class Channel:
         """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
         callee: Any = self._connecting.channel.unary_unary(method.path)
         metadata = self._metadata()
+        before = _cancellations() and await _cancellations_delivered()
         call: Any = None
         try:
             call = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
             self._watch(call)
             data: Any = await call
         except _failures(asyncio.CancelledError) as failure:
-            raise self._failed(call, failure) from failure
+            raise self._failed(call, failure, before) from failure
         return method.decode_answer(data)
 
     async def read(
@@ -294,6 +311,7 @@ class Channel:
         """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
         callee: Any = self._connecting.channel.unary_stream(method.path)
         metadata = self._metadata()
+        before = _cancellations() and await _cancellations_delivered()
         answers: Any = None
         try:
             answers = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
@@ -301,7 +319,7 @@ class Channel:
             async for data in answers:
                 yield method.decode_answer(data)
         except _failures(asyncio.CancelledError) as failure:
-            raise self._failed(answers, failure) from failure
+            raise self._failed(answers, failure, before) from failure
         finally:
             if answers is not None:
                 answers.cancel()
@@ -325,13 +343,13 @@ class Channel:
     def _no_connection(self, waited_ms: int) -> ServiceUnavailable:
         return not_reached(self.address, f"no connection within {waited_ms / 1000:g} s", origin=self._origin)
 
-    def _failed(self, call: library.grpc.aio.Call | None, failure: BaseException) -> OncelogError:
-        """The core error of a failed call. Raises CancelledError when this task was cancelled."""
+    def _failed(self, call: library.grpc.aio.Call | None, failure: BaseException, before: int) -> OncelogError:
+        """The core error of a failed call. Raises CancelledError when this task was cancelled during the call."""
         if isinstance(failure, library.grpc.aio.AioRpcError):
             return _heard(self._credentials, self.address, error_from_call(failure, self.address, origin=self._origin))
-        if call is not None and call in self._given_up and not _cancelled_here():
+        if call is not None and call in self._given_up and not _cancelled_since(before):
             return self._no_connection(self._given_up[call])
-        if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call)):
+        if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call, before)):
             raise failure
         return ServiceUnavailable(f"{self.address}: the channel was closed", address=self.address)
 

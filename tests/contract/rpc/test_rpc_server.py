@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -29,6 +32,7 @@ from tests.contract.rpc.rpc_serving import (
     REQUEST,
     TIMEOUT_MS,
     AppendStream,
+    echo,
     forever,
     frame_of,
     raising,
@@ -150,6 +154,65 @@ async def test_call_to_an_ended_process_fails_at_once() -> None:
                 pass
         with pytest.raises(ServiceUnavailable):
             await stream.write(frame_of(1))
+
+
+async def _failed_group() -> None:
+    """Leaves the count of cancellations of this task above 0 in Python 3.11: the group cancels its own task, which
+    already waits for the others."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(asyncio.Event().wait())
+
+
+@pytest.mark.asyncio
+async def test_task_that_was_cancelled_before_gets_errors_of_its_calls_and_streams() -> None:
+    """A CancelledError would end a program that nobody cancelled: `except Exception` does not see it."""
+    started = asyncio.Semaphore(0)
+
+    async def fence(request: pb.FenceRequest) -> pb.FenceAnswer:
+        started.release()
+        return await forever(request)
+
+    async def after_a_failure(operation: Callable[[], Awaitable[object]]) -> None:
+        await _failed_group()
+        with pytest.raises(ServiceUnavailable):
+            await operation()
+
+    async with serving(fence, echo) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        await stream.write(frame_of(1))
+        await anext(stream)
+        reading = asyncio.ensure_future(after_a_failure(partial(anext, stream)))
+        calling = asyncio.ensure_future(after_a_failure(partial(channel.call, FENCE, REQUEST, timeout_ms=TIMEOUT_MS)))
+        await started.acquire()
+        await channel.close()
+        await asyncio.gather(reading, calling)
+
+
+@pytest.mark.asyncio
+async def test_cancellation_that_is_on_its_way_is_not_taken_for_a_former_one() -> None:
+    """A task that cancels itself, and then calls, is cancelled."""
+
+    async def cancels_itself(operation: Callable[[], Awaitable[object]]) -> None:
+        await _failed_group()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await operation()
+
+    async with serving(forever, echo) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        await stream.write(frame_of(1))
+        await anext(stream)
+        for operation in (partial(channel.call, FENCE, REQUEST, timeout_ms=TIMEOUT_MS), partial(anext, stream)):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.ensure_future(cancels_itself(operation))
 
 
 @pytest.mark.asyncio
