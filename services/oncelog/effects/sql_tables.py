@@ -7,13 +7,14 @@ from sqlalchemy import (
     DateTime,
     Identity,
     Integer,
-    MetaData,
     SmallInteger,
     String,
     Table,
     UniqueConstraint,
     func,
 )
+
+from oncelog.effects.table_creation import SharedMetaData
 
 #: What this version writes, and the lowest version of a library that reads it. `sql_schema` has the rules.
 #: 2 has pending_dead. A library that does not know it would take a message that was given up for applied.
@@ -28,7 +29,7 @@ class EffectsTables:
     """The tables in one schema of a database."""
 
     def __init__(self, *, schema: str | None, prefix: str) -> None:
-        self.metadata = MetaData(schema=schema)
+        self.metadata = SharedMetaData(schema=schema)
         self.meta = Table(
             f"{prefix}_effects_meta",
             self.metadata,

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
@@ -37,6 +36,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.functions import GenericFunction
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.effects.table_creation import SharedMetaData
 
 TABLE = "oncelog_outbox"
 TABLE_CHARACTERS_MAX = 40
@@ -103,7 +103,7 @@ class OutboxTables:
             message = f"the name of a table has 1 to {TABLE_CHARACTERS_MAX} characters of A-Z a-z 0-9 _, not {name!r}"
             raise InvalidArgument(message, field="table", limit=TABLE_CHARACTERS_MAX)
         self.name = name
-        self.metadata = MetaData(schema=schema)
+        self.metadata = SharedMetaData(schema=schema)
         self.rows = Table(
             name,
             self.metadata,
