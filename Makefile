@@ -13,27 +13,19 @@ NAMESPACE ?= default
 RELEASE ?= oncelog
 CHAOS ?=
 PROOF ?=
+ONLY ?=
+BASE ?= main
+RUNS ?= 10
+LOAD ?= 0
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# The default suite in parts, some of which run at once: simulation and computing compute, the others mostly wait.
-# `test` begins with the longest.
-# They keep the outcomes of the same runs, so they belong into one process.
-SWEEPS := $(addprefix tests/simulation/test_, coverage.py determinism.py seeds.py)
-SIMULATION := $(filter-out $(SWEEPS), $(wildcard tests/simulation/test_*.py))
-COMPUTING := tests/core tests/model tests/kubernetes tests/tidy tests/surface tests/fault_proof
-PIPELINE := tests/pipeline tests/spark_proof tests/jobs_proof
-STORES := tests/contract/copies tests/contract/eras tests/contract/notes tests/contract/sdk tests/contract/storage_client tests/contract/stores
-CONTRACT := $(addprefix tests/contract/, effects node owner process proof repair rest rpc)
-CLIENTS := tests/cluster/cli tests/cluster/clients
-RECIPES := tests/cluster/effects_proof tests/cluster/recipes
-SERVICES := tests/cluster/console tests/cluster/metadata tests/cluster/processes tests/cluster/storage tests/cluster/test_until.py tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-services test-clients test-recipes test-stores test-computing test-pipeline test-contract test-simulation test-sweeps sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint format test test-core test-changed test-steady proofs sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -64,38 +56,20 @@ format: $(STAMP) ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds
-	@$(BIN)/python -m tests.suite test-services test-clients test-contract test-pipeline test-computing test-stores lint test-simulation test-sweeps test-recipes
+test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds (ONLY=names of parts)
+	@$(BIN)/python -m tests.suite $(ONLY)
 
 test-core: $(STAMP) ## run the tests of the core only, in seconds
-	$(BIN)/pytest tests/core
+	@$(BIN)/python -m tests.suite core
 
-test-services: $(STAMP)
-	$(BIN)/pytest $(SERVICES)
+test-changed: tools $(STAMP) ## run the tests that depend on the files that differ from main (BASE=another revision)
+	@$(BIN)/python -m tests.suite --changed $(BASE)
 
-test-clients: $(STAMP)
-	$(BIN)/pytest $(CLIENTS)
+test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
+	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-test-recipes: $(STAMP)
-	$(BIN)/pytest $(RECIPES)
-
-test-contract: $(STAMP)
-	$(BIN)/pytest $(CONTRACT)
-
-test-stores: $(STAMP)
-	$(BIN)/pytest $(STORES)
-
-test-computing: $(STAMP)
-	$(BIN)/pytest $(COMPUTING)
-
-test-pipeline: $(STAMP)
-	$(BIN)/pytest $(PIPELINE)
-
-test-simulation: $(STAMP)
-	$(BIN)/pytest $(SIMULATION)
-
-test-sweeps: $(STAMP)
-	$(BIN)/pytest $(SWEEPS)
+proofs: tools $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains: Redis, PostgreSQL, a complete Java for Spark, and
 # a browser for the console.
@@ -118,8 +92,8 @@ tools:
 
 # Before anything is downloaded or run.
 how-long:
-	@echo "==> make test takes about a quarter of an hour on two cores, with a line of progress every 15 seconds; the first"
-	@echo "    time it also downloads half a gigabyte into .venv. make test-core takes seconds."
+	@echo "==> make test takes about ten minutes on two cores, with a line of progress every 15 seconds; the first time it"
+	@echo "    also downloads half a gigabyte into .venv. make test-core takes seconds."
 
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
 	$(SWEEP) 2000 --first $(FIRST)

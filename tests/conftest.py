@@ -29,6 +29,7 @@ from hypothesis import settings
 
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.failure_report import _where_files_are, pytest_runtest_makereport  # noqa: F401  fixtures and hooks
 
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False

@@ -1,8 +1,7 @@
-"""What `make test` runs, and what it shows while it runs and at the end."""
+"""What `make test` runs, in which order, and what it shows while it runs and at the end."""
 
 import os
 import pty
-import re
 import shutil
 import subprocess
 import sys
@@ -11,80 +10,193 @@ from threading import Event
 
 import pytest
 
-from tests.suite import Target, run_all
+from tests.suite import changes
+from tests.suite.__main__ import run_all
+from tests.suite.parts import PARTS, PROOFS, Part, Proof
+from tests.suite.queue import Measured, Places, keep_seconds, longest_first, next_part, read_seconds
+from tests.suite.running import Running
+from tests.suite.steady import load
+from tests.tidy.guarantees import marked_tests
 from tests.tidy.source import ROOT
 
 TESTS = """
 import pytest
-def test_passes(): pass
+def test_passes(tmp_path): (tmp_path / "passed").write_text("")
 @pytest.mark.parametrize("number", [1, 2])
-def test_fails(number): assert number == 1
+def test_fails(tmp_path, number):
+    (tmp_path / "node.log").write_text("")
+    assert number == 1
 """
+PLACES = Places(computing=1, waiting=2)
 
 
-def test_failures_are_shown_when_a_target_ends(
-    capfd: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Each failure with its lines, and no line of a test that passed."""
-    path = tmp_path_factory.mktemp("suite") / "test_two.py"
+def part(name: str, *words: str, computes: bool = False, seconds: float = 1.0) -> Part:
+    return Part(name, (name,), seconds, computes, words=words)
+
+
+def test_failures_are_shown_when_a_part_ends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each failure with its lines, and no line of a test that passed. The files of a failed test are kept and named."""
+    path = tmp_path / "test_two.py"
     path.write_text(TESTS)
     options = ["-p", "no:cacheprovider", "--rootdir", str(path.parent), "-c", "/dev/null"]
-    failing = Target("failing", [sys.executable, "-m", "pytest", *options, str(path)])
-    passing = Target("passing", [sys.executable, "-c", "print('checked'); print('nothing found')"])
-    assert run_all([failing, passing]) == ["failing"]
-    assert (failing.done, failing.count, failing.failed) == (3, 3, 1)
-    shown = capfd.readouterr().out
+    options += ["-o", "tmp_path_retention_policy=failed"]
+    failing = part("failing", sys.executable, "-m", "pytest", *options, str(path))
+    passing = part("passing", sys.executable, "-c", "print('checked'); print('nothing found')")
+    runs = list[Running]()
+
+    def running(chosen: Part, files: Path) -> Running:
+        runs.append(Running(chosen, files))
+        return runs[-1]
+
+    assert run_all([failing, passing], seconds=tmp_path / "seconds.json", running=running) == ["failing"]
+    shown, [failed] = capfd.readouterr().out, [one for one in runs if one.part is failing]
+    assert (failed.done, failed.count, failed.failed) == (3, 3, 1)
     assert "assert 2 == 1" in shown
     assert "test_passes" not in shown
     assert "passing passed after 0:00\nnothing found\n" in shown
     assert "==> failed: failing, " in shown
+    assert f"logs and directories: {failed.directory}\n" in shown
+    assert [log.parent.name for log in failed.directory.rglob("*.log")] == ["test_fails_2_0"]
+    assert list(read_seconds(tmp_path / "seconds.json")) == ["passing"]
+    shutil.rmtree(failed.files)
 
 
-def test_progress_counts_tests_and_names_the_file_of_the_one_that_runs() -> None:
+def test_progress_counts_tests_and_names_the_file_of_the_one_that_runs(tmp_path: Path) -> None:
     """Also before the line of a test is complete."""
-    target = Target("test-core", [])
-    target.read(
+    running = Running(part("core"), tmp_path)
+    running.read(
         "collecting ... collected 30 items\n\ntests/core/test_ids.py::test_a PASSED   [ 1/30]\ntests/core/test_"
     )
-    assert target.progress() == "test-core 1 of 30"
-    target.read("log.py::test_b FAILED [ 2/30]\ntests/core/test_log.py::test_c ")
-    assert target.progress() == "test-core 2 of 30, 1 failed (core/test_log.py)"
+    assert running.progress() == "core 1 of 30"
+    running.read("log.py::test_b FAILED [ 2/30]\ntests/core/test_log.py::test_c ")
+    assert running.progress() == "core 2 of 30, 1 failed (core/test_log.py)"
 
 
-class UntilReported(Target):
+class UntilReported(Running):
     """Runs until its progress has been asked for."""
 
     reported = Event()
 
-    def run(self) -> int:
+    def run(self) -> None:
         assert self.reported.wait(60)
-        return 0
+        self.code = 0
 
     def progress(self) -> str:
         self.reported.set()
-        return super().progress()
+        return Running.progress(self)
 
 
-def test_progress_is_printed_while_targets_run(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_while_parts_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Without a terminal, too."""
-    assert run_all([UntilReported("slow", [])], every_s=0.01) == []
+    assert run_all([part("slow")], seconds=tmp_path / "none.json", every_s=0.01, running=UntilReported) == []
     assert "0:00  slow\n" in capfd.readouterr().out
 
 
-def test_each_default_test_is_run_once() -> None:
-    """Nobody would run the tests of a folder that no target names. The smoke tests need a kube context."""
-    command = ["make", "--dry-run", "--always-make", "test-core"]
-    (suite,) = re.findall(r"-m tests\.suite (.+)", (ROOT / "Makefile").read_text())
-    command[-1:] = [target for target in suite.split() if target != "lint"]
-    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    named = [Path(path) for line in re.findall(r"/pytest (.*)", printed) for path in line.split()]
-    files = [path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py")]
+def test_longest_part_of_a_kind_that_has_a_place_begins_next() -> None:
+    """A part that computes does not begin beside as many as there are cores, and keeps no other from beginning."""
+    one, two = part("one", computes=True), part("two", computes=True)
+    three, four, five = part("three"), part("four"), part("five")
+    assert next_part([one, two, three], [], PLACES) == one
+    assert next_part([two, three], [one], PLACES) == three
+    assert next_part([two, four], [one, three], PLACES) == four
+    assert next_part([two, five], [one, three, four], PLACES) is None
+    assert next_part([two, five], [one, three], PLACES) == five
+
+
+def test_order_follows_the_seconds_that_were_measured(tmp_path: Path) -> None:
+    """A part that has not run here counts as what its table says. Only parts that ran replace their figures."""
+    path = tmp_path / "cache" / "seconds.json"
+    short, long, new = part("short", seconds=90.0), part("long", seconds=10.0), part("new", seconds=50.0)
+    keep_seconds(path, {"short": Measured(5.0, 1.0), "long": Measured(60.0, 2.0)})
+    keep_seconds(path, {"long": Measured(70.0, 3.0)})
+    measured = read_seconds(path)
+    assert measured == {"short": Measured(5.0, 1.0), "long": Measured(70.0, 3.0)}
+    seconds = {name: one.seconds for name, one in measured.items()}
+    assert longest_first([short, new, long], seconds) == [long, new, short]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"core": 3}', '{"core": {"seconds": "x", "cpu_seconds": 1}}'])
+def test_damaged_figures_are_no_figures(tmp_path: Path, text: str) -> None:
+    """They decide an order only."""
+    (tmp_path / "seconds.json").write_text(text)
+    assert read_seconds(tmp_path / "seconds.json") == {}
+
+
+def test_each_test_is_run_by_one_part_or_by_one_proof() -> None:
+    """Nobody would run the tests of a folder that no part names. The smoke tests need a kube context."""
+    files = [path.relative_to(ROOT / "tests").as_posix() for path in ROOT.glob("tests/**/test_*.py")]
     assert len(files) > 300
+    by_part = [each.files() for each in PARTS]
     for file in files:
-        count = sum(file.is_relative_to(path) for path in named)
-        assert count == (0 if file.parts[1].startswith("smoke") else 1), (
-            f"{count} targets run {file}: see the lists of folders in the Makefile"
+        parts = sum(file in files for files in by_part)
+        proofs = sum(file in proof.files for proof in PROOFS)
+        expected = (0, 0) if file.startswith("smoke") else (0, 1) if proofs else (1, 0)
+        assert (parts, proofs) == expected, (
+            f"{file} is run by {parts} parts and {proofs} proofs: see tests/suite/parts.py"
         )
+
+
+def test_what_proofs_name_exists() -> None:
+    """Files, the folders whose change needs them, and what is left of them in the default suite."""
+    named = [
+        path
+        for proof in PROOFS
+        for path in (*[f"tests/{one}" for one in (*proof.files, *proof.covered_by)], *proof.rooms)
+    ]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    by_default = {file for part in PARTS for file in part.files()}
+    assert {one for proof in PROOFS for one in proof.covered_by} <= by_default
+
+
+def test_each_hazard_has_a_test_in_the_default_suite() -> None:
+    """A proof is run at night, and a rule may be lost by day."""
+    by_default = {file for part in PARTS for file in part.files()}
+    lost = [name for name, tests in marked_tests().items() if by_default.isdisjoint(t.split("::")[0] for t in tests)]
+    assert lost == []
+
+
+def test_change_needs_the_proofs_of_the_rooms_that_it_touches() -> None:
+    """Also a change of the proof itself; a folder with a longer name is another one."""
+    proof = Proof("kills", ("cluster/test_kills.py",), ("services/oncelog/log_storage", "proto"), ())
+    changed = ["docs/sdk.md", "proto/x.proto", "services/oncelog/log_storage_tools/x.py", "tests/cluster/test_kills.py"]
+    assert proof.needed_for(changed) == ["proto/x.proto", "tests/cluster/test_kills.py"]
+    assert proof.needed_for(["docs/sdk.md"]) == []
+
+
+def git(repository: Path, *words: str, at: int = 1_700_000_000) -> None:
+    dates = {"GIT_AUTHOR_DATE": f"{at} +0000", "GIT_COMMITTER_DATE": f"{at} +0000"}
+    names = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(
+        ["git", *names, *words], cwd=repository, check=True, capture_output=True, env={**os.environ, **dates}
+    )
+
+
+def test_changed_files_are_those_since_the_branches_parted_and_the_unknown_ones(tmp_path: Path) -> None:
+    """A file that only the other branch has changed is none."""
+    git(tmp_path, "init", "-b", "main")
+    for name in ("kept", "changed", "removed"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".gitignore").write_text("ignored\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    git(tmp_path, "switch", "-c", "topic")
+    (tmp_path / "changed").write_text("again")
+    git(tmp_path, "commit", "-am", "second", at=1_700_000_000 + changes.NIGHT_S + 10)
+    (tmp_path / "removed").unlink()
+    for name in ("new", "ignored"):
+        (tmp_path / name).write_text("")
+    assert changes.changed_files(tmp_path, "main") == ["changed", "new", "removed"]
+    assert changes.changed_files(tmp_path, "HEAD") == ["new", "removed"]
+    assert changes.changed_files(tmp_path, changes.before_last_night(tmp_path)) == ["changed", "new", "removed"]
+
+
+def test_load_computes_and_ends_with_its_block() -> None:
+    """As many processes as it says, children of this one."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    before = children.read_text().split()
+    with load(3):
+        assert len(set(children.read_text().split()) - set(before)) == 3
+    assert children.read_text().split() == before
 
 
 @pytest.mark.parametrize(

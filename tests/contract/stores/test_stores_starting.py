@@ -91,6 +91,7 @@ async def test_start_looks_at_the_level_again_once_it_is_registered() -> None:
             await registered_level(PATIENT, Shutdown(), await session_at(unknown))
 
 
+@pytest.mark.hazard("late-rollback")
 async def test_start_in_a_cluster_of_a_higher_level_ends_at_once() -> None:
     """In one sentence, before anything is opened or registered; waiting does not help."""
     session = await session_at(Level(PROCESS_VERSION + 1))

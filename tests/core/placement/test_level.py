@@ -149,6 +149,7 @@ def test_next_step(level: Level, expected: FinalizeStep) -> None:
     assert after_read(level, NEW) == expected
 
 
+@pytest.mark.hazard("late-rollback")
 @pytest.mark.parametrize(
     ("level", "said"),
     [

@@ -1,0 +1,247 @@
+"""What the suite consists of: parts that run by default, and proofs.
+
+A part is a process of its own. Each folder of `tests/contract` is one, and each folder of `tests/cluster`, because work
+that outlives its test then disturbs no other folder.
+
+A proof is a file of tests that takes long, or that only a change of some folders can break. `make proofs` runs all,
+for a night; `.ci/run` runs those of the folders that a change touches. What a proof covers has a smaller test in a
+part: each hazard has one.
+"""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the suite.
+
+    paths: folders and files below tests/. computes: it keeps a core busy, while others mostly wait for what they have
+    started. seconds: about what it takes on two cores beside the others; it decides the order until it has run here.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    seconds: float = 60.0
+    computes: bool = False
+    #: (2, 3): the second of three parts, each of which has every third file of the folders
+    share: tuple[int, int] = (1, 1)
+    #: instead of pytest
+    words: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        if self.words:
+            return list(self.words)
+        return [sys.executable, "-m", "pytest", *(f"tests/{path}" for path in self.chosen())]
+
+    def chosen(self) -> list[str]:
+        """Its folders and files; only files if a proof is among them, or if it shares them with other parts."""
+        if self.share == (1, 1) and not any(_inside(file, path) for file in proof_files() for path in self.paths):
+            return list(self.paths)
+        return self.files()
+
+    def files(self) -> list[str]:
+        """All of its test files, below tests/."""
+        number, count = self.share
+        tests = ROOT / "tests"
+        found = {file for path in self.paths for file in _test_files(tests / path)}
+        return sorted({file.relative_to(tests).as_posix() for file in found} - set(proof_files()))[number - 1 :: count]
+
+    def is_named(self, name: str) -> bool:
+        """By its name, or by that of a folder of parts."""
+        return _inside(self.name, name)
+
+
+def _test_files(path: Path) -> Iterable[Path]:
+    return path.glob("**/test_*.py") if path.is_dir() else [path]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Files of tests that are not run by default, or a longer run of some that are.
+
+    words: the command, instead of pytest with the files.
+    rooms: the folders and files whose change needs it, from the top of the repository.
+    covered_by: what is left in the default suite, below tests/.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    rooms: tuple[str, ...]
+    covered_by: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+    def needed_for(self, changed: Iterable[str]) -> list[str]:
+        """The changed files that need this proof. changed: paths from the top of the repository."""
+        rooms = (*self.rooms, *self._paths())
+        return [path for path in changed if any(_inside(path, room) for room in rooms)]
+
+    def as_part(self) -> Part:
+        return Part(f"proof/{self.name}", (), words=self.words or (sys.executable, "-m", "pytest", *self._paths()))
+
+    def _paths(self) -> list[str]:
+        return [f"tests/{file}" for file in self.files]
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def proof_files() -> list[str]:
+    """Below tests/."""
+    return [file for proof in PROOFS for file in proof.files]
+
+
+def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, computes: bool = False) -> tuple[Part, ...]:
+    """The same folders in so many parts of about the same length."""
+    return tuple(
+        Part(f"{name}/{number}-of-{count}", paths, seconds, computes, (number, count)) for number in range(1, count + 1)
+    )
+
+
+#: They keep the outcomes of the same runs, so they belong into one process.
+_SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "determinism", "seeds"))
+_RUNS = tuple(
+    f"simulation/test_{name}.py"
+    for name in ("ack_model", "hazards", "lost_disks", "mutants", "repetition", "replaced_disk")
+)
+
+PARTS: tuple[Part, ...] = (
+    Part("lint", (), 120.0, True, words=("make", "--no-print-directory", "lint")),
+    Part("simulation/sweep", _SWEEP, 150.0, True),
+    Part("simulation/planted", _RUNS, 180.0, True),
+    *_shared("core", ("core",), 2, 80.0, True),
+    Part("model", ("model",), 90.0, True),
+    Part("kubernetes", ("kubernetes",), 100.0, True),
+    Part("tidy", ("tidy", "surface", "fault_proof"), 40.0, True),
+    Part("pipeline", ("pipeline", "spark_proof", "jobs_proof"), 330.0),
+    *_shared("cluster/clients", ("cluster/clients",), 2, 190.0),
+    Part("cluster/cli", ("cluster/cli",), 115.0),
+    Part("cluster/console", ("cluster/console",), 60.0),
+    Part("cluster/metadata", ("cluster/metadata", "cluster/test_until.py"), 95.0),
+    Part("cluster/processes", ("cluster/processes",), 130.0),
+    Part("cluster/recipes", ("cluster/recipes", "cluster/effects_proof"), 140.0),
+    Part("cluster/storage", ("cluster/storage",), 95.0),
+    Part("lab", ("lab",), 80.0),
+    Part("contract/copies", ("contract/copies", "contract/eras"), 20.0),
+    Part("contract/effects", ("contract/effects",), 130.0),
+    Part("contract/node", ("contract/node",), 75.0),
+    Part("contract/notes", ("contract/notes", "contract/rpc"), 40.0),
+    Part("contract/owner", ("contract/owner",), 180.0),
+    Part("contract/process", ("contract/process",), 50.0),
+    Part("contract/repair", ("contract/repair", "contract/proof"), 90.0),
+    Part("contract/rest", ("contract/rest",), 210.0),
+    Part("contract/sdk", ("contract/sdk",), 100.0),
+    Part("contract/stores", ("contract/stores", "contract/storage_client"), 125.0),
+)
+
+_CORE, _STORAGE = "services/oncelog/core", "services/oncelog/log_storage"
+_DISK_ROOMS = (_STORAGE, f"{_CORE}/node", "services/oncelog/storage_client", "tests/fault_proof")
+
+PROOFS: tuple[Proof, ...] = (
+    Proof(
+        "upgrade",
+        ("cluster/processes/test_upgrade.py", "cluster/processes/test_lost_in_upgrade.py"),
+        (
+            f"{_CORE}/process_version.py",
+            f"{_CORE}/placement",
+            f"{_CORE}/formats",
+            "proto/oncelog",
+            "services/oncelog/metadata/coordination",
+            "services/oncelog/metadata_store",
+            "tests/golden",
+            "tests/upgrade_proof",
+        ),
+        (
+            "core/placement/test_level.py",
+            "contract/stores/test_stores_starting.py",
+            "contract/rest/admin/test_admin_level.py",
+        ),
+    ),
+    Proof(
+        "golden-directory",
+        ("cluster/processes/test_golden.py",),
+        (
+            f"{_CORE}/formats",
+            f"{_CORE}/acks",
+            f"{_CORE}/snapshots",
+            f"{_CORE}/publishing",
+            f"{_CORE}/ledger",
+            f"{_STORAGE}/directory",
+            "services/oncelog/metadata_store/session",
+            "tests/golden",
+        ),
+        ("cluster/processes/test_former_directory.py",),
+    ),
+    Proof(
+        "power-cuts",
+        ("cluster/storage/test_power_cuts.py",),
+        _DISK_ROOMS,
+        ("cluster/storage/test_storage_faults.py", "contract/node/directory/test_segments.py"),
+    ),
+    Proof(
+        "random-faults",
+        ("cluster/storage/test_random_faults.py",),
+        (*_DISK_ROOMS, f"{_CORE}/repair", "services/oncelog/metadata/repair"),
+        ("cluster/storage/test_storage_faults.py", "cluster/storage/test_lost_disks.py"),
+    ),
+    Proof(
+        "compaction-kills",
+        ("cluster/storage/test_compaction_kills.py",),
+        (f"{_STORAGE}/upkeep", f"{_STORAGE}/directory", "tests/fault_proof"),
+        ("contract/node/directory/test_compaction.py",),
+    ),
+    Proof(
+        "directories-of-the-past",
+        ("cluster/storage/test_directory_of_the_past.py",),
+        (f"{_STORAGE}/directory", f"{_STORAGE}/serve", f"{_CORE}/node", f"{_CORE}/ledger"),
+        ("cluster/storage/test_ledger_end.py", "contract/node/directory/test_directory_starts.py"),
+    ),
+    Proof(
+        "benchmarks",
+        ("lab/test_bench.py", "lab/test_spark_bench.py"),
+        ("services/oncelog_lab/bench", "services/oncelog/client"),
+        ("lab/test_bench_figures.py",),
+    ),
+    Proof(
+        "chaos",
+        ("lab/test_chaos.py",),
+        ("services/oncelog_lab/chaos",),
+        ("lab/test_chaos_runner.py", "lab/test_demo.py"),
+    ),
+    Proof(
+        "chart-variants",
+        (
+            "kubernetes/test_chart_backend_tls.py",
+            "kubernetes/test_chart_requirements.py",
+            "kubernetes/test_chart_notes.py",
+            "kubernetes/test_chart_zookeeper_secret.py",
+        ),
+        ("deploy/helm",),
+        ("kubernetes/test_chart_manifests.py", "kubernetes/test_chart_values.py"),
+    ),
+    Proof(
+        "console-in-a-browser",
+        ("cluster/console/test_pages.py", "cluster/console/test_actions.py"),
+        ("services/oncelog/metadata/console", "services/oncelog/metadata/rest"),
+        ("cluster/console/test_one_page.py", "contract/rest/console/test_overview.py"),
+    ),
+    Proof(
+        "celery",
+        ("cluster/recipes/test_celery.py",),
+        ("services/oncelog/effects", "services/oncelog/client/sync", "docs/recipes.md"),
+        ("cluster/recipes/test_effects.py",),
+    ),
+    Proof(
+        "verdicts",
+        (),
+        (f"{_CORE}/publishing", f"{_CORE}/topic", "services/oncelog/topic_owner/streams"),
+        ("contract/owner/reference/test_reference_model.py",),
+        words=("make", "--no-print-directory", "verdicts-proof", "STEPS=100000"),
+    ),
+)

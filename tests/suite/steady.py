@@ -1,0 +1,91 @@
+"""`python -m tests.suite.steady --runs 10 --load 12`: whether `make test` is green each time, also on a busy machine.
+
+The load is so many processes that all begin to compute at the same moment, every two seconds, and together take three
+tenths of the machine. So the tests have most of the time to themselves, and each two seconds a moment in which a
+process of theirs waits for twelve others: what a test takes for granted about time does not hold then.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.suite.parts import ROOT
+from tests.suite.running import clock
+
+PERIOD_S = 2.0
+#: of all cores
+SHARE = 0.3
+_COMPUTING = """
+import os, sys, time
+period_s, work_s, parent = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+while os.getppid() == parent:
+    time.sleep(period_s - time.time() % period_s)
+    ends_at = time.process_time() + work_s
+    while time.process_time() < ends_at:
+        pass
+"""
+
+
+class Run(NamedTuple):
+    number: int
+    seconds: float
+    code: int
+    load_average: float
+    log: Path
+
+    def __str__(self) -> str:
+        said = "passed" if self.code == 0 else f"failed: {', '.join(self.failed_tests()) or 'see the log'}"
+        return f"run {self.number}: {clock(self.seconds)}, load average {self.load_average:.1f}, {said} ({self.log})"
+
+    def failed_tests(self) -> list[str]:
+        return sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log.read_text(errors="replace"), re.MULTILINE)))
+
+
+@contextmanager
+def load(count: int) -> Iterator[None]:
+    """So many processes compute inside the block. They end with this process, too."""
+    work_s = PERIOD_S * SHARE * len(os.sched_getaffinity(0)) / max(count, 1)
+    command = [sys.executable, "-c", _COMPUTING, str(PERIOD_S), str(work_s), str(os.getpid())]
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = subprocess.Popen(command)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+def run_once(number: int, command: list[str], log: Path) -> Run:
+    began = time.monotonic()
+    with log.open("wb") as written:
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=written, stderr=written, check=False)
+    return Run(number, time.monotonic() - began, done.returncode, os.getloadavg()[1], log)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.suite.steady", description=__doc__)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--load", type=int, default=0, metavar="PROCESSES")
+    parser.add_argument("--logs", type=Path, default=ROOT / "build/steady", metavar="DIRECTORY")
+    parser.add_argument("--command", nargs="+", default=["make", "test"], metavar="WORD", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.logs.mkdir(parents=True, exist_ok=True)
+    runs = []
+    with load(given.load):
+        for number in range(1, given.runs + 1):
+            log = given.logs / f"{time.strftime('%Y%m%d-%H%M%S')}-load-{given.load}.log"
+            runs.append(run_once(number, given.command, log))
+            print(runs[-1], flush=True)
+    green = sum(run.code == 0 for run in runs)
+    print(f"{green} of {len(runs)} passed; the longest took {clock(max(run.seconds for run in runs))}")
+    return 0 if green == len(runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
