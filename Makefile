@@ -25,7 +25,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-changed test-steady proofs sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-changed test-steady proofs sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -46,11 +46,15 @@ proto: $(STAMP) ## generate services/oncelog/wire from proto/ (OUT=dir: elsewher
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees
 
-lint: $(STAMP) ## run ruff, mypy --strict and the import rules
+lint: $(STAMP) ## run ruff, mypy --strict and the import rules; print the measure
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory measure
+
+measure: $(STAMP) ## code lines by room, files of the walks, seconds of tests; what differs from a revision (AGAINST=main)
+	@$(BIN)/python -m tests.tidy.measure $(if $(AGAINST),--against $(AGAINST))
 
 format: $(STAMP) ## format the source
 	$(BIN)/ruff format .

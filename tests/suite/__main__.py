@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from tests.suite import changes
-from tests.suite.parts import PARTS, PROOFS, ROOT, Part
+from tests.suite.changes import before_last_night
+from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running, clock, kept_files
+from tests.tidy.changed.selection import changed_files, changed_tests, reason_for_all
 
 EVERY_S = 15.0
 SECONDS = ROOT / ".cache/suite/seconds.json"
@@ -78,16 +79,35 @@ def chosen_proofs(names: Sequence[str], since: str | None) -> list[Part]:
         )
     if since is None:
         return [proof.as_part() for proof in PROOFS if not names or proof.name in names]
-    base = changes.before_last_night(ROOT) if since == LAST_NIGHT else since
-    changed = changes.changed_files(ROOT, base)
-    print(f"==> {len(changed)} files differ from {base[:12]}; proofs that they need:")
-    chosen = []
+    base = before_last_night(ROOT) if since == LAST_NIGHT else since
+    changed = changed_files(base)
+    print(f"==> {len(changed)} files differ from {base[:12]}; the proofs that they need:")
+    return [proof.as_part() for proof in _needed(changed)]
+
+
+def _needed(changed: Sequence[str]) -> list[Proof]:
+    """Print the reason for each proof, or that it is not needed."""
+    needed = []
     for proof in PROOFS:
         touched = proof.needed_for(changed)
-        reason = f"{touched[0]}{f' and {len(touched) - 1} more' if touched[1:] else ''}" if touched else "not needed"
-        print(f"    {proof.name}: {reason}")
-        chosen += [proof.as_part()] if touched else []
-    return chosen
+        more = f" and {len(touched) - 1} more" if touched[1:] else ""
+        print(f"    {proof.name}: {touched[0]}{more}" if touched else f"    {proof.name}: not needed")
+        needed += [proof] if touched else []
+    return needed
+
+
+def parts_of_change(base: str) -> list[Part]:
+    """Lint, and of each part the files that depend on what differs from `base`. Names the proofs that it would need."""
+    changed = changed_files(base)
+    files = {path.relative_to("tests").as_posix() for path in changed_tests(base)}
+    reason = reason_for_all(changed)
+    why = f": {reason}" if reason else ""
+    print(f"==> {len(changed)} files differ from {base}; {len(files)} test files depend on them{why}")
+    parts = [part.only(files) for part in PARTS if changed]
+    if any(proof.needed_for(changed) for proof in PROOFS):
+        print(f"    not run: `python -m tests.suite --proofs-since {base}` runs the proofs of")
+        _needed(changed)
+    return [part for part in parts if part is not None]
 
 
 def main() -> int:
@@ -105,7 +125,9 @@ def main() -> int:
         print(*(f"{part.name}: {' '.join(part.paths)}" for part in PARTS), sep="\n")
         print(*(f"proof/{proof.name}: {' '.join(proof.files)}" for proof in PROOFS), sep="\n")
         return 0
-    if given.proofs or given.proofs_since:
+    if given.changed:
+        parts = parts_of_change(given.changed)
+    elif given.proofs or given.proofs_since:
         parts = chosen_proofs(given.names, given.proofs_since)
     else:
         parts = chosen_parts(given.names)

@@ -9,8 +9,8 @@ part: each hazard has one.
 """
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +51,13 @@ class Part:
         tests = ROOT / "tests"
         found = {file for path in self.paths for file in _test_files(tests / path)}
         return sorted({file.relative_to(tests).as_posix() for file in found} - set(proof_files()))[number - 1 :: count]
+
+    def only(self, files: Container[str]) -> "Part | None":
+        """The part with these of its files alone; None without any. A part that runs no files stays whole."""
+        if self.words:
+            return self
+        own = tuple(file for file in self.files() if file in files)
+        return replace(self, paths=own, share=(1, 1)) if own else None
 
     def is_named(self, name: str) -> bool:
         """By its name, or by that of a folder of parts."""

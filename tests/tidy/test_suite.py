@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from tests.suite import changes
 from tests.suite.__main__ import run_all
+from tests.suite.changes import NIGHT_S, before_last_night
 from tests.suite.parts import PARTS, PROOFS, Part, Proof
 from tests.suite.queue import Measured, Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running
@@ -163,31 +163,35 @@ def test_change_needs_the_proofs_of_the_rooms_that_it_touches() -> None:
     assert proof.needed_for(["docs/sdk.md"]) == []
 
 
-def git(repository: Path, *words: str, at: int = 1_700_000_000) -> None:
+def git(repository: Path, *words: str, at: int = 1_700_000_000) -> list[str]:
     dates = {"GIT_AUTHOR_DATE": f"{at} +0000", "GIT_COMMITTER_DATE": f"{at} +0000"}
     names = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
-    subprocess.run(
-        ["git", *names, *words], cwd=repository, check=True, capture_output=True, env={**os.environ, **dates}
+    done = subprocess.run(
+        ["git", *names, *words], cwd=repository, check=True, capture_output=True, text=True, env={**os.environ, **dates}
     )
+    return done.stdout.split()
 
 
-def test_changed_files_are_those_since_the_branches_parted_and_the_unknown_ones(tmp_path: Path) -> None:
-    """A file that only the other branch has changed is none."""
+def test_change_is_what_was_committed_since_the_last_night(tmp_path: Path) -> None:
+    """A day before the newest commit, by the times of commits; without so old a commit, all."""
     git(tmp_path, "init", "-b", "main")
-    for name in ("kept", "changed", "removed"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / ".gitignore").write_text("ignored\n")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "first")
-    git(tmp_path, "switch", "-c", "topic")
-    (tmp_path / "changed").write_text("again")
-    git(tmp_path, "commit", "-am", "second", at=1_700_000_000 + changes.NIGHT_S + 10)
-    (tmp_path / "removed").unlink()
-    for name in ("new", "ignored"):
-        (tmp_path / name).write_text("")
-    assert changes.changed_files(tmp_path, "main") == ["changed", "new", "removed"]
-    assert changes.changed_files(tmp_path, "HEAD") == ["new", "removed"]
-    assert changes.changed_files(tmp_path, changes.before_last_night(tmp_path)) == ["changed", "new", "removed"]
+    times = (0, 10, NIGHT_S + 20, NIGHT_S + 30)
+    revisions = []
+    for at in times:
+        git(tmp_path, "commit", "--allow-empty", "-m", "one", at=1_700_000_000 + at)
+        revisions += git(tmp_path, "rev-parse", "HEAD")
+        if at < NIGHT_S:
+            assert before_last_night(tmp_path) == revisions[0]
+    assert before_last_night(tmp_path) == revisions[1]
+
+
+def test_part_with_some_of_its_files_runs_these_alone() -> None:
+    """`make test-changed` runs them; lint is run for each change."""
+    chosen = Part("core", ("core/ledger",), 1.0).only({"core/ledger/test_quorum.py", "core/topic/test_topic.py"})
+    assert chosen is not None
+    assert chosen.files() == ["core/ledger/test_quorum.py"]
+    assert Part("core", ("core/ledger",), 1.0).only({"core/topic/test_topic.py"}) is None
+    assert part("lint", "make", "lint").only(set()) == part("lint", "make", "lint")
 
 
 def test_load_computes_and_ends_with_its_block() -> None:

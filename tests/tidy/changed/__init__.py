@@ -1,0 +1,1 @@
+"""Which tests depend on what has changed: `make test-changed` runs them."""
