@@ -37,6 +37,7 @@ from oncelog.metadata.rest.pages import Welcome, add_docs
 from oncelog.metadata.rest.port.audit import Audit
 from oncelog.metadata.rest.port.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
 from oncelog.metadata.rest.recovering import routes as recovering
+from oncelog.metadata.rest.routers import add_routes
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
 from oncelog.runtime.security import OPEN, Security
@@ -112,10 +113,10 @@ def new_app(
         recovering,
     )
     for part in (*parts, storage, storage_end):
-        app.include_router(part.routes(coordination))
-    app.include_router(subscriptions.routes(coordination, redrive))
-    app.include_router(publish_routes.routes(publisher))
-    app.include_router(consume_routes.routes(consumer))
+        add_routes(app, part.routes(coordination))
+    add_routes(app, subscriptions.routes(coordination, redrive))
+    add_routes(app, publish_routes.routes(publisher))
+    add_routes(app, consume_routes.routes(consumer))
     add_docs(app)
     problems.install(app)
     publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max

@@ -23,6 +23,7 @@ from oncelog.metadata.console.rendering import Rendered, Rendering
 from oncelog.metadata.console.rest_reading import DEADLINE_S, Asker, Problem, Reading, problem_of
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
 from oncelog.metadata.rest.problems import note_code
+from oncelog.metadata.rest.routers import add_routes, new_router
 from oncelog.runtime.security import Security
 
 LIVE = "/console/live"
@@ -43,13 +44,13 @@ class Console:
 
     def install(self, app: FastAPI) -> None:
         """Add the routes, and the middleware; it must run outside of authentication, so install it after that."""
-        router = APIRouter(include_in_schema=False, dependencies=[anybody])
+        router = new_router(include_in_schema=False, dependencies=[anybody])
         for page in PAGES:
             self._add(router, page)
         for action in ACTIONS:
             self._add_action(router, action)
         self._add_live(router)
-        app.include_router(router)
+        add_routes(app, router)
         app.add_middleware(ConsoleAccess, security=self._security, rendering=self._rendering)
 
     def close(self) -> None:

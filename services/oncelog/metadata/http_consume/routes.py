@@ -29,6 +29,7 @@ from oncelog.metadata.http_consume.http_consume_service import HttpConsumeServic
 from oncelog.metadata.http_consume.open_session import OpenSession, Place, Taking
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.problems import CONSUME_PART, PUBLISH_PREFIX
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.subscription_values import SubscriptionPath
 from oncelog.metadata.rest.values import TopicPath
 
@@ -45,7 +46,7 @@ _STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"sc
 
 def routes(consumer: HttpConsumeService | None) -> APIRouter:
     """consumer None: requests are answered 503."""
-    router = APIRouter(tags=["consume"])
+    router = new_router(tags=["consume"])
     forwarding = Forwarding(consumer)
     _add_life(router, forwarding)
     _add_messages(router, forwarding)

@@ -21,6 +21,7 @@ from oncelog.metadata.http_publish.publish_body import (
     read_sequence_ids,
 )
 from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 
 PREFIX = "/topics/"
@@ -35,7 +36,7 @@ _KEY = (
 
 def routes(publisher: HttpPublishService | None) -> APIRouter:
     """publisher None: requests are answered 503."""
-    router = APIRouter(prefix=f"{PREFIX}persistent", tags=["publish"])
+    router = new_router(prefix=f"{PREFIX}persistent", tags=["publish"])
 
     @router.post(
         "/{tenant}/{namespace}/{topic}",

@@ -1,7 +1,7 @@
 """Authentication and authorization of REST requests. Every request is authenticated; then the rule of its route
 applies.
 
-    router = APIRouter(dependencies=[requires(Right.ADMIN)])                   # a rule for all routes of a router
+    router = new_router(dependencies=[requires(Right.ADMIN)])                  # a rule for all routes of a router
     @router.post(path, dependencies=[requires(Right.PRODUCE, Right.ADMIN)])    # for one route: any of these rights
     async def handler(..., caller: CallerOfRequest): ...                       # a handler that checks by itself
 

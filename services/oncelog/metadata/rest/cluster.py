@@ -12,6 +12,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import anybody
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import BrokersHealth, EveryNode, OwnerView, StorageNodeView
 from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, StorageCookie, node_view
 from oncelog.metadata_store.records.repair_store import RepairProgress
@@ -22,7 +23,7 @@ IncarnationPath = Annotated[str, Path(description="The storage node's incarnatio
 
 def routes(coordination: Coordination) -> APIRouter:
     """List and show topic owners and storage nodes, and check whether topics can be placed."""
-    router = APIRouter(prefix="/admin/v2", tags=["cluster"])
+    router = new_router(prefix="/admin/v2", tags=["cluster"])
 
     @router.get("/clusters", summary="List the clusters", operation_id="list_clusters", dependencies=[anybody])
     async def list_clusters() -> list[str]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from oncelog.core.placement.level import KnownProcess
 from oncelog.metadata.coordination.cluster_level import LevelReport
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.routers import new_router
 
 
 class ProcessView(BaseModel):
@@ -39,7 +40,7 @@ class FinalizeBody(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """Show the level, and raise it."""
-    router = APIRouter(prefix="/admin/v2/cluster", tags=["cluster"])
+    router = new_router(prefix="/admin/v2/cluster", tags=["cluster"])
 
     @router.get("/level", summary="Show the level of the cluster", operation_id="get_cluster_level")
     async def get_cluster_level() -> LevelView:

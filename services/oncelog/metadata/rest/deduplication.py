@@ -12,6 +12,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT
@@ -129,7 +130,7 @@ class VerificationView(BaseModel):
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter(tags=["topics"], dependencies=[requires(Right.ADMIN)])
+    router = new_router(tags=["topics"], dependencies=[requires(Right.ADMIN)])
 
     @router.get(_PATH, summary="Show the deduplication of a topic", operation_id="get_deduplication")
     async def get_deduplication(topic: TopicPath) -> DeduplicationView:

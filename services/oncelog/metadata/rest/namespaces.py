@@ -9,6 +9,7 @@ from oncelog.core.errors import Conflict
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import answers_tag, show_tag
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import (
     NamespacePath,
     NamespaceView,
@@ -21,7 +22,7 @@ from oncelog.metadata_store.records.policies import Policies
 
 def routes(coordination: Coordination) -> APIRouter:
     """List, create, show and delete tenants and namespaces."""
-    router = APIRouter(prefix="/admin/v2", tags=["namespaces"])
+    router = new_router(prefix="/admin/v2", tags=["namespaces"])
 
     _add_tenants(router, coordination)
 

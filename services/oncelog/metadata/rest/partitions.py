@@ -12,6 +12,7 @@ from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, CorruptEntry
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import NamespacePath, Partitions, TopicPath
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
@@ -26,7 +27,7 @@ Count = Annotated[
 
 def routes(coordination: Coordination) -> APIRouter:
     """Create, list, show, grow and delete partitioned topics."""
-    router = APIRouter(tags=["topics"])
+    router = new_router(tags=["topics"])
     may_see = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
 
     @router.get(

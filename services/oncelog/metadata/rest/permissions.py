@@ -13,6 +13,7 @@ from oncelog.core.names import check_part
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import NamespacePath
 from oncelog.metadata.restoring.rights import revoked
 from oncelog.metadata_store.records.policies import Policies
@@ -33,7 +34,7 @@ RolePath = Annotated[str, Depends(_role)]
 
 def routes(coordination: Coordination) -> APIRouter:
     """Show, grant and revoke rights; requires the right `admin` in the namespace."""
-    router = APIRouter(
+    router = new_router(
         prefix="/admin/v2/namespaces/{tenant}/{namespace}/permissions",
         tags=["namespaces"],
         dependencies=[requires(Right.ADMIN)],

@@ -28,6 +28,7 @@ from oncelog.metadata.rest.policy_values import (
     shown_quota,
     shown_retention,
 )
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import ClusterPath, NamespacePath, TopicPath
 from oncelog.metadata_store.records.policies import EffectivePolicies, PolicySource, nearest
 from oncelog.metadata_store.records.policy_store import CLUSTER, Scope
@@ -193,7 +194,7 @@ class _Level(NamedTuple):
 
 def routes(coordination: Coordination) -> APIRouter:
     """All policies at all levels."""
-    router = APIRouter(tags=["policies"])
+    router = new_router(tags=["policies"])
 
     async def cluster_level(cluster: ClusterPath) -> _Level:
         if cluster != coordination.cluster_id:

@@ -24,6 +24,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, anybody, requires
 from oncelog.metadata.rest.partitions import PARTITIONS_MAX
 from oncelog.metadata.rest.problems import ProblemBody, body_of
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 
 #: Leases of one request that wait for their owners at the same time.
@@ -117,7 +118,7 @@ class LeaseAnswers(BaseModel):
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter(tags=["producers"])
+    router = new_router(tags=["producers"])
 
     @router.post(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease",

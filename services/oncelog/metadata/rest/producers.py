@@ -14,6 +14,7 @@ from oncelog.metadata.coordination.producer_calls import is_producer_id
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.wire import producers_pb2 as pb
 
@@ -124,7 +125,7 @@ class _Place(NamedTuple):
 
 def routes(coordination: Coordination) -> APIRouter:
     """All routes for producers."""
-    router = APIRouter(tags=["producers"], dependencies=_ALLOWED)
+    router = new_router(tags=["producers"], dependencies=_ALLOWED)
 
     @router.get(_ALL, summary="List the producers", operation_id="list_producers", dependencies=_ALLOWED)
     async def list_producers(

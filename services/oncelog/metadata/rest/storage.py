@@ -18,6 +18,7 @@ from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.ledger_health import copy_state, health_of
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.storage_values import (
     LEDGER_STATES,
     CopyView,
@@ -71,7 +72,7 @@ LedgerPath = Annotated[int, Path(description="The ledger's id, from the list", g
 
 def routes(coordination: Coordination) -> APIRouter:
     """All routes about storage."""
-    router = APIRouter(prefix=_PREFIX, tags=["storage"])
+    router = new_router(prefix=_PREFIX, tags=["storage"])
     _add_nodes(router, coordination)
     _add_ledgers(router, coordination)
     _add_repair(router, coordination)

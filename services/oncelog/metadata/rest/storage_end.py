@@ -10,13 +10,14 @@ from oncelog.core.ids import LedgerId
 from oncelog.metadata.repair.ledger_end import LedgerEnd
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.storage import LedgerPath
 from oncelog.metadata.rest.storage_values import EndedLedger
 
 
 def routes(coordination: Coordination) -> APIRouter:
     """End a ledger."""
-    router = APIRouter(prefix="/admin/v2/storage", tags=["storage"])
+    router = new_router(prefix="/admin/v2/storage", tags=["storage"])
 
     @router.post(
         "/ledgers/{ledger_id}/end",

@@ -23,6 +23,7 @@ from oncelog.metadata.redrive import Letters, Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.subscription_values import (
     EffectsStore,
     NewSubscription,
@@ -110,7 +111,7 @@ class _Partitions:
 
 def routes(coordination: Coordination, redrive: Redrive | None) -> APIRouter:
     """All routes for subscriptions."""
-    router = APIRouter(tags=["subscriptions"], dependencies=_ALLOWED)
+    router = new_router(tags=["subscriptions"], dependencies=_ALLOWED)
     _add_life(router, coordination)
     _add_position(router, coordination)
     _add_redrive(router, coordination, redrive)

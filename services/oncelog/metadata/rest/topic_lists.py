@@ -13,6 +13,7 @@ from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.coordination.topic_listing import OwnedTopic
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import NamespacePath, SilentOwner, silent_owners
 
 #: Topics of one page.
@@ -119,7 +120,7 @@ class TopicPage(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """For the whole cluster, and for one namespace."""
-    router = APIRouter(prefix="/admin/v2/topics", tags=["topics"])
+    router = new_router(prefix="/admin/v2/topics", tags=["topics"])
 
     @router.get("", summary="List topics by state", operation_id="list_topics_by_state")
     async def list_all(query: ListOf, limit: LimitQuery = 100, after: AfterQuery = None) -> TopicPage:

@@ -14,6 +14,7 @@ from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
 from oncelog.metadata_store.session import paths
 
@@ -34,7 +35,7 @@ _MAY_USE = requires(Right.PRODUCE, Right.CONSUME)
 
 def routes(coordination: Coordination) -> APIRouter:
     """All routes of single topics, except their policies."""
-    router = APIRouter(tags=["topics"])
+    router = new_router(tags=["topics"])
 
     @router.get(
         "/admin/v2/persistent/{tenant}/{namespace}",

@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 from oncelog.core.address import join_address
 from oncelog.metadata.coordination.dependencies import KeysState, StoreState
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.routers import new_router
 
 
 class MetadataReplica(BaseModel):
@@ -47,7 +48,7 @@ class DependenciesView(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """Show what the cluster depends on."""
-    router = APIRouter(prefix="/admin/v2", tags=["cluster"])
+    router = new_router(prefix="/admin/v2", tags=["cluster"])
 
     @router.get("/dependencies", summary="Show metadata services, ZooKeeper and Redis", operation_id="get_dependencies")
     async def get_dependencies() -> DependenciesView:

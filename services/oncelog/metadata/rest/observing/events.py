@@ -10,6 +10,7 @@ from oncelog.core.names import check_part, parse_topic
 from oncelog.metadata.coordination.event_lists import EventPlace, ListedEvent
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import NamespacePath
 from oncelog.runtime.observing.events import EventKind
 
@@ -70,7 +71,7 @@ class EventPage(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """For the whole cluster, and for one namespace."""
-    router = APIRouter(prefix="/admin/v2/events", tags=["cluster"])
+    router = new_router(prefix="/admin/v2/events", tags=["cluster"])
 
     @router.get("", summary="List events", operation_id="list_events")
     async def list_all(

@@ -10,6 +10,7 @@ from oncelog.core.access import UNCHECKED, Caller, Permissions, Right, may
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
+from oncelog.metadata.rest.routers import new_router
 
 #: Namespaces of one page.
 PAGE_MAX = 1_000
@@ -33,7 +34,7 @@ class MeView(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """Show the caller and its rights."""
-    router = APIRouter(prefix="/admin/v2", tags=["cluster"])
+    router = new_router(prefix="/admin/v2", tags=["cluster"])
 
     @router.get("/me", summary="Show the caller and its rights", operation_id="get_me", dependencies=[anybody])
     async def get_me(caller: CallerOfRequest, limit: LimitQuery = PAGE_MAX, after: AfterQuery = None) -> MeView:

@@ -15,6 +15,7 @@ from oncelog.core.names import TopicName, check_producer_name
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.each_partition import each_partition
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.subscription_values import StoredMessage, text_fields
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
@@ -126,7 +127,7 @@ class MessagePage(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """Find one message, show messages."""
-    router = APIRouter(tags=["topics"])
+    router = new_router(tags=["topics"])
 
     @router.get(
         f"{_MESSAGES}/find", summary="Find a message", operation_id="find_message",

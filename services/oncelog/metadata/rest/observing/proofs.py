@@ -14,6 +14,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.verify.proof import PartProof, TopicProof
 
@@ -145,7 +146,7 @@ class ProofPage(BaseModel):
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter(tags=["topics"])
+    router = new_router(tags=["topics"])
     _add_topic(router, coordination)
 
     @router.get("/admin/v2/proofs", summary="List the proofs of all topics", operation_id="list_proofs")

@@ -9,6 +9,7 @@ from oncelog.core.errors import OncelogError
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS
 from oncelog.metadata.coordination.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import SilentOwner, silent_owners
 from oncelog.rpc.codecs.owner_codec import RATES
 from oncelog.wire import observation_pb2 as pb
@@ -58,7 +59,7 @@ class RatesView(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """Show rates."""
-    router = APIRouter(prefix="/admin/v2", tags=["cluster"])
+    router = new_router(prefix="/admin/v2", tags=["cluster"])
 
     @router.get("/rates", summary="Show how fast messages come and go", operation_id="get_rates")
     async def get_rates(seconds: SecondsQuery = 600) -> RatesView:

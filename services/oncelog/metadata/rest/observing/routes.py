@@ -15,6 +15,7 @@ from oncelog.metadata.rest.observing import (
     subscription_looks,
     topic_ledgers,
 )
+from oncelog.metadata.rest.routers import add_routes, new_router
 
 
 class Part(Protocol):
@@ -36,7 +37,7 @@ PARTS: tuple[Part, ...] = (
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter()
+    router = new_router()
     for part in PARTS:
-        router.include_router(part.routes(coordination))
+        add_routes(router, part.routes(coordination))
     return router

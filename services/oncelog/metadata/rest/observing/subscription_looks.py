@@ -13,6 +13,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.subscription_values import SubscriptionPath, TopicPlace
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
@@ -114,7 +115,7 @@ class SeekPreview(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """All routes of this module."""
-    router = APIRouter(tags=["subscriptions"], dependencies=[requires(Right.ADMIN, Right.CONSUME)])
+    router = new_router(tags=["subscriptions"], dependencies=[requires(Right.ADMIN, Right.CONSUME)])
 
     async def asked(
         topic: TopicName, method: UnaryMethod[Any, Any, Any, pb.InspectionAnswer], request: Any, timeout_ms: int

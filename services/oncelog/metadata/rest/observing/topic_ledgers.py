@@ -13,6 +13,7 @@ from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.storage_values import ledger_row
 from oncelog.metadata.rest.values import TopicPath
 
@@ -57,7 +58,7 @@ class TopicLedgers(BaseModel):
 
 def routes(coordination: Coordination) -> APIRouter:
     """The route of this module."""
-    router = APIRouter(tags=["topics"], dependencies=[requires(Right.ADMIN)])
+    router = new_router(tags=["topics"], dependencies=[requires(Right.ADMIN)])
 
     @router.get(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers",

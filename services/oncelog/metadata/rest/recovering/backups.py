@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import for_backups
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.restoring.record_copies import CopyPart, KeptCopy, RecordCopies
 from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of
 
@@ -52,7 +53,7 @@ async def name_of_copy(name: Annotated[str, Path(description="The copy's name, f
 
 def routes(coordination: Coordination) -> APIRouter:
     """Make, list and download copies."""
-    router = APIRouter(prefix="/admin/v2/backups", tags=["cluster"], dependencies=[for_backups])
+    router = new_router(prefix="/admin/v2/backups", tags=["cluster"], dependencies=[for_backups])
 
     @router.post("", summary="Copy all records of ZooKeeper now", operation_id="create_backup")
     async def create_backup() -> NewCopyView:

@@ -9,6 +9,7 @@ from oncelog.core.access import NO_ROLE
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
 from oncelog.metadata.rest.recovering.restore import ReviewReport, review_report
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.restoring.record_kinds import PATH_CHARACTERS_MAX
 from oncelog.metadata.restoring.record_rebuild import RebuiltRecord, RecordRebuild
 
@@ -43,7 +44,7 @@ class RebuiltView(BaseModel):
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter(prefix="/admin/v2/cluster", tags=["cluster"])
+    router = new_router(prefix="/admin/v2/cluster", tags=["cluster"])
 
     @router.post("/records/rebuild", summary="Rebuild one record in ZooKeeper", operation_id="rebuild_record")
     async def rebuild_record(caller: CallerOfRequest, body: RebuildBody) -> RebuiltView:

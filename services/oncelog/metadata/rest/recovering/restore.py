@@ -18,6 +18,7 @@ from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Review
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Restoring, Work
 from oncelog.metadata.restoring.rights import RightsReport
@@ -174,7 +175,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
 def restore_routes(restoring: Callable[[], Restoring]) -> APIRouter:
     """Of a process that may have no cluster. restoring: raises OncelogError while there is none."""
-    router = APIRouter(prefix="/admin/v2/cluster", tags=["cluster"])
+    router = new_router(prefix="/admin/v2/cluster", tags=["cluster"])
 
     @router.post("/restore", status_code=202, summary="Restore a lost ZooKeeper", operation_id="restore_cluster")
     async def restore_cluster(caller: CallerOfRequest, body: RestoreBody | None = None) -> RestoreView:

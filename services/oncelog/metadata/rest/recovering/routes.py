@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.recovering import backups, records, restore
 from oncelog.metadata.rest.recovering.uploads import upload_routes
+from oncelog.metadata.rest.routers import add_routes, new_router
 
 
 class Part(Protocol):
@@ -19,8 +20,8 @@ PARTS: tuple[Part, ...] = (backups, records, restore)
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    router = APIRouter()
+    router = new_router()
     for part in PARTS:
-        router.include_router(part.routes(coordination))
-    router.include_router(upload_routes(lambda: coordination.restoring))
+        add_routes(router, part.routes(coordination))
+    add_routes(router, upload_routes(lambda: coordination.restoring))
     return router

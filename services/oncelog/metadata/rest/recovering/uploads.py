@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, ServiceUnavailable, TooManyRequests
 from oncelog.metadata.rest.recovering.backups import CopyView, name_of_copy, view_of_copy
 from oncelog.metadata.rest.recovering.restore import LIST_MAX, checked_address
+from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.restoring.outside_copy import store_copy
 from oncelog.metadata.restoring.restoring import Restoring
 from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX
@@ -23,7 +24,7 @@ _BODY = {"required": True, "content": {"application/octet-stream": {"schema": {"
 
 def upload_routes(restoring: Callable[[], Restoring]) -> APIRouter:
     """Of a process that may have no cluster. restoring: raises OncelogError while there is none."""
-    router = APIRouter(prefix="/admin/v2/backups", tags=["cluster"])
+    router = new_router(prefix="/admin/v2/backups", tags=["cluster"])
     uploading = asyncio.Lock()
 
     @router.put(

@@ -9,19 +9,19 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.metadata.rest import problems
-from oncelog.metadata.rest.access import Authentication, default_rule
-from oncelog.metadata.rest.conditions import refuse_unread
+from oncelog.metadata.rest.access import Authentication
 from oncelog.metadata.rest.port.audit import Audit
 from oncelog.metadata.rest.port.body_limits import BodyLimit
 from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.recovering.restore import restore_routes
 from oncelog.metadata.rest.recovering.uploads import upload_routes
+from oncelog.metadata.rest.routers import add_routes
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.restoring import Restoring
 from oncelog.metadata_store.copies.copy_keys import read_keys
@@ -48,7 +48,7 @@ def waiting_app(
         return found
 
     for router in (restore_routes(known), upload_routes(known)):
-        app.include_router(router, dependencies=[Depends(default_rule), Depends(refuse_unread)])
+        add_routes(app, router)
 
     @app.api_route("/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"])
     async def refuse(path: str) -> None:
