@@ -130,7 +130,7 @@ PARTS: tuple[Part, ...] = (
     *_shared("cluster/clients", ("cluster/clients",), 2, 190.0),
     Part("cluster/cli", ("cluster/cli",), 115.0),
     Part("cluster/console", ("cluster/console",), 60.0),
-    Part("cluster/metadata", ("cluster/metadata", "cluster/test_until.py"), 95.0),
+    Part("cluster/metadata", ("cluster/metadata", "cluster/test_until.py", "cluster/test_kills.py"), 95.0),
     Part("cluster/processes", ("cluster/processes",), 130.0),
     Part("cluster/recipes", ("cluster/recipes", "cluster/effects_proof"), 140.0),
     Part("cluster/storage", ("cluster/storage",), 95.0),
@@ -243,6 +243,21 @@ PROOFS: tuple[Proof, ...] = (
         ("cluster/recipes/test_celery.py",),
         ("services/oncelog/effects", "services/oncelog/client/sync", "docs/recipes.md"),
         ("cluster/recipes/test_effects.py",),
+    ),
+    Proof(
+        "spark-jobs",
+        (
+            "pipeline/audit/test_audit.py", "pipeline/jobs/test_compact.py", "pipeline/jobs/test_copy_job.py",
+            "pipeline/jobs/test_export.py", "pipeline/jobs/test_import.py", "pipeline/test_spark_guide.py",
+        ),
+        (
+            "services/oncelog/pipeline", "services/oncelog/verify", "services/oncelog/storage_client",
+            "services/oncelog/cli/pipeline", "docs/spark.md", "docker/requirements-pipeline.txt",
+        ),
+        (
+            "pipeline/sink/test_sink_write.py", "pipeline/sink/test_sink_stream.py", "pipeline/source/test_source.py",
+            "pipeline/audit/test_audit_damage.py", "pipeline/jobs/test_export_run.py",
+        ),
     ),
     Proof(
         "verdicts",
