@@ -6,11 +6,11 @@ await cluster.cut_power("storage-1")          # kill it; its unsynced writes are
 
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import any_time
 from tests.fault_proof.interposed_disk import FAULTS_VARIABLE, DiskOrders, DiskRule, orders_path, used_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,9 +46,8 @@ class FaultyCluster(Cluster):
                 former = self._orders.get(node, DiskOrders())
                 self._write(node, replace(former, power_cuts=former.power_cuts + 1, seed=seed))
             for node in nodes:
-                with suppress(ProcessLookupError):
-                    if self.processes[node]["pid"]:
-                        await self.kill(node)
+                if self.runs(node):  # a rule of its disk may have ended it
+                    await self.kill(node, once=any_time)
 
     def wipe(self, node: str) -> None:
         """Delete the directory of a node that is down, as with a new disk."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command, environment
+from tests.cluster.kills import just_seen, kill_sync
 
 _DEADLINE_S = 60.0
 
@@ -53,7 +54,7 @@ def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_pa
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         head = [process.stdout.readline().decode().rstrip("\n") for _ in range(1_500)]
-        process.kill()
+        kill_sync(process, once=just_seen)
         head += process.stdout.read().decode().splitlines()
     assert head[:-1] == lines(0, len(head) - 2)  # the last one may be cut off
     rest = consumed(cluster, "killed", "--type", "failover", "--count", "1000")

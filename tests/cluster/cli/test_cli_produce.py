@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command, environment
+from tests.cluster.kills import just_seen, kill_sync
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
@@ -117,7 +118,10 @@ def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Cluster, 
         for line in first.stdout:
             if json.loads(line).get("acked", 0) >= 1000:
                 break
-        first.kill()
+        kill_sync(first, once=just_seen)
+    # Asked before there is something to kill: the answer takes a second, and the second run is over soon.
+    stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
+    owner = next(p for p in cluster.processes.values() if p["serving"].get("incarnation") == stats["owner"])
     with subprocess.Popen(
         command(*words, "-o", "json", "--progress", "json"), stdout=subprocess.PIPE, env=own
     ) as second:
@@ -127,9 +131,7 @@ def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Cluster, 
         for line in second.stdout:
             if json.loads(line).get("acked", 0) >= 1000:
                 break
-        stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
-        owner = next(n for n, p in cluster.processes.items() if p["serving"].get("incarnation") == stats["owner"])
-        cluster.signal(owner, signal.SIGKILL)
+        kill_sync(owner["pid"], once=just_seen)
         summary = json.loads(second.stdout.read().splitlines()[-1])
         assert second.wait(_DEADLINE_S) == 0
     assert summary["position"] == path.stat().st_size

@@ -79,17 +79,16 @@ async def test_killed_mirrors_in_both_directions(
         return len(await read_all(found, "lines")) >= count
 
     async with running(start(tmp_path, *forth, "--compression", "zstd")) as first:
-        await until(lambda: _copied_some(client), DEADLINE_S, waiting_for="a copy")
-        first.kill()
+        await first.kill(once=lambda: _copied_some(client))
     await publish(client, "lines", "local", 0, 60)
     async with running(start(tmp_path, *forth)) as second, running(start(tmp_path, *back)) as third:
         await publish(source, "lines", "importer", 120, 60)
-        await until(lambda: has(client, 130), DEADLINE_S, every_s=0.1)
-        second.kill()
-        third.kill()
+        await second.kill(once=lambda: _has_value(client, b"importer 120"))
+        await third.kill(once=lambda: _has_value(source, b"local 0"))
     async with running(start(tmp_path, *forth)) as fourth, running(start(tmp_path, *back)) as fifth:
-        await cluster.kill(await cluster.owner_of("lines-partition-0"))
+        owner = await cluster.owner_of("lines-partition-0")
         await publish(source, "lines", "importer", 180, 60)
+        await cluster.kill(owner, once=lambda: _has_value(client, b"importer 180"))
         await publish(client, "lines", "local", 60, 60)
         await until(lambda: has(client, 360), DEADLINE_S, every_s=0.2)
         await until(lambda: has(source, 360), DEADLINE_S, every_s=0.2)
@@ -113,6 +112,11 @@ async def _copied_some(client: oncelog.AsyncClient) -> bool:
         return any([await client.last_message_id(f"lines-partition-{number}") for number in range(2)])
     except OncelogError:
         return False  # it does not exist yet
+
+
+async def _has_value(client: oncelog.AsyncClient, value: bytes) -> bool:
+    """Whether this message is there, which a mirror that has just been started has to copy."""
+    return value in [message.value for message in await read_all(client, "lines")]
 
 
 @pytest.mark.hazard("restored-target")

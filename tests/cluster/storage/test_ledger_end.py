@@ -28,6 +28,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.topic_owner.shell.id_source import IdSource
 from tests.cluster.cluster_fixture import DEADLINE_S
+from tests.cluster.kills import idle
 from tests.cluster.lost_tail import new_ledger
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -47,9 +48,9 @@ async def _lose_two_disks(cluster: FaultyCluster) -> None:
     owner = await cluster.owner_of(TOPIC)
     with cluster.held():
         for node in cluster.storage_names[:2]:
-            await cluster.kill(node)
+            await cluster.kill(node, once=idle)
             cluster.wipe(node)
-        await cluster.kill(owner)
+        await cluster.kill(owner, once=idle)
     await cluster.healed()
 
 
@@ -138,7 +139,7 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         told = [(await producer.send(b"%d" % number)).message_id for number in range(10)]
         with cluster.held():
             for node in nodes:
-                await cluster.kill(node)
+                await cluster.kill(node, once=idle)
                 shutil.copytree(cluster.data / node, tmp_path / node)
         await cluster.healed()
         for first in range(10, 500, 10):
@@ -152,10 +153,10 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         await _leave_ledger(cluster, topic)
         with cluster.held():
             for node in nodes:
-                await cluster.kill(node)
+                await cluster.kill(node, once=idle)
                 cluster.wipe(node)
                 shutil.copytree(tmp_path / node, cluster.data / node)
-            await cluster.kill(owner)
+            await cluster.kill(owner, once=idle)
         await cluster.healed()
 
         async def served() -> dict[str, Any]:
