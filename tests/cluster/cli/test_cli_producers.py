@@ -180,7 +180,9 @@ async def test_history_says_who_fenced_whom_after_the_owner_was_killed(cluster: 
         shown: list[list[dict[str, Any]]] = []
         for _ in range(3):
             await client.create_producer(topic, producer_name="till-1")
+            epoch = (await cluster.stats(topic))["owner_epoch"]
             await cluster.kill(await cluster.owner_of(topic), once=idle)
+            await cluster.served_by_another(topic, epoch)
             (found,) = await cluster.get(f"{rest_path(topic)}/producers/till-1")
             shown.append(found["generations"])
     assert [[each["generation"] for each in one] for one in shown] == [[1], [2, 1], [3, 2, 1]]

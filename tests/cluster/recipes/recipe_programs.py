@@ -18,7 +18,7 @@ from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import start_forked
-from tests.cluster.kills import Once, just_seen, moment
+from tests.cluster.kills import Once, moment
 from tests.cluster.until import until
 from tests.tidy.documents import programs
 
@@ -82,7 +82,7 @@ class Programs:
             # On a busy machine the program must not go on while this process waits for its turn.
             os.setpriority(os.PRIO_PROCESS, running.process.pid, 10)
             await running.reaches(partial(_is_reached, progress, wanted), f"{wanted} of {total}")
-            await running.kill(once=just_seen)
+            running.end()
             assert progress() < total, "the program was at its end before it was killed"
 
 

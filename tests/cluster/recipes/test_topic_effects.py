@@ -39,6 +39,7 @@ async def test_each_payment_has_its_outputs_once(
     producer = await client.create_producer("payments")
     checked = await watched("checked")
     await cluster.change("POST", f"{rest_path('checked')}/deduplicationEnabled", json=False)
+    await until(lambda: _not_deduplicated(cluster, "checked"), DEADLINE_S, waiting_for="its owner to have seen that")
     sent: list[dict[str, float]] = [{"cents": cents_of(n)} for n in range(PAYMENTS)]
 
     async def pay(first: int, count: int) -> None:
@@ -87,6 +88,10 @@ def _standby(*both: Running) -> list[Running]:
     }
     waiting = [each for each, lines in told.items() if lines and "standby: another process is active" in lines[-1]]
     return waiting if len(waiting) == 1 else []
+
+
+async def _not_deduplicated(cluster: Cluster, topic: str) -> bool:
+    return (await cluster.stats(topic)).get("deduplication_enabled") is False
 
 
 async def acknowledged(cluster: Cluster, topic: str, subscription: str) -> bool:
