@@ -130,9 +130,9 @@ class RandomFaults:
                     return True
                 return False
             case FaultKind.POWER_CUT:
-                await cluster.cut_power(node, seed=lost)
+                await cluster.cut_power(node, seed=lost, once=any_time)
             case FaultKind.POWER_CUT_OF_ALL:
-                await cluster.cut_power(*cluster.storage_names, seed=lost)
+                await cluster.cut_power(*cluster.storage_names, seed=lost, once=any_time)
             case FaultKind.NO_DESCRIPTORS:
                 with _without_descriptors(int(cluster.processes[node]["pid"])):
                     await passed(time.monotonic() + fault.hold_s)
