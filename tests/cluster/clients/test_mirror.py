@@ -19,7 +19,7 @@ from oncelog.effects.mirror.topics import Choice, subscription_of
 from oncelog.effects.rest import rest
 from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all, start
+from tests.cluster.clients.mirroring import acknowledge, connected, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.lost_tail import lose_tail, new_ledger
 from tests.cluster.recipes.recipe_programs import running
@@ -321,6 +321,7 @@ async def test_consumers_go_on_at_the_target(client: oncelog.AsyncClient, source
             await acknowledge(ahead, 5)
             mirror_ = await once(source, client, "moved", subscriptions=True)
             assert next(iter(mirror_.topics.values())).positions == {"public/default/moved": {}}
+        await connected(client, "moved", consumers=0)
         assert await moved() == {"behind": 10}
     found = await subscriptions_of(client, topic)
     assert {name: one["mark_delete"] for name, one in found.items()} == {"ahead": 10, "behind": 10, "new": 0}
