@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command, environment
 from tests.cluster.kills import just_seen, kill_sync
+from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
 
@@ -97,6 +98,12 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     refused = cluster.run("admin", "subscriptions", "clear", "moved", "billing")
     assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
     admin("clear", "moved", "billing", "--yes")
+
+    def unused() -> bool:
+        """The owner may see later that the last command has ended."""
+        return admin("stats", "moved", "billing")["public/default/moved"]["consumer_count"] == 0
+
+    until_sync(unused, _DEADLINE_S)
     admin("delete", "moved", "billing", "--yes")
     assert admin("list", "moved") == []
     table = cluster.run("admin", "topics", "stats", "moved").stdout.decode()
