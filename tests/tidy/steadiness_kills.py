@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tests.tidy.source import Rule, Source, each
 
 #: Where processes are real.
-_FOLDERS = ("tests/cluster", "tests/lab", "tests/pipeline", "tests/proofs", "tests/surface")
+_FOLDERS = ("tests/cluster", "tests/lab", "tests/pipeline", "tests/proofs", "tests/surface", "tests/effects_comparison")
 _PROOF = re.compile(r"tests/\w+_proof/")
 #: Each has a function that kills, and one that ends what is left. Commands that take too long are killed there, too.
 DEFINING = {
@@ -19,6 +19,7 @@ DEFINING = {
     "tests/cluster/forked_program.py",
     "tests/cluster/recipes/recipe_programs.py",
     "tests/cluster/test_kills.py",
+    "tests/effects_comparison/run.py",
     "tests/proofs/session_process.py",
 }
 #: Their `kill` is of a value in memory, of a pod of a fake, or of a process that has ended.

@@ -101,7 +101,7 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
 
     def unused() -> bool:
         """The owner may see later that the last command has ended."""
-        return admin("stats", "moved", "billing")["public/default/moved"]["consumer_count"] == 0
+        return bool(admin("stats", "moved", "billing")["public/default/moved"]["consumer_count"] == 0)
 
     until_sync(unused, _DEADLINE_S)
     admin("delete", "moved", "billing", "--yes")
