@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
@@ -28,6 +28,7 @@ from oncelog.runtime.settings import variable
 from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
 from tests.cluster.forked_program import ForkedPopen, of_the_run
+from tests.cluster.kills import Once, alive, kill, kill_sync, moment
 from tests.cluster.until import until, until_sync
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -85,7 +86,7 @@ class Cluster(LocalCluster):
             cluster.start()
             yield cluster
         finally:
-            cluster.kill_all()
+            cluster._end_all()
 
     def _launched(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
         module, *words = self._command[2:]
@@ -95,8 +96,12 @@ class Cluster(LocalCluster):
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def kill_all(self) -> None:
-        """Kill all processes at once, as a power failure does. The directory stays."""
+    async def kill_all(self, *, once: Once) -> None:
+        """Kill all processes at once, as a power failure does, as soon as the condition holds. The directory stays."""
+        await moment(once)
+        self._end_all()
+
+    def _end_all(self) -> None:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
@@ -109,10 +114,10 @@ class Cluster(LocalCluster):
         supervisor.wait()
         until_sync(lambda: not any(map(alive, children)), DEADLINE_S, waiting_for="the children to be gone")
 
-    def kill_supervisor(self) -> None:
-        """SIGKILL for the supervisor alone: the other processes end by themselves."""
+    def kill_supervisor(self, *, once: Callable[[], object]) -> None:
+        """SIGKILL for the supervisor alone, as soon as the condition holds: the other processes end by themselves."""
         assert self._supervisor is not None
-        self._supervisor.kill()
+        kill_sync(self._supervisor, once=once)
 
     @property
     def supervisor_id(self) -> int:
@@ -152,13 +157,20 @@ class Cluster(LocalCluster):
 
     async def has_id(self, name: str) -> None:
         """Return once the process has an id: after it ended by itself, the supervisor needs a moment to restart it."""
-        await until(lambda: self.processes[name]["pid"] is not None, DEADLINE_S, waiting_for=f"{name} to be started")
+        await until(lambda: self.runs(name), DEADLINE_S, waiting_for=f"{name} to be started")
 
-    async def kill(self, name: str) -> int:
-        """SIGKILL. Returns the process id once the process has ended."""
-        pid = self.signal(name, signal.SIGKILL)
-        await until(lambda: not alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
+    async def kill(self, name: str, *, once: Once) -> int:
+        """SIGKILL as soon as the condition holds, see `tests.cluster.kills`. Returns the process id, of a process that
+        has ended. It must run before: inside `held()` it does not if it was killed there."""
+        await self.has_id(name)
+        pid = int(self.processes[name]["pid"])
+        await kill(pid, once=once)
         return pid
+
+    def runs(self, name: str) -> bool:
+        """Whether the process runs, as far as its supervisor knows it."""
+        pid = self.processes[name]["pid"]
+        return pid is not None and alive(pid)
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[int]:
@@ -271,15 +283,6 @@ def rest_path(topic: str) -> str:
 
 def _serves(process: dict[str, Any]) -> bool:
     return process["state"] == "serving" and alive(process["pid"])
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs, or has its files open still. A zombie does not, once its other threads have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[0] not in {"Z", "X"} or int(fields[17]) > 1
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def children_of(pid: int) -> list[int]:

@@ -156,6 +156,11 @@ class Loads:
                 waiting_for=f"{count} more answers for {[load.name for load in self.loads]}",
             )
 
+    def under_way(self) -> bool:
+        """Whether each load has messages without a response: they are somewhere between it and the disks. A kill at
+        this moment meets the cluster at work."""
+        return all(len(load.sent) > len(load.message_ids) for load in self.loads)
+
     @contextmanager
     def hurrying(self) -> Iterator[None]:
         """At full speed inside the block, and for FAST_S afterwards."""

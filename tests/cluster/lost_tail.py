@@ -10,7 +10,8 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.one_record import EPOCHS_MARGIN
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
-from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.until import until
 
 
 async def new_ledger(cluster: Cluster, topic: str) -> None:
@@ -27,15 +28,20 @@ async def lose_tail(cluster: Cluster, topic: str, *, kept: int) -> None:
     session = await ZooKeeperSession.connect(cluster.serving("zookeeper"))
     try:
         topics = TopicStore(session)
-        stored = await topics.read(TopicId(stats["topic_id"]))
-        assert stored is not None
-        record = stored.value
-        ledgers = record.ledgers[:kept]
-        assert len(ledgers) < len(record.ledgers), record
-        behind = GivenUpBehind(ledgers[-1].ledger_id, record.acks[-1] if record.acks else LedgerId(0), "operator")
-        epoch = OwnerEpoch(record.owner_epoch + EPOCHS_MARGIN)
-        cut = replace(record, owner_epoch=epoch, ledgers=ledgers, given_up_behind=behind)
-        assert (await topics.write(cut, version=stored.version)).status is WriteStatus.OK
+
+        async def cut() -> bool:
+            """Again, if the owner has written its record meanwhile."""
+            stored = await topics.read(TopicId(stats["topic_id"]))
+            assert stored is not None
+            record = stored.value
+            ledgers = record.ledgers[:kept]
+            assert len(ledgers) < len(record.ledgers), record
+            behind = GivenUpBehind(ledgers[-1].ledger_id, record.acks[-1] if record.acks else LedgerId(0), "operator")
+            epoch = OwnerEpoch(record.owner_epoch + EPOCHS_MARGIN)
+            shorter = replace(record, owner_epoch=epoch, ledgers=ledgers, given_up_behind=behind)
+            return (await topics.write(shorter, version=stored.version)).status is WriteStatus.OK
+
+        await until(cut, DEADLINE_S, waiting_for="the record without its newest ledgers")
     finally:
         await session.close()
     # The former owner finds that the record is not its own.

@@ -15,6 +15,7 @@ import oncelog
 from oncelog.core.errors import DeadlineExceeded, ProducerFenced
 from oncelog_lab.bench.baseline import ticks
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import idle
 
 NAMESPACE = "public/shop"
 ORDERS = f"{NAMESPACE}/orders"
@@ -35,7 +36,7 @@ async def fill(cluster: Cluster, client: oncelog.AsyncClient, *, messages: int =
     await _publish(client, messages)
     await _consume(client)
     if kill:
-        await cluster.kill(await cluster.owner_of(ORDERS))
+        await cluster.kill(await cluster.owner_of(ORDERS), once=idle)
     else:
         await cluster.change("PUT", f"{rest_path(ORDERS)}/unload")
     await _publish(client, messages, first=messages)

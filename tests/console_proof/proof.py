@@ -28,6 +28,7 @@ from oncelog_lab.cluster import LabCluster
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.console.addresses import pages
 from tests.cluster.console.browser import Complaints, chromium, overflow, violations
+from tests.cluster.kills import any_time
 from tests.cluster.until import until
 from tests.console_proof.busy_cluster import ORDERS, SUBSCRIPTION, fill, traffic
 from tests.console_proof.large_cluster import LONG, PRODUCERS, SUBSCRIPTIONS, fill_large
@@ -193,7 +194,7 @@ async def check_kills(
         for victim in (owner, "storage-1", "zookeeper"):
             await cluster.has_id(victim)
             with cluster.held():
-                await cluster.kill(victim)
+                await cluster.kill(victim, once=any_time)
                 await _all_answer(rest, paths, f"{victim} is dead")
                 await take_pictures(
                     browser,

@@ -22,6 +22,7 @@ import oncelog
 from oncelog.outbox.tables import OutboxTables
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import any_time
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.slow_proxy import SlowProxy
 from tests.effects_comparison.servers import HERE, own_path
@@ -78,7 +79,8 @@ class Program:
         if not self.ended:
             os.killpg(self._process.pid, number)
 
-    def kill(self) -> None:
+    def end(self) -> None:
+        """Kill it if it runs still."""
         self.signal(signal.SIGKILL)
         self._process.wait()
 
@@ -136,7 +138,7 @@ class Run:
             return Result(len(lost), len(found) - len(set(found)), "; ".join(dict.fromkeys(self._notes)))
         finally:
             for each in self._programs:
-                each.kill()
+                each.end()
             if self._feeding is not None:
                 self._feeding.join()
             self._database.close()
@@ -149,7 +151,7 @@ class Run:
             await self._reach(wanted, program)
             if not self._system.observe:
                 await self._lose_answer(program)
-            program.kill()
+            program.end()  # where it was just seen to be
         self._start()
 
     async def _lose_answer(self, program: Program) -> None:
@@ -177,7 +179,7 @@ class Run:
         before = self._counts()[0]
         second = self._start()
         if self._system.program in ("oncelog_sql", "oncelog_topic"):
-            await self._places.cluster.kill(await self._places.cluster.owner_of(self._topic))
+            await self._places.cluster.kill(await self._places.cluster.owner_of(self._topic), once=any_time)
         await self._reach(before + _WOKEN_AFTER, second)
         zombie.signal(signal.SIGCONT)
 
@@ -188,7 +190,7 @@ class Run:
             await asyncio.to_thread(self._copy)  # the proxy goes on meanwhile
             before = set(self._committed)
         await self._reach(min(self._counts()[0] + _RESTORED_AFTER, self._count), program)
-        program.kill()
+        program.end()
         with self._inserting:
             await asyncio.to_thread(self._put_back)
             self._excused = self._committed - before

@@ -1,16 +1,16 @@
 """A cluster of real processes whose storage nodes run over interposed disks: `with FaultyCluster.running(…) as own`.
 
 cluster.order("storage-1", DiskOrders(...))   # from the next step of that node on
-await cluster.cut_power("storage-1")          # kill it; its unsynced writes are lost before it starts again
+await cluster.cut_power("storage-1", once=…)  # kill it; its unsynced writes are lost before it starts again
 """
 
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import Once, any_time, moment
 from tests.fault_proof.interposed_disk import FAULTS_VARIABLE, DiskOrders, DiskRule, orders_path, used_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,16 +39,17 @@ class FaultyCluster(Cluster):
         """Whether the rule has taken effect."""
         return used_path(self._faults, node, rule).exists()
 
-    async def cut_power(self, *nodes: str, seed: int = 0) -> None:
-        """Kill the nodes and lose their unsynced writes: all of them, or with a seed some of them."""
+    async def cut_power(self, *nodes: str, seed: int = 0, once: Once) -> None:
+        """Kill the nodes as soon as the condition holds, and lose their unsynced writes: all of them, or with a seed
+        some of them."""
         with self.held():
             for node in nodes:
                 former = self._orders.get(node, DiskOrders())
                 self._write(node, replace(former, power_cuts=former.power_cuts + 1, seed=seed))
+            await moment(once)
             for node in nodes:
-                with suppress(ProcessLookupError):
-                    if self.processes[node]["pid"]:
-                        await self.kill(node)
+                if self.runs(node):  # a rule of its disk may have ended it
+                    await self.kill(node, once=any_time)
 
     def wipe(self, node: str) -> None:
         """Delete the directory of a node that is down, as with a new disk."""

@@ -30,7 +30,7 @@ async def lose_node(cluster: FaultyCluster, topic: str) -> CopiesOverTime:
                 await watch.until_whole("before: all closed ledgers have all copies")
                 node = cluster.storage_names[0]
                 down.enter_context(cluster.held())
-                await cluster.kill(node)
+                await cluster.kill(node, once=loads.under_way)
                 cluster.wipe(node)
                 await watch.look(f"{node} is killed and its directory deleted")
                 await loads.answered_more(1_000)

@@ -19,6 +19,7 @@ from pathlib import Path
 import oncelog
 from oncelog_lab.faults.bit_rot import flip_bits
 from tests.cluster.cluster_fixture import START_S
+from tests.cluster.kills import any_time
 from tests.cluster.loads import Following, Loads, passed, read_all
 from tests.cluster.until import until
 from tests.fault_proof.audit import violations_of
@@ -122,26 +123,26 @@ class RandomFaults:
         await cluster.has_id(node)  # the fault before this one may have ended it a moment ago
         match fault.kind:
             case FaultKind.KILL:
-                await cluster.kill(node)
+                await cluster.kill(node, once=any_time)
             case FaultKind.PAUSE:
                 with contextlib.suppress(ProcessLookupError), cluster.stopped(node):
                     await passed(time.monotonic() + fault.hold_s)
                     return True
                 return False
             case FaultKind.POWER_CUT:
-                await cluster.cut_power(node, seed=lost)
+                await cluster.cut_power(node, seed=lost, once=any_time)
             case FaultKind.POWER_CUT_OF_ALL:
-                await cluster.cut_power(*cluster.storage_names, seed=lost)
+                await cluster.cut_power(*cluster.storage_names, seed=lost, once=any_time)
             case FaultKind.NO_DESCRIPTORS:
                 with _without_descriptors(int(cluster.processes[node]["pid"])):
                     await passed(time.monotonic() + fault.hold_s)
             case FaultKind.FLIPPED_BITS:
                 with cluster.held():
-                    await cluster.kill(node)
+                    await cluster.kill(node, once=any_time)
                     flip_bits(cluster.data / node / "segments", fault.seed)
             case FaultKind.WIPED_DIRECTORY:
                 with cluster.held():
-                    await cluster.kill(node)
+                    await cluster.kill(node, once=any_time)
                     cluster.wipe(node)
             case FaultKind.KILL_AT_STEP | FaultKind.DISK_ERROR | FaultKind.FULL_DISK:
                 return await self._obey_rule(fault, node)
@@ -162,7 +163,7 @@ class RandomFaults:
 
     async def _kill_one(self, role: str, seed: int) -> None:
         names = sorted(name for name, process in self._cluster.processes.items() if process["role"] == role)
-        await self._cluster.kill(names[seed % len(names)])
+        await self._cluster.kill(names[seed % len(names)], once=any_time)
 
 
 async def may_replace(cluster: FaultyCluster, node: str) -> None:

@@ -67,7 +67,7 @@ async def replace_all_disks(cluster: FaultyCluster, topic: str) -> CopiesOverTim
                 await watch.look(f"{node} may be replaced")
                 former = cluster.serving(node, "incarnation")
                 with cluster.held():
-                    await cluster.kill(node)
+                    await cluster.kill(node, once=loads.under_way)
                     cluster.wipe(node)
                     await watch.look(f"{node} is killed and its directory deleted")
                 await until(lambda node=node, former=former: cluster.serving(node, "incarnation") != former, DEADLINE_S)  # type: ignore[misc]

@@ -95,7 +95,7 @@ class Proof:
             found = Audited.of(process.answer, picture.stat().st_size)
             return found if process.code == 0 else replace(found, verdict=f"{found.verdict}, code {process.code}")
         finally:
-            process.kill()
+            process.end()
 
 
 async def prove(

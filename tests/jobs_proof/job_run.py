@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.cluster_fixture import START_S, Cluster
+from tests.cluster.kills import any_time, just_seen
 from tests.cluster.until import until
 from tests.jobs_proof.jobs import Checked, ProvenJob
 from tests.jobs_proof.plan import Fault, JobPlan, Victim, reached
@@ -96,11 +97,11 @@ class JobRun:
                 assert fault is not None
                 planned.pop(0)
                 if fault.victim is Victim.JOB:
-                    await self._record_kill(fault, process.kill())
+                    await self._record_kill(fault, await process.kill(once=just_seen))
                     return False
                 await self._kill_owner(fault, process)
         finally:
-            process.kill()
+            process.end()
 
     def _process(self, words: Sequence[str]) -> JobProcess:
         self._starts += 1
@@ -135,7 +136,7 @@ class JobRun:
 
     async def _kill_owner(self, fault: Fault, process: JobProcess) -> None:
         name = await self._cluster.owner_of(await self._own.topic_of(fault))
-        await self._cluster.kill(name)
+        await self._cluster.kill(name, once=any_time)
         self._note(fault, process.code is None, "the job had ended")
 
     def _note(self, fault: Fault, hit: bool, otherwise: str) -> None:
@@ -153,4 +154,4 @@ class JobRun:
             assert process.code == 0, f"code {process.code}: {process.log.read_text()[-3000:]}"
             return process.answer
         finally:
-            process.kill()
+            process.end()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.kills import idle
 from tests.contract.stores.redis_process import RedisProcess
 from tests.kubernetes.chart import Manifest, containers, environment, one
 
@@ -41,7 +42,7 @@ def test_redis_restarts_for_a_new_password(tmp_path: Path) -> None:
         for probe in ("livenessProbe", "readinessProbe"):
             assert not passes(probe, tmp_path, server.port)
         (tmp_path / "password.conf").write_text("requirepass first\n")
-        server.kill()
+        server.kill(once=idle)
         assert not passes("livenessProbe", tmp_path, server.port)
 
 

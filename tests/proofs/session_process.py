@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
+from tests.cluster.kills import Once, moment
 from tests.cluster.until import until_sync
 
 _GONE_S = 60
@@ -47,9 +48,15 @@ class SessionProcess:
         """None while it runs."""
         return self._child.poll()
 
-    def kill(self) -> bool:
-        """SIGKILL all of its processes, and wait for their end. False: it had ended by itself before."""
+    async def kill(self, *, once: Once) -> bool:
+        """SIGKILL all of its processes as soon as the condition holds, and wait for their end. False: it had ended by
+        itself before."""
+        await moment(once)
         return kill_session(self._child)
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        kill_session(self._child)
 
 
 def kill_session(leader: subprocess.Popen[bytes]) -> bool:

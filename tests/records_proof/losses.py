@@ -3,15 +3,15 @@
 import asyncio
 import json
 import shutil
-import signal
 from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.cluster.cluster_fixture import Cluster, alive
+from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import run_command
+from tests.cluster.kills import any_time
 from tests.cluster.until import until
 
 #: Also below 100,000 ledgers on a busy machine.
@@ -28,12 +28,6 @@ def state_of(cluster: Cluster) -> Path:
     return cluster.data / "zookeeper" / "state"
 
 
-async def kill(cluster: Cluster, name: str) -> None:
-    """Inside `held()`: it stays away until the end of the block."""
-    pid = cluster.signal(name, signal.SIGKILL)
-    await until(lambda: not alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
-
-
 async def lose_zookeeper(cluster: Cluster, *, older: Path | None = None, away: Container[str] = ()) -> None:
     """Kill ZooKeeper and delete its data. Return when every process has noticed, ended and started again.
 
@@ -42,7 +36,7 @@ async def lose_zookeeper(cluster: Cluster, *, older: Path | None = None, away: C
     """
     restarts = {name: process["restarts"] for name, process in cluster.processes.items()}
     with cluster.held():
-        await kill(cluster, "zookeeper")
+        await cluster.kill("zookeeper", once=any_time)
         shutil.rmtree(state_of(cluster))
         if older is not None:
             shutil.copytree(older, state_of(cluster))

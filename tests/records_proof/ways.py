@@ -25,11 +25,12 @@ import oncelog
 from oncelog.log_storage.directory.directory_starts import mark_restored
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
-from tests.cluster.cluster_fixture import Cluster, alive, rest_path
+from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.kills import any_time, idle
 from tests.cluster.loads import Loads, passed, read_all
 from tests.cluster.processes.service_process import processes
 from tests.cluster.until import until
-from tests.records_proof.losses import DEADLINE_S, NoReport, backup, kill, lose_zookeeper, serves_a_restore, state_of
+from tests.records_proof.losses import DEADLINE_S, NoReport, backup, lose_zookeeper, serves_a_restore, state_of
 from tests.records_proof.planted_topics import plant
 
 TOPIC = "lost-and-found"
@@ -62,7 +63,7 @@ class Ways:
         nodes = [name for name, each in self._cluster.processes.items() if each["role"] == "storage"]
         with self._cluster.held():
             for name in nodes:
-                await kill(self._cluster, name)
+                await self._cluster.kill(name, once=any_time)
             await plant([self._cluster.data / name for name in nodes], topics)
             await lose_zookeeper(self._cluster)
         await self._restore()
@@ -74,7 +75,7 @@ class Ways:
     async def older(self, chosen: random.Random) -> None:
         former = self._place / "zookeeper"
         with self._cluster.held():
-            await kill(self._cluster, "zookeeper")
+            await self._cluster.kill("zookeeper", once=any_time)
             shutil.copytree(state_of(self._cluster), former)
         await self._cluster.healed()
         await self._loads.answered_more(chosen.randint(100, 400))
@@ -92,7 +93,7 @@ class Ways:
     async def went_back(self, chosen: random.Random) -> None:
         former, directory = self._place / "node", self._cluster.data / MISSING
         with self._cluster.held():
-            await kill(self._cluster, MISSING)
+            await self._cluster.kill(MISSING, once=any_time)
             shutil.copytree(directory, former)
         await self._cluster.healed()
         await self._loads.answered_more(chosen.randint(100, 400))
@@ -122,7 +123,7 @@ class Ways:
             await asyncio.wait((restoring,), timeout=chosen.uniform(0.5, 4.0))
             if not restoring.done():
                 await self._cluster.has_id("metadata-1")
-                await self._cluster.kill("metadata-1")
+                await self._cluster.kill("metadata-1", once=any_time)
         await restoring
 
     async def two(self, chosen: random.Random) -> None:
@@ -146,9 +147,9 @@ class Ways:
                 )
                 assert self._loads.answered == self.answered, "an owner of the former era has answered"
             with cluster.held():
-                running = [name for name, each in cluster.processes.items() if each["pid"] and alive(each["pid"])]
+                running = [name for name in cluster.processes if cluster.runs(name)]
                 for name in running:
-                    await kill(cluster, name)
+                    await cluster.kill(name, once=idle)
                 await server.stop()
                 shutil.rmtree(state_of(cluster))
                 shutil.copytree(place / "state", state_of(cluster))
@@ -164,7 +165,7 @@ class Ways:
 
     async def takeover(self, chosen: random.Random) -> None:
         owner = await self._cluster.owner_of(TOPIC)
-        await self._cluster.kill(owner)
+        await self._cluster.kill(owner, once=self._loads.under_way)
         await passed(time.monotonic() + chosen.uniform(0.0, 5.0))
         await lose_zookeeper(self._cluster, away={owner})
         await self._restore()
@@ -205,7 +206,7 @@ class Ways:
         """Delete the directory of the storage node while it does not run."""
         pid, directory = self._cluster.processes[MISSING]["pid"], self._cluster.data / MISSING
         with self._cluster.held():
-            await kill(self._cluster, MISSING)
+            await self._cluster.kill(MISSING, once=any_time)
             shutil.rmtree(directory)
             put_back()
         await until(lambda: self._cluster.processes[MISSING]["pid"] not in {None, pid}, DEADLINE_S)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import just_seen
 from tests.cluster.until import until
 from tests.proofs.session_process import SessionProcess
 from tests.spark_proof.driver import FAILED, DriverSpec
@@ -98,7 +99,7 @@ class JourneyRun:
         try:
             return await self._follow(child)
         finally:
-            child.kill()
+            child.end()
 
     def _start(self, spec: DriverSpec) -> SessionProcess:
         """Workers import the format of this package."""
@@ -120,7 +121,7 @@ class JourneyRun:
                 return child.code == 0
             fault = next(each for each in self._journey.faults if each.name == waiting)
             if fault.victim is Victim.DRIVER:
-                child.kill()
+                await child.kill(once=just_seen)
                 self._release(fault)
                 return False
             await self._kill_owners(fault)
@@ -143,7 +144,7 @@ class JourneyRun:
             topic = self._target if fault.victim is Victim.TARGET_OWNER else partition_topic(fault.batch % 3)
             victims = [await self._cluster.owner_of(topic)]
         for name in victims:
-            await self._cluster.kill(name)
+            await self._cluster.kill(name, once=just_seen)
 
     async def _outcome(self, partitions: Sequence[Sequence[Row]], failures: int, seconds: float) -> Outcome:
         ends = batch_ends(self._directory / "checkpoint")

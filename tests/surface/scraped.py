@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import oncelog
 from tests.cluster.cluster_fixture import REQUEST_S, Cluster
+from tests.cluster.kills import idle
 
 TOPIC = "surface"
 MESSAGES = 10
@@ -32,7 +33,7 @@ def scraped_metrics() -> Iterator[tuple[str, str]]:
 
 async def _seen(cluster: Cluster) -> Seen:
     await _work(cluster)
-    await cluster.kill(await cluster.owner_of(TOPIC))
+    await cluster.kill(await cluster.owner_of(TOPIC), once=idle)
     await cluster.healed()
     await _work(cluster)
     seen: Seen = defaultdict(lambda: defaultdict(set))

@@ -83,8 +83,9 @@ class Claiming:
         return Claim(source, stored, effects.seek_epoch, effects.generation, effects.next_index)
 
     async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
-        if not effects.complete:
-            # The claim keeps every other consumer from applying: what the log has now is in the store, or lost.
+        if not effects.complete or stored.position > effects.next_index:
+            # The claim keeps every other consumer from applying: what the log has now is in the store, or lost. The
+            # position of a mirror passes messages that have come since the question: copies of the other direction.
             effects = await consumer.driver.ask_effects(stored.position)
         missing = lost(stored, effects)
         if missing:

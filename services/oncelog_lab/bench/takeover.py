@@ -28,6 +28,7 @@ from oncelog_lab.bench.loads import SendFuture, make_values
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, LabCluster, signal_process
+from oncelog_lab.waiting import until
 
 OWNERS = 2
 _COUNTS = {"owner": OWNERS, "storage": STORAGE_NODES}
@@ -107,6 +108,8 @@ class TakeoverBench:
         load = asyncio.get_running_loop().create_task(self._load(producer, pauses, killed))
         try:
             await asyncio.sleep(_LEAD_S)
+            # A pause begins with an acknowledgement. On a busy machine none may have come yet.
+            await until(lambda: bool(pauses.pauses) or load.done(), _GAP_S_MAX, "acknowledgements before the kill")
             if load.done():
                 await load  # raises its error
             killed_at_s = time.monotonic()

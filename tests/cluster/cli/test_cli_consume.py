@@ -12,6 +12,8 @@ import pytest
 
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command, environment
+from tests.cluster.kills import just_seen, kill_sync
+from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
 
@@ -53,7 +55,7 @@ def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_pa
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         head = [process.stdout.readline().decode().rstrip("\n") for _ in range(1_500)]
-        process.kill()
+        kill_sync(process, once=just_seen)
         head += process.stdout.read().decode().splitlines()
     assert head[:-1] == lines(0, len(head) - 2)  # the last one may be cut off
     rest = consumed(cluster, "killed", "--type", "failover", "--count", "1000")
@@ -96,6 +98,12 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     refused = cluster.run("admin", "subscriptions", "clear", "moved", "billing")
     assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
     admin("clear", "moved", "billing", "--yes")
+
+    def unused() -> bool:
+        """The owner may see later that the last command has ended."""
+        return bool(admin("stats", "moved", "billing")["public/default/moved"]["consumer_count"] == 0)
+
+    until_sync(unused, _DEADLINE_S)
     admin("delete", "moved", "billing", "--yes")
     assert admin("list", "moved") == []
     table = cluster.run("admin", "topics", "stats", "moved").stdout.decode()

@@ -11,6 +11,7 @@ import oncelog
 from oncelog.cli.app import app
 from tests.cluster.cli.recorded_rest import served
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.kills import idle
 
 TOPIC = "/admin/v2/persistent/public/default/orders"
 WORDS = ["admin", "topics", "find", "orders", "--producer-name", "a/b &c", "--sequence-id", "7"]
@@ -82,7 +83,9 @@ async def test_message_is_found_at_the_next_owner_too(cluster: Cluster) -> None:
         before = await find(7)
         assert (before["state"], before["message_id"], before["index"]) == ("stored", str(result.message_id), 0)
         assert before["refusals"]["counts"] == {"duplicate": 1}
-        await cluster.kill(await cluster.owner_of(topic))
+        epoch = (await cluster.stats(topic))["owner_epoch"]
+        await cluster.kill(await cluster.owner_of(topic), once=idle)
+        await cluster.served_by_another(topic, epoch)
         after = await find(7)
         assert {**after, "refusals": None} == {**before, "refusals": None}
         assert (after["refusals"]["counts"], after["refusals"]["complete"]) == ({}, True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command, environment
+from tests.cluster.kills import just_seen, kill_sync
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
@@ -110,26 +111,26 @@ def test_another_file_under_the_same_name_is_refused(cluster: Cluster, tmp_path:
 def test_killed_producer_and_owner_lose_and_duplicate_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """A small version of the demo: kill -9 of the producer, then of the owner. Every line is stored once."""
     path = numbered(tmp_path / "lines", 6000)
-    words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--rate", "1500")
+    words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--progress", "json")
     own = environment() | {"ONCELOG_URL": cluster.url}
-    with subprocess.Popen(command(*words, "--progress", "json"), stdout=subprocess.PIPE, env=own) as first:
+    # The whole file would take 20 s.
+    with subprocess.Popen(command(*words, "--rate", "300"), stdout=subprocess.PIPE, env=own) as first:
         assert first.stdout is not None
         for line in first.stdout:
-            if json.loads(line).get("acked", 0) >= 1000:
+            if json.loads(line).get("acked", 0) >= 300:
                 break
-        first.kill()
-    with subprocess.Popen(
-        command(*words, "-o", "json", "--progress", "json"), stdout=subprocess.PIPE, env=own
-    ) as second:
+        kill_sync(first, once=just_seen)
+    # Asked before there is something to kill: the answer takes a second, and the second run is over soon.
+    stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
+    owner = next(p for p in cluster.processes.values() if p["serving"].get("incarnation") == stats["owner"])
+    with subprocess.Popen(command(*words, "--rate", "1500", "-o", "json"), stdout=subprocess.PIPE, env=own) as second:
         assert second.stdout is not None
         opened = json.loads(second.stdout.readline())["opened"]
-        assert opened["last_sequence_id"] >= 1000
+        assert opened["last_sequence_id"] >= 299
         for line in second.stdout:
             if json.loads(line).get("acked", 0) >= 1000:
                 break
-        stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
-        owner = next(n for n, p in cluster.processes.items() if p["serving"].get("incarnation") == stats["owner"])
-        cluster.signal(owner, signal.SIGKILL)
+        kill_sync(owner["pid"], once=just_seen)
         summary = json.loads(second.stdout.read().splitlines()[-1])
         assert second.wait(_DEADLINE_S) == 0
     assert summary["position"] == path.stat().st_size

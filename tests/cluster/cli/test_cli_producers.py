@@ -13,6 +13,7 @@ from oncelog.cli.app import app
 from oncelog.core.errors import ProducerFenced
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import idle
 
 TOPIC = "/admin/v2/persistent/public/default/orders"
 
@@ -157,7 +158,7 @@ async def test_deleted_producer_is_gone_for_every_later_owner(cluster: Cluster) 
         assert "is connected: stop its program first" in shown
         code, shown = await asyncio.to_thread(run, "delete", topic, "till-1", "--yes", "--force")
         assert (code, shown.strip()) == (0, f"deleted producer till-1 of {topic}")
-        await cluster.kill(await cluster.owner_of(topic))
+        await cluster.kill(await cluster.owner_of(topic), once=idle)
         with pytest.raises(ProducerFenced):
             await producer.send(b"y", sequence_id=8)
         assert (await cluster.get(one)) == {"producers": [], "next_after": None}
@@ -179,7 +180,9 @@ async def test_history_says_who_fenced_whom_after_the_owner_was_killed(cluster: 
         shown: list[list[dict[str, Any]]] = []
         for _ in range(3):
             await client.create_producer(topic, producer_name="till-1")
-            await cluster.kill(await cluster.owner_of(topic))
+            epoch = (await cluster.stats(topic))["owner_epoch"]
+            await cluster.kill(await cluster.owner_of(topic), once=idle)
+            await cluster.served_by_another(topic, epoch)
             (found,) = await cluster.get(f"{rest_path(topic)}/producers/till-1")
             shown.append(found["generations"])
     assert [[each["generation"] for each in one] for one in shown] == [[1], [2, 1], [3, 2, 1]]

@@ -63,6 +63,10 @@ class Consumption:
         failed = [each for each in ended if isinstance(each, Exception)]
         assert not failed, failed
 
+    def under_way(self) -> bool:
+        """Whether messages are received and their acknowledgement is not answered."""
+        return len(self.received) > len(self.acked)
+
     async def has_acked(self, count: int) -> None:
         await until(lambda: len(self.acked) >= count, DEADLINE_S, waiting_for=f"{count} acknowledged by {self.name}")
 

@@ -13,10 +13,12 @@ from oncelog.effects.consumer import EffectsConsumer, Subscribing
 from oncelog.effects.mirror.copying import Mirror
 from oncelog.effects.mirror.store import MirrorEffects
 from oncelog.effects.mirror.topics import Choice, subscription_of, two_clusters
+from oncelog.effects.rest import rest
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import start_forked
 from tests.cluster.recipes.recipe_programs import Running
+from tests.cluster.until import until
 
 
 async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
@@ -50,6 +52,17 @@ async def acknowledge(consumer: oncelog.AsyncConsumer, count: int) -> None:
     """The next `count` messages."""
     messages = [await consumer.receive(timeout=DEADLINE_S) for _ in range(count)]
     await consumer.ack_cumulative(messages[-1])
+
+
+async def connected(client: oncelog.AsyncClient, topic: str, *, producers: int | None = None, consumers: int) -> None:
+    """Return once the topic's owner sees so many: a client that closes one of them waits for no answer."""
+
+    async def seen() -> bool:
+        stats = await rest(client, "GET", f"/admin/v2/persistent/public/default/{topic}/stats")
+        found = sum(each["consumer_count"] for each in stats["subscriptions"].values())
+        return found == consumers and producers in {None, stats["connected_producer_count"]}
+
+    await until(seen, DEADLINE_S, waiting_for=f"{producers} producers and {consumers} consumers of {topic}")
 
 
 @asynccontextmanager

@@ -61,10 +61,9 @@ async def _dead_letters_of(
         max_deliveries=MAX_DELIVERIES,
     ) as consumer:  # fmt: skip
         handling = asyncio.ensure_future(handle(consumer))
-        await until(lambda: len(received) > 10, DEADLINE_S, waiting_for="the first messages")
         async with one_kill:
             if (await cluster.stats(topic)).get("owner_epoch") == epoch:
-                await cluster.kill(await cluster.owner_of(topic))
+                await cluster.kill(await cluster.owner_of(topic), once=lambda: len(received) > 10)
         await cluster.served_by_another(topic, epoch)
 
         async def done() -> bool:

@@ -12,7 +12,6 @@ from oncelog import errors
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
-from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 MIB = 1024 * 1024
@@ -32,16 +31,15 @@ async def test_message_of_64_mib_survives_a_killed_owner(cluster: Cluster, clien
     large = value_of(64 * MIB, 1)
     producer = await client.create_producer(topic, producer_name="uploader", chunking=True)
     await producer.send(b"before")
-    epoch = (await cluster.stats(topic))["owner_epoch"]
+    owner, epoch = await cluster.owner_of(topic), (await cluster.stats(topic))["owner_epoch"]
     sending = producer.send_nowait(large, key="large", properties={"kind": "video"})
     behind = asyncio.ensure_future(producer.send(b"behind"))
 
     async def chunks_arrive() -> bool:
         return bool((await cluster.stats(topic))["messages_by_verdict"].get("chunk", 0) > 4)
 
-    await until(chunks_arrive, DEADLINE_S)
+    await cluster.kill(owner, once=chunks_arrive)
     assert not sending.done(), "the owner is killed in the middle"
-    await cluster.kill(await cluster.owner_of(topic))
     await cluster.served_by_another(topic, epoch)
     sent = await asyncio.wait_for(sending, DEADLINE_S)
     await asyncio.wait_for(behind, DEADLINE_S)

@@ -7,6 +7,7 @@ import pytest
 import oncelog
 from oncelog.core.errors import InvalidArgument
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import just_seen
 from tests.cluster.loads import read_all
 from tests.cluster.until import until
 
@@ -37,13 +38,25 @@ async def test_dead_letters_are_stored_once_in_order(cluster: Cluster, client: o
                 await consumer.nack(message, delay=0)
             else:
                 await consumer.ack(message)
-        await cluster.kill(await cluster.owner_of("returns"))
+        owner = await cluster.owner_of("returns")
+        owner_is_dead = asyncio.Event()
 
         async def handle() -> None:
+            """Half of the letters come before the kill of the owner, and half after it."""
+            handled = 0
             async for message in consumer:
                 await (consumer.nack(message, delay=0) if message.index in bad else consumer.ack(message))
+                handled += 1
+                if handled == len(bad) // 2:
+                    await owner_is_dead.wait()
+
+        async def some_are_stored() -> bool:
+            answer = await cluster.request("GET", "/admin/v2/persistent/public/default/returns-billing-DLQ/stats")
+            return answer.status_code == 200 and answer.json().get("message_count", 0) > 0
 
         handling = asyncio.ensure_future(handle())
+        await cluster.kill(owner, once=some_are_stored)
+        owner_is_dead.set()
 
         async def done() -> bool:
             return await backlog(cluster, "returns") == 0
@@ -178,7 +191,7 @@ async def test_redrive_that_is_killed_and_repeated_publishes_each_letter_once(
     redriving = asyncio.ensure_future(cluster.request("POST", path))
     async with await client.create_reader("claims", start=oncelog.LATEST) as reader:
         await reader.read_next(timeout=DEADLINE_S)
-    await asyncio.gather(cluster.kill("metadata-1"), cluster.kill(owner))
+    await asyncio.gather(cluster.kill("metadata-1", once=just_seen), cluster.kill(owner, once=just_seen))
     await asyncio.gather(redriving, return_exceptions=True)
     await cluster.healed()
 

@@ -16,6 +16,7 @@ import pytest
 import oncelog
 from tests.cluster.clients.consuming import Consumption
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import idle, just_seen, kill
 from tests.cluster.loads import Following, Load, Loads, by_future, by_list, by_thread, read_all
 from tests.cluster.until import until
 
@@ -64,7 +65,7 @@ async def test_killing_the_owner_twice_under_load_loses_no_message(
         async with every_producer(cluster, client, topic) as loads:
             for _ in range(2):
                 stats = await cluster.stats(topic)
-                await cluster.kill(await cluster.owner_of(topic))
+                await cluster.kill(await cluster.owner_of(topic), once=loads.under_way)
                 await loads.answered_more()
                 served = await cluster.served_by_another(topic, stats["owner_epoch"])
                 assert served["takeovers"], "the new owner tells how it took over"
@@ -98,7 +99,10 @@ async def test_no_acknowledged_message_comes_again_after_the_owner_is_killed(
             for consumption in consumptions:
                 await consumption.has_acked(len(consumption.acked) + 200)
             epoch = (await cluster.stats(topic))["owner_epoch"]
-            await cluster.kill(await cluster.owner_of(topic))
+            await cluster.kill(
+                await cluster.owner_of(topic),
+                once=lambda: loads.under_way() and all(each.under_way() for each in consumptions),
+            )
             await cluster.served_by_another(topic, epoch)
             await loads.answered_more()
         (load,) = loads.loads
@@ -136,7 +140,7 @@ async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster,
     async with asyncio.timeout(DEADLINE_S):
         assert await child.stdout.readline() == b"ready\n"
         async with await client.subscribe(topic, subscription="s", type="shared") as consumer:
-            child.kill()
+            await kill(child.pid, once=just_seen)
             await child.wait()
             batch = await consumer.receive_batch(90, max_wait=DEADLINE_S)
     assert {message.index: message.delivery_count for message in batch} == {
@@ -186,11 +190,11 @@ async def test_open_topics_need_no_metadata_service(cluster: Cluster, client: on
     """With one of two dead, look-ups use the other; with both dead, open topics continue."""
     async with one_producer(client, "without-metadata") as loads:
         with cluster.held():
-            await cluster.kill("metadata-1")
+            await cluster.kill("metadata-1", once=loads.under_way)
             await loads.answered_more()
             async with one_producer(client, "by-the-other-replica") as others:
                 await others.answered_more()
-            await cluster.kill("metadata-2")
+            await cluster.kill("metadata-2", once=loads.under_way)
             await loads.answered_more()
     await cluster.healed()
     loads.check(await read_all(client, "without-metadata"))
@@ -222,8 +226,8 @@ async def test_owner_killed_while_a_metadata_service_is_dead_is_replaced(
     async with one_producer(client, topic) as loads:
         owner = await cluster.owner_of(topic)
         with cluster.held():
-            await cluster.kill("metadata-1")
-            await cluster.kill(owner)
+            await cluster.kill("metadata-1", once=loads.under_way)
+            await cluster.kill(owner, once=loads.under_way)
             await loads.answered_more()
     await cluster.healed()
     loads.check(await read_all(client, topic))
@@ -234,7 +238,7 @@ async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.A
     continue afterwards."""
     async with one_producer(client, "without-zookeeper") as loads:
         with cluster.held():
-            await cluster.kill("zookeeper")
+            await cluster.kill("zookeeper", once=loads.under_way)
             await loads.answered_more(300)
             before = await client.last_message_id("without-zookeeper")
             await loads.answered_more()
@@ -259,7 +263,7 @@ async def test_port_of_a_killed_server_stays_reserved(cluster: Cluster) -> None:
     known.append(cluster.serving("zookeeper"))
     with cluster.held():
         for name in ("metadata-1", "metadata-2", "zookeeper"):
-            await cluster.kill(name)
+            await cluster.kill(name, once=idle)
         for address in known:
             host, _, port = address.rpartition(":")
             with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):

@@ -19,6 +19,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import idle
 from tests.cluster.until import until
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -133,7 +134,7 @@ async def test_publish_goes_on_while_redis_restarts(keyed_cluster: Cluster, redi
     async with await oncelog.connect(keyed_cluster.url) as client:
         for number in range(5):
             await client.publish("restarted", b"%d" % number, idempotency_key=f"restart-{number}")
-        redis.kill()
+        redis.kill(once=idle)
         calls = [
             asyncio.ensure_future(client.publish("restarted", b"%d" % n, idempotency_key=f"restart-{n}"))
             for n in range(10)
@@ -204,8 +205,7 @@ async def test_keys_survive_a_killed_publishing_process(keyed_cluster: Cluster) 
         await repeated(http, second, "before")
         with cluster.held():
             senders = [asyncio.ensure_future(send()) for _ in range(SENDERS)]
-            await until(lambda: len(answers) >= 10, 40)
-            await cluster.kill("metadata-1")
+            await cluster.kill("metadata-1", once=lambda: len(answers) >= 10)
             await asyncio.gather(*senders)
             assert 10 <= len(answers) < len(KEYS)
             final = {key: await repeated(http, second, key) for key in KEYS}
@@ -287,10 +287,10 @@ async def test_http_consume_survives_a_killed_replica_and_a_killed_owner(keyed_c
 
         await consumed(20)
         # The one that keeps the session: the first request went to the second address.
-        await cluster.kill("metadata-2")
+        await cluster.kill("metadata-2", once=idle)
         await consumed(60)
         assert program.sessions > 1
-        await cluster.kill(await cluster.owner_of(topic))
+        await cluster.kill(await cluster.owner_of(topic), once=idle)
         await consumed(CONSUMED)
     assert program.acked == {str(number) for number in range(CONSUMED)} == set(program.received)
     assert program.acked_again == []

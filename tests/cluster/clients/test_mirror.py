@@ -19,7 +19,7 @@ from oncelog.effects.mirror.topics import Choice, subscription_of
 from oncelog.effects.rest import rest
 from oncelog.effects.topic_store import topic_id_of
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all, start
+from tests.cluster.clients.mirroring import acknowledge, connected, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.lost_tail import lose_tail, new_ledger
 from tests.cluster.recipes.recipe_programs import running
@@ -79,17 +79,16 @@ async def test_killed_mirrors_in_both_directions(
         return len(await read_all(found, "lines")) >= count
 
     async with running(start(tmp_path, *forth, "--compression", "zstd")) as first:
-        await until(lambda: _copied_some(client), DEADLINE_S, waiting_for="a copy")
-        first.kill()
+        await first.kill(once=lambda: _copied_some(client))
     await publish(client, "lines", "local", 0, 60)
     async with running(start(tmp_path, *forth)) as second, running(start(tmp_path, *back)) as third:
         await publish(source, "lines", "importer", 120, 60)
-        await until(lambda: has(client, 130), DEADLINE_S, every_s=0.1)
-        second.kill()
-        third.kill()
+        await second.kill(once=lambda: _has_value(client, b"importer 120"))
+        await third.kill(once=lambda: _has_value(source, b"local 0"))
     async with running(start(tmp_path, *forth)) as fourth, running(start(tmp_path, *back)) as fifth:
-        await cluster.kill(await cluster.owner_of("lines-partition-0"))
+        owner = await cluster.owner_of("lines-partition-0")
         await publish(source, "lines", "importer", 180, 60)
+        await cluster.kill(owner, once=lambda: _has_value(client, b"importer 180"))
         await publish(client, "lines", "local", 60, 60)
         await until(lambda: has(client, 360), DEADLINE_S, every_s=0.2)
         await until(lambda: has(source, 360), DEADLINE_S, every_s=0.2)
@@ -113,6 +112,11 @@ async def _copied_some(client: oncelog.AsyncClient) -> bool:
         return any([await client.last_message_id(f"lines-partition-{number}") for number in range(2)])
     except OncelogError:
         return False  # it does not exist yet
+
+
+async def _has_value(client: oncelog.AsyncClient, value: bytes) -> bool:
+    """Whether this message is there, which a mirror that has just been started has to copy."""
+    return value in [message.value for message in await read_all(client, "lines")]
 
 
 @pytest.mark.hazard("restored-target")
@@ -317,6 +321,7 @@ async def test_consumers_go_on_at_the_target(client: oncelog.AsyncClient, source
             await acknowledge(ahead, 5)
             mirror_ = await once(source, client, "moved", subscriptions=True)
             assert next(iter(mirror_.topics.values())).positions == {"public/default/moved": {}}
+        await connected(client, "moved", consumers=0)
         assert await moved() == {"behind": 10}
     found = await subscriptions_of(client, topic)
     assert {name: one["mark_delete"] for name, one in found.items()} == {"ahead": 10, "behind": 10, "new": 0}

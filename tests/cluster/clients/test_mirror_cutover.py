@@ -13,7 +13,7 @@ from oncelog.core.names import parse_topic
 from oncelog.effects.mirror.cutover import Cutover, MovedProducer, cut_over, cut_over_forced
 from oncelog.effects.mirror.topics import Choice
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import acknowledge, connected_mirror, once, read_all
+from tests.cluster.clients.mirroring import acknowledge, connected, connected_mirror, once, read_all
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
@@ -49,9 +49,11 @@ async def test_planned_cutover_moves_consumers_and_producers(
     with pytest.raises(Conflict, match=r"1 producer connected to .*crossing at the source \(importer\): stop them"):
         await planned()
     await importer.close()
+    await connected(source, "crossing", producers=0, consumers=1)
     with pytest.raises(Conflict, match=r"are connected at the source \(subscriptions billing\): stop them"):
         await planned()
     await consumer.close()
+    await connected(source, "crossing", producers=0, consumers=0)
     code, printed = await cutover(there.url, cluster, "--topic", "crossing", "--producers", "-o", "json")
     assert code == 0, printed
     [moved] = json.loads(printed)["partitions"]
@@ -73,11 +75,13 @@ async def test_planned_cutover_moves_consumers_and_producers(
         received = [await at_target.receive(timeout=DEADLINE_S) for _ in range(7)]
         await at_target.ack_cumulative(received[-1])
     assert [message.value for message in received] == [b"%d" % number for number in range(4, 11)]
+    await connected(client, "crossing", producers=1, consumers=0)
     assert [moved.subscriptions for moved in (await planned()).partitions] == [{"billing": 11}]
     late = await source.create_producer("crossing", producer_name="importer")
     await late.send_many([b"late", b"later"])
     await late.close()
     await once(source, client, "crossing")
+    await connected(source, "crossing", producers=0, consumers=0)
     with pytest.raises(Conflict, match=r"producer importer is at the target .* with sequence id 10 already"):
         await planned()
 
@@ -89,6 +93,7 @@ async def test_cutover_waits_only_so_long(client: oncelog.AsyncClient, source: o
     await once(source, client, "halted")
     await producer.send(b"1")
     await producer.close()
+    await connected(source, "halted", producers=0, consumers=0)
     async with connected_mirror(source, client, "halted"):
         with pytest.raises(DeadlineExceeded, match=r"not everything was copied within 1 s .*halted: 1 message"):
             await cut_over(
@@ -116,6 +121,7 @@ async def test_producers_send_again_what_a_disaster_cost(
     with pytest.raises(Conflict, match=r"a mirror copies into .*lost now"):
         await forced()
     await mirror.close()
+    await connected(client, "lost", producers=0, consumers=0)
     told = (await forced(producers=False)).partitions
     assert told[0].producers == [MovedProducer("importer", 9, "monotonic", "", opened=False)]
     code, printed = await cutover(NOWHERE, cluster, "--topic", "lost", "--forced", "--producers")
@@ -144,6 +150,8 @@ async def test_cutover_says_which_names_the_source_has_assigned(
     name = unnamed.producer_name
     await unnamed.close()
     await once(source, client, "assigned-at-source")
+    for each in (source, client):
+        await connected(each, "assigned-at-source", producers=0, consumers=0)
     words = ["--topic", "assigned-at-source", "--producers"]
     code, printed = await cutover(there.url, cluster, *words, "-o", "json")
     assert code == 0, printed

@@ -13,7 +13,7 @@ from oncelog.core.effects.errors import SourceTooLarge
 from oncelog.core.errors import TopicNotFound
 from oncelog.effects.rest import rest
 from oncelog.testing import LocalCluster
-from tests.cluster.clients.mirroring import connected_mirror, once, read_all, start
+from tests.cluster.clients.mirroring import connected, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
@@ -63,6 +63,7 @@ async def test_status_of_what_waits_is_copied_and_is_lost(
                 return bool((await http.get(f"{url}/readyz")).status_code == 200)
 
             await until(is_ready, DEADLINE_S, every_s=0.1)
+    await connected(source, "told", consumers=0)  # its owner may see later that the killed mirror is gone
     await producer.send_many([b"5", b"6"])
     code, [one] = await status(there, cluster, "--topic", "told", "--max-lag", "0")
     assert (code, one["state"], one["lag_messages"]) == (1, "no_mirror", 2)
@@ -73,6 +74,7 @@ async def test_status_of_what_waits_is_copied_and_is_lost(
         await consumer.ack_below(
             first.seek_epoch, first.generation, 7
         )  # as if the target had had them, and was restored
+    await connected(source, "told", consumers=0)
     code, [one] = await status(there, cluster, "--topic", "told")
     assert (code, one["state"], one["lost_messages"]) == (1, "no_mirror", 2)
     await once(source, client, "told")

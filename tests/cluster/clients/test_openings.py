@@ -31,14 +31,13 @@ async def test_producers_that_open_during_a_pause_are_not_fenced(cluster: Cluste
         topics = [f"{what}-{number % 3}" for number in range(PRODUCERS)]
         for topic in sorted(set(topics)):
             await (await client.create_producer(topic)).send(b"the topic is served")
-        prefix = {"zookeeper": "zookeeper", "owner": "owner"}[what]
-        victims = [name for name in cluster.processes if name.startswith(prefix)]
+        victim = "zookeeper" if what == "zookeeper" else await cluster.owner_of(topics[0])
         opening = asyncio.ensure_future(
             asyncio.gather(
                 *[client.create_producer(topic, producer_name=f"p{number}") for number, topic in enumerate(topics)]
             )
         )
-        with cluster.stopped(victims[0]):
+        with cluster.stopped(victim):
             began = time.monotonic()
             await until(lambda: time.monotonic() - began > PAUSE_S, DEADLINE_S)
         producers = await opening

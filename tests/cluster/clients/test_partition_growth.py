@@ -4,6 +4,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import idle
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,7 +22,7 @@ async def test_nothing_is_stored_twice_or_missed_when_a_topic_grows(cluster: Clu
         await (await client.subscribe("growing", subscription="billing", start=oncelog.EARLIEST)).close()
     await cluster.change("POST", path, json=5)
     for name in ("owner-1", "owner-2"):
-        await cluster.kill(name)
+        await cluster.kill(name, once=idle)
     await cluster.healed()
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         for expected in ([range(20)], [range(40)]):

@@ -60,8 +60,7 @@ async def test_proof_survives_a_kill_and_finds_a_flipped_byte(cluster: Cluster, 
             going = (await cluster.get(path))["going"] or {"parts": []}
             return any((each["part"], each["state"]) == ("copies", "running") for each in going["parts"])
 
-        await until(reads_copies, DEADLINE_S, waiting_for="copies to be read")
-        await cluster.kill("metadata-1")
+        await cluster.kill("metadata-1", once=reads_copies)
         await cluster.healed()
         proved = await ended(cluster, path)
         assert (proved["state"], proved["began"], proved["until_index"]) == ("proved", 2, MESSAGES), proved

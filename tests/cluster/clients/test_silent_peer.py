@@ -41,5 +41,5 @@ async def test_stream_to_a_stopped_process_times_out(tmp_path: Path) -> None:
             with pytest.raises(ServiceUnavailable):
                 await anext(stream)
     finally:
-        os.kill(server.pid, signal.SIGKILL)
+        os.kill(server.pid, signal.SIGKILL)  # SIGTERM would wait for a stopped process
         await server.stop()

@@ -5,6 +5,7 @@ import pytest
 import oncelog
 from oncelog.core.errors import ProducerFenced
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import idle
 from tests.cluster.loads import read_all
 from tests.cluster.until import until
 
@@ -53,7 +54,7 @@ async def test_disabled_dedup_stores_duplicates_and_still_records_ids(
         assert (await producer.send(b"3", sequence_id=3)).message_id == first.message_ids[3]
         assert producer.last_sequence_id == 9
         epoch = (await cluster.stats(topic))["owner_epoch"]
-        await cluster.kill(await cluster.owner_of(topic))
+        await cluster.kill(await cluster.owner_of(topic), once=idle)
         await cluster.served_by_another(topic, epoch)
     assert not (await producer.send(b"10", sequence_id=10)).duplicate
     stored = await read_all(client, topic)

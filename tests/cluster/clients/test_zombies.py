@@ -28,6 +28,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
 from oncelog.wire.owner_pb2 import LastMessageRequest
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.kills import end, idle, just_seen, kill
 from tests.cluster.loads import Following, Loads, read_all
 from tests.cluster.until import until
 from tests.cluster.wire_client import PublishWire, batch_of, instance_of
@@ -192,8 +193,7 @@ def publishing_process(cluster: Cluster, topic: str) -> Iterator["subprocess.Pop
     try:
         yield process
     finally:
-        process.kill()
-        process.wait()
+        end(process)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -239,7 +239,7 @@ async def test_killed_producer_process_resumes_by_its_name(cluster: Cluster, cli
     for _ in range(2):
         with publishing_process(cluster, topic) as process:
             said += await lines_of(process, 40)
-            process.send_signal(signal.SIGKILL)
+            await kill(process, once=just_seen)
             said += rest_of(process)
     acked = [int(line.split()[0]) for line in said]
     producer = await client.create_producer(topic, producer_name="importer", on_unverified="accept")
@@ -331,7 +331,7 @@ async def test_skipped_ids_are_not_reported_as_duplicates(cluster: Cluster, clie
         straddling = await producer.send_many([b"5", b"%d" % last], sequence_ids=[last - 1, last])
         assert straddling.duplicates == 2
         epoch = (await cluster.stats(topic))["owner_epoch"]
-        await cluster.kill(await cluster.owner_of(topic))
+        await cluster.kill(await cluster.owner_of(topic), once=idle)
         await cluster.served_by_another(topic, epoch)
         await cluster.healed()
     stored = [message.sequence_id for message in await read_all(client, topic)]

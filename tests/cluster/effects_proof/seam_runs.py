@@ -62,7 +62,7 @@ class SeamRuns:
             await until(lambda: not program.runs(), DEADLINE_S, waiting_for=f"the end at {seam}")
             assert mark.exists(), f"it ended before {seam}: {program.log.read_text()[-2000:]}"
         finally:
-            program.kill()
+            program.end()
 
     async def stopped_at(self, seam: str, number: int) -> Running:
         """A program that has stopped itself there."""

@@ -24,6 +24,7 @@ import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.effects_proof.seam_program import LOCKED, SEAMS
 from tests.cluster.effects_proof.seam_runs import SeamRuns
+from tests.cluster.kills import any_time
 from tests.cluster.recipes.postgres_process import PostgresProcess
 from tests.contract.sdk.fakes.slow_proxy import SlowProxy
 
@@ -81,7 +82,7 @@ async def test_killed_at_every_seam(cluster: Cluster, client: oncelog.AsyncClien
         try:
             await runs.completes(last)
         finally:
-            last.kill()
+            last.end()
         runs.check()
         print(f"seed {SEED}, {url.partition(':')[0]}: {len(seams)} kills, {runs.messages} messages, {sum(runs.seen())}")
 
@@ -98,16 +99,16 @@ async def test_zombie_of_every_seam(
         try:
             before = len(runs.seen())
             second = runs.start()
-            await cluster.kill(await cluster.owner_of(runs.topic))
+            await cluster.kill(await cluster.owner_of(runs.topic), once=any_time)
             if not blocks:
                 await second.reaches(lambda: len(runs.seen()) >= before + 3, "three effects of the second")
             zombie.process.send_signal(signal.SIGCONT)
             await runs.completes(second)
             assert zombie.runs(), zombie.log.read_text()[-2000:]
         finally:
-            zombie.kill()
+            zombie.end()
             if second is not None:
-                second.kill()
+                second.end()
         runs.check()
         print(f"{url.partition(':')[0]}: stopped at {seam}, woken: {runs.messages} messages, {sum(runs.seen())}")
 
@@ -138,7 +139,7 @@ async def test_lost_answer_of_the_nth_commit(
         try:
             await runs.completes(program)
         finally:
-            program.kill()
+            program.end()
         assert len(commits) >= COMMITS_MAX
         runs.check()
         print(f"{len(lost)} answers lost of {len(commits)} COMMITs: {runs.messages} messages, {sum(runs.seen())}")

@@ -28,6 +28,6 @@ async def test_program_killed_at_seams_loses_and_doubles_nothing(
     try:
         await runs.completes(last)
     finally:
-        last.kill()
+        last.end()
     runs.check()
     runs.close()

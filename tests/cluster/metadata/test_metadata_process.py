@@ -28,6 +28,7 @@ from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import metadata_pb2 as pb
+from tests.cluster.kills import end
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -75,9 +76,7 @@ class Process:
         return self.popen.returncode
 
     def end(self) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait()
+        end(self.popen)
 
 
 @dataclass

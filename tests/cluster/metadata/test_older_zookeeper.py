@@ -10,6 +10,7 @@ from oncelog.core.records.id_claim import CounterRecord
 from oncelog.rpc.channel import Channel
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.storage_client.inventory_calls import read_inventory
+from tests.cluster.kills import idle
 from tests.cluster.storage.storage_nodes import DEADLINE_S, StorageCluster, append_until_lost
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import adds_of, writer_of
@@ -26,7 +27,7 @@ async def test_storage_node_does_not_register_in_an_older_zookeeper(
         node = storage.nodes[0]
         metadata = await storage.create_ledger(7, storage.nodes)
         await append_until_lost(node, node.incarnation, adds_of(writer_of(metadata), 3))
-        node.kill()
+        await node.kill(once=idle)
         newer = await storage.counter.read()
         assert newer is not None
         older = CounterRecord(5, Incarnation("t" * 32), "older")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.commands import environment as commands_environment
+from tests.cluster.kills import end
 from tests.cluster.until import until
 
 DEADLINE_S = 60.0
@@ -73,8 +74,7 @@ class Process:
         return self.popen.returncode
 
     def end(self) -> None:
-        self.popen.kill()
-        self.popen.wait()
+        end(self.popen)
 
     def close(self) -> None:
         """For good: its port is given up."""

@@ -1,7 +1,7 @@
 """The standalone cluster as users run it: real processes, real ZooKeeper, real signals."""
 
+import asyncio
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,8 +15,9 @@ import pytest
 from oncelog.log_storage.directory import offline
 from oncelog.log_storage.directory.directory_starts import read_written
 from oncelog.testing.local_cluster import STOP_TIMEOUT_S
-from tests.cluster.cluster_fixture import Cluster, alive
+from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.cluster.kills import alive, idle, kill_sync
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0
@@ -73,7 +74,7 @@ def test_cluster_resumes_after_a_restart_and_after_a_killed_supervisor(tmp_path:
         published(again, "three")
         left = pids(again)
         assert len(left) == 4
-        again.kill_supervisor()
+        again.kill_supervisor(once=idle)
     with Cluster.running(tmp_path, **ONE_OF_EACH) as last:
         assert not any(map(alive, left))
         assert stored(last) == ["one", "two", "three"]
@@ -180,7 +181,7 @@ def test_killed_processes_are_restarted_and_reported(cluster: Cluster) -> None:
     assert modules["storage"] == "oncelog.log_storage"
     for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
         before = cluster.processes[name]
-        os.kill(before["pid"], signal.SIGKILL)
+        kill_sync(before["pid"], once=idle)
 
         def back(name: str = name, pid: int = before["pid"]) -> bool:
             now = cluster.processes[name]
@@ -214,7 +215,7 @@ def test_directory_without_the_data_of_zookeeper_waits_for_a_restore(cluster: Cl
     lines = stored(cluster)
     # Of the last second nothing proves to a metadata service that ZooKeeper went back.
     until_sync(lambda: read_written(cluster.data / "storage-1") != written, _DEADLINE_S)
-    cluster.kill_all()
+    asyncio.run(cluster.kill_all(once=idle))
     data = cluster.data
     aside = (data / "zookeeper").rename(data.with_name("aside"))
     words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(data))

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from tests.cluster.forked_program import spawned
+from tests.cluster.kills import just_seen, kill
 from tests.cluster.until import until
 
 _DEADLINE_S = 60.0
@@ -79,7 +79,7 @@ async def test_killed_process_is_restarted_and_reported(tmp_path: Path) -> None:
         await until(lambda: own.served, _DEADLINE_S)
         pid = own.served[0][0]
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        await kill(pid, once=just_seen)
         await until(lambda: len(own.served) == 2, _DEADLINE_S)
         assert own.child.restarts == 1
         assert own.served[1][0] not in {None, pid}
@@ -152,7 +152,7 @@ async def test_forks_are_supervised_as_programs_are(forks: ForkServer, tmp_path:
         pid = own.served[0][0]
         assert pid is not None
         assert is_fork(pid)
-        os.kill(pid, signal.SIGKILL)
+        await kill(pid, once=just_seen)
         await until(lambda: len(own.served) == 2, _DEADLINE_S)
         assert own.served[1][0] not in {None, pid}
         assert is_fork(own.child.pid)
@@ -174,10 +174,10 @@ async def test_without_their_fork_server_processes_import_what_they_need(forks: 
     """Running processes go on. That later starts are slow is told; the cluster need not be started again at once."""
     async with kept(("service", "obedient"), tmp_path, forks=forks) as own:
         await until(lambda: own.served, _DEADLINE_S)
-        os.kill(forks.pid, signal.SIGKILL)
+        await kill(forks.pid, once=just_seen)
         pid = own.served[0][0]
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        await kill(pid, once=just_seen)
         await until(lambda: len(own.served) == 2, _DEADLINE_S)
         assert not is_fork(own.child.pid)
         (told,) = [said for said in own.said if "is lost" in said]

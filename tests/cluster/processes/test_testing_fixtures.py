@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.testing import ClusterNotStarted, LocalCluster
-from tests.cluster.cluster_fixture import alive
+from tests.cluster.kills import alive, just_seen, kill_sync
 from tests.cluster.until import until_sync
 from tests.tidy.source import ROOT
 
@@ -63,6 +63,7 @@ def test_fixtures_serve_every_test_and_end_with_a_killed_pytest(tmp_path: Path) 
         )
         said = (tmp_path / "output").read_text()
         assert len(re.findall("PASSED", said)) == 4, said
+        kill_sync(run, once=just_seen)
     finally:
         run.kill()
         run.wait()

@@ -50,7 +50,7 @@ async def copy_through_kills(
         await until(lambda: topic.has(wanted), DEADLINE_S, waiting_for=f"{wanted} copies")  # noqa: B023
         for each in runs:
             killed += each.runs()
-            each.kill()
+            each.end()  # of two at once, one may have ended before: the other one has fenced it
         if killed >= kills or rng.random() < 0.2:
             moved, machine = moved + 1, machine + 1
             shutil.move(programs.directory / str(machine - 1), programs.directory / str(machine))

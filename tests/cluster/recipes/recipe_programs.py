@@ -18,6 +18,7 @@ from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import start_forked
+from tests.cluster.kills import Once, moment
 from tests.cluster.until import until
 from tests.tidy.documents import programs
 
@@ -81,7 +82,7 @@ class Programs:
             # On a busy machine the program must not go on while this process waits for its turn.
             os.setpriority(os.PRIO_PROCESS, running.process.pid, 10)
             await running.reaches(partial(_is_reached, progress, wanted), f"{wanted} of {total}")
-            running.kill()
+            running.end()
             assert progress() < total, "the program was at its end before it was killed"
 
 
@@ -124,7 +125,7 @@ class Running:
             await until(reached, DEADLINE_S, every_s=0.01, waiting_for=waiting_for)
         finally:
             if sys.exc_info()[0] is not None:
-                self.kill()
+                self.end()
 
     async def says(self, words: str) -> str:
         """Return the first line of its log that contains the words."""
@@ -148,8 +149,14 @@ class Running:
         assert self.process.returncode == code, written[-3000:]
         return written
 
-    def kill(self) -> None:
-        """kill -9 of the program with all of its processes."""
+    async def kill(self, *, once: Once) -> None:
+        """kill -9 of the program with all of its processes, as soon as the condition holds; it must run then."""
+        await moment(once)
+        assert self.runs(), self.text()[-3000:]
+        self.end()
+
+    def end(self) -> None:
+        """Kill what is left of it."""
         try:
             os.killpg(self.process.pid, 9)
         except ProcessLookupError:
@@ -163,7 +170,7 @@ async def running(process: Running) -> AsyncIterator[Running]:
     try:
         yield process
     finally:
-        process.kill()
+        process.end()
 
 
 class Watched:

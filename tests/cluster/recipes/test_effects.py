@@ -11,6 +11,7 @@ import pytest
 import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command
+from tests.cluster.kills import just_seen
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, running
 from tests.cluster.until import until
 
@@ -45,8 +46,7 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
     shutil.copy(database, backup)
     saved = len(invoices(backup))
     async with running(programs.start("book.py")) as booking:
-        await booking.reaches(lambda: len(invoices(database)) > saved, "an invoice behind the backup")
-        await cluster.kill(await cluster.owner_of("sales"))
+        await cluster.kill(await cluster.owner_of("sales"), once=lambda: len(invoices(database)) > saved)
         await booking.reaches(lambda: len(invoices(database)) == ORDERS, "all invoices")
 
         async def acknowledged() -> bool:
@@ -75,7 +75,7 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
             (waits,) = await until(standbys, DEADLINE_S, every_s=0.1, waiting_for="a standby")
             (active,) = (each for each in both if each is not waits)
             await waits.health("/readyz")
-            active.kill()
+            await active.kill(once=just_seen)
             await waits.says("active: this process has taken over billing of public/default/sales")
             assert [each["active"] for each in await waits.health("/status")] == [True]
             await producer.send(b'{"cents": 1}', key="very last")

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.kills import any_time, idle, just_seen
 from tests.cluster.recipes.postgres_process import PostgresProcess
 from tests.cluster.recipes.recipe_programs import DEADLINE_S, OUTBOX_PAGE, Programs, Running, Watched, running
 from tests.cluster.until import until
@@ -52,16 +53,16 @@ class Relays:
         self._programs = programs
         self.url = url.replace("postgresql:", "postgresql+psycopg:")
 
-    def start(self, *options: str) -> Running:
-        return self.command("run", "--lease", f"{LEASE_S}s", *options)
+    def start(self, *options: str, log: str = "relay") -> Running:
+        return self.command("run", "--lease", f"{LEASE_S}s", *options, log=log)
 
     def standby(self) -> Running:
         """With a log and a health port of its own."""
         words = ("run", "--database", self.url, "--lease", f"{LEASE_S}s", "--health-port", "0")
         return self._programs.start_forked("standby", "relay", *words)
 
-    def command(self, name: str, *options: str) -> Running:
-        return self._programs.start_forked("relay", "relay", name, "--database", self.url, *options)
+    def command(self, name: str, *options: str, log: str = "relay") -> Running:
+        return self._programs.start_forked(log, "relay", name, "--database", self.url, *options)
 
     async def status(self) -> dict[str, Any]:
         log = self._programs.directory / "relay.log"
@@ -96,7 +97,20 @@ async def test_each_order_has_one_invoice(
         "shop": lambda: programs.start("webshop.py", shop_url, str(port)),
         "invoicer": lambda: programs.start("invoice.py"),
         "relay": relays.start,
-        "standby": relays.start,
+        "standby": lambda: relays.start(log="standby"),
+    }
+
+    def invoices() -> bool:
+        """Whether the first one is written."""
+        there = _query(postgres, billing, "select to_regclass('invoices')") == ["invoices"]
+        return there and _query(postgres, billing, "select count(*) from invoices") != ["0"]
+
+    # Each victim is at work: of the two relays one has the claim, and it is killed, too.
+    works: dict[str, Callable[[], object]] = {
+        "shop": just_seen,
+        "invoicer": invoices,
+        "relay": lambda: _claimed(alive["relay"]) is not None,
+        "standby": lambda: _claimed(alive["standby"]) is not None,
     }
     alive = {name: start() for name, start in starts.items()}
 
@@ -109,11 +123,11 @@ async def test_each_order_has_one_invoice(
                 await order(http, alive["shop"], port, number)
                 if number % 15 == 10:
                     victim = sorted(starts)[number // 15]
-                    alive[victim].kill()
+                    await alive[victim].kill(once=works[victim])
                     alive[victim] = starts[victim]()
                 if number == ORDERS // 2:
                     await until(relayed, DEADLINE_S, every_s=0.1, waiting_for="a relay to create the topic")
-                    await cluster.kill(await cluster.owner_of("web-orders"))
+                    await cluster.kill(await cluster.owner_of("web-orders"), once=any_time)
         sums = "select count(*), sum(cents) from "
         assert postgres.query(f"{sums} orders") == [f"{ORDERS}|{sum(range(ORDERS))}"]
         postgres.query(fenced(text_of(OUTBOX_PAGE), "sql")[0])  # one order more, of 1999 cents
@@ -128,7 +142,7 @@ async def test_each_order_has_one_invoice(
         assert postgres.query("select count(*) from oncelog_outbox") == ["0"]
     finally:
         for each in alive.values():
-            each.kill()
+            each.end()
     _query(postgres, postgres.url, "drop database billing with (force)")
 
 
@@ -176,12 +190,15 @@ async def test_committed_rows_are_published_once(
     )
     writers = [postgres.begin_script(script(writer)) for writer in range(1, WRITERS + 1)]
     await programs.killed_often(relays.start, lambda: topic.count, BACKLOG)
-    async with running(relays.start()) as first, running(relays.start()) as second:
-        for each in (first, second, first):
-            each.process.send_signal(signal.SIGSTOP)
+    async with running(relays.start(log="first")) as first, running(relays.start(log="second")) as second:
+        await first.reaches(lambda: _claimed(first) or _claimed(second), "one of them to have the claim")
+        active, other = (first, second) if _claimed(first) else (second, first)
+        for _ in range(3):
+            active.process.send_signal(signal.SIGSTOP)
             postgres.query(insert(mark := f"9 {topic.count} 0"))
             await until(partial(_has, topic, mark), DEADLINE_S, waiting_for="the other relay")
-            each.process.send_signal(signal.SIGCONT)
+            active.process.send_signal(signal.SIGCONT)
+            active, other = other, active
         await first.reaches(lambda: not any(writer.poll() is None for writer in writers), "the end of the writers")
         committed = [f"0 0 {n}" for n in range(1, BACKLOG + 1)] + postgres.query("select value from naive_outbox")
         await first.reaches(lambda: topic.count >= len(committed), "every committed row")
@@ -236,11 +253,17 @@ async def test_restored_database_ends_the_relay_until_it_is_told(
             await standby.says("another relay has the claim of oncelog_outbox: this one waits")
             await standby.health("/readyz")
             assert (await standby.health("/status"))["active"] is False
-            relay.kill()
+            await relay.kill(once=idle)
             rows("f")
             await standby.reaches(lambda: topic.has(7) and not _left(database), "a row behind it")
             assert (await standby.health("/status"))["active"] is True
     assert topic.values == [b"a", b"b", b"c", b"d", b"lost", b"e", b"f"]
+
+
+def _claimed(relay: Running) -> bool | None:
+    """Whether this relay has the claim, by the last word of its log about it; None: it has not tried yet."""
+    lines = [line for line in relay.text().splitlines() if "claimed the outbox" in line or "has the claim" in line]
+    return "claimed the outbox" in lines[-1] if lines else None
 
 
 def _has(topic: Watched, mark: str) -> bool:

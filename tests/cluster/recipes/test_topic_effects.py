@@ -14,7 +14,8 @@ from oncelog.core.errors import InvalidArgument, StoreMismatch
 from oncelog.effects import Output, Process, TopicEffects
 from oncelog.effects.process import run_processes
 from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.commands import command
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -38,17 +39,28 @@ async def test_each_payment_has_its_outputs_once(
     producer = await client.create_producer("payments")
     checked = await watched("checked")
     await cluster.change("POST", f"{rest_path('checked')}/deduplicationEnabled", json=False)
+    await until(lambda: _not_deduplicated(cluster, "checked"), DEADLINE_S, waiting_for="its owner to have seen that")
     sent: list[dict[str, float]] = [{"cents": cents_of(n)} for n in range(PAYMENTS)]
-    for n in range(0, PAYMENTS, 50):
-        await producer.send_many([json.dumps(each).encode() for each in sent[n : n + 50]], keys=[b"%d" % n] * 50)
-    async with running(programs.start("enrich.py")) as first, running(programs.start("enrich.py")) as second:
-        await first.reaches(lambda: checked.count, "an output")
-        first.kill()
-        await second.reaches(lambda: checked.has(PAYMENTS), "the outputs of the one that waited")
+
+    async def pay(first: int, count: int) -> None:
+        for n in range(first, first + count, 50):
+            await producer.send_many([json.dumps(each).encode() for each in sent[n : n + 50]], keys=[b"%d" % n] * 50)
+
+    serve = command("run", "enrich:enrich")
+    async with (
+        running(programs.start_command("enrich-1", serve)) as one,
+        running(programs.start_command("enrich-2", serve)) as other,
+    ):
+        # The order of the names that they draw decides which one is active.
+        (waits,) = await until(lambda: _standby(one, other), DEADLINE_S, waiting_for="one of the two to wait")
+        active = one if waits is other else other
+        await pay(0, PAYMENTS // 2)
+        await active.kill(once=lambda: checked.count)
+        await pay(PAYMENTS // 2, PAYMENTS // 2)
+        await waits.reaches(lambda: checked.has(PAYMENTS), "the outputs of the one that waited")
     await producer.send_many([json.dumps(each).encode() for each in sent])
     async with running(programs.start("enrich.py")) as third:
-        await third.reaches(lambda: checked.count > PAYMENTS, "an output of more payments")
-        await cluster.kill(await cluster.owner_of("checked"))
+        await cluster.kill(await cluster.owner_of("checked"), once=lambda: checked.count > PAYMENTS)
         await third.reaches(lambda: checked.has(2 * PAYMENTS), "all outputs")
         await until(lambda: acknowledged(cluster, "payments", "enrich"), DEADLINE_S, every_s=0.1)
     async with running(programs.start("enrich.py")) as fourth:
@@ -67,6 +79,19 @@ async def test_each_payment_has_its_outputs_once(
     await cluster.change("DELETE", rest_path("large"))
     ended = await programs.start("enrich.py").ends(1)
     assert "StoreMismatch" in ended
+
+
+def _standby(*both: Running) -> list[Running]:
+    """The one that waits for the other, by the last word of its log about it."""
+    told = {
+        each: [line for line in each.text().splitlines() if "standby: " in line or "active: " in line] for each in both
+    }
+    waiting = [each for each, lines in told.items() if lines and "standby: another process is active" in lines[-1]]
+    return waiting if len(waiting) == 1 else []
+
+
+async def _not_deduplicated(cluster: Cluster, topic: str) -> bool:
+    return (await cluster.stats(topic)).get("deduplication_enabled") is False
 
 
 async def acknowledged(cluster: Cluster, topic: str, subscription: str) -> bool:

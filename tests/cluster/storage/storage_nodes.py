@@ -32,6 +32,7 @@ from oncelog.rpc.codecs.storage_codec import APPEND, AppendAnswer, AppendFrame
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import ForkedPopen, of_the_run
+from tests.cluster.kills import Once, end, kill
 from tests.cluster.until import until
 from tests.contract.storage_client.ledger_world import TOPIC
 
@@ -101,11 +102,15 @@ class StorageNodeProcess:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def kill(self) -> None:
-        """Kill it, as in a crash."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+    async def kill(self, *, once: Once) -> None:
+        """Kill it, as in a crash, as soon as the condition holds."""
+        assert self.process is not None
+        await kill(self.process, once=once)
+
+    def end(self) -> None:
+        """Kill it if it runs still."""
+        if self.process is not None:
+            end(self.process)
 
     def limit_file_bytes(self, size: int) -> None:
         """From now on no file can grow beyond `size`: a disk that fails during a write."""
@@ -150,7 +155,7 @@ class StorageCluster:
             yield cluster
         finally:
             for node in cluster.nodes:
-                node.kill()
+                node.end()
             await session.close()
 
     def node(self, *, port: int = 0) -> StorageNodeProcess:

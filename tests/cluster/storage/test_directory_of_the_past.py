@@ -14,6 +14,7 @@ from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.kills import idle
 from tests.cluster.loads import read_all
 from tests.cluster.storage.storage_nodes import StorageCluster
 from tests.cluster.until import until
@@ -77,22 +78,21 @@ async def test_nothing_acknowledged_is_lost_with_one_directory_of_the_past(
         producer = await client.create_producer(topic, producer_name="importer")
         await producer.send_many(VALUES[:300])
         with cluster.held():
-            await cluster.kill(past)
+            await cluster.kill(past, once=idle)
             copied(directory, to=tmp_path / "copy")
         await cluster.healed()
         owner, epoch = await cluster.owner_of(topic), (await cluster.stats(topic))["owner_epoch"]
         with cluster.held():
-            await cluster.kill(away)
+            await cluster.kill(away, once=idle)
             await producer.send_many(VALUES[300:])
             # Up to where a journal is synced is noted each second.
-            await until(partial(noted, cluster, past), DEADLINE_S, every_s=0.1)
-            await cluster.kill(past)
+            await cluster.kill(past, once=partial(noted, cluster, past))
             if lost == "an older copy":
                 copied(tmp_path / "copy", to=directory)
             else:
                 end_in_zeros(directory)
             # The next owner has none of the entries in its memory.
-            await cluster.kill(owner)
+            await cluster.kill(owner, once=idle)
         with cluster.stopped(sound):
 
             async def taken_over() -> bool:
@@ -141,7 +141,7 @@ async def test_process_ends_when_a_copy_of_its_directory_is_started(
         assert await older.ended() == 1
         assert "another process has started with a copy of this directory" in older.log.read_text()
         assert newer.get("/readyz")[0] == 200
-        newer.kill()
+        await newer.kill(once=idle)
         await older.start()
         assert "the directory went back in time: it is from start 1, and the cluster knows of 2 starts" in (
             older.log.read_text()

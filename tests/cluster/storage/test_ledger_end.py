@@ -18,16 +18,18 @@ import oncelog
 from oncelog.core.errors import EntriesLost, ProducerFenced
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.topic_store import TopicStore
+from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.topic_owner.shell.id_source import IdSource
 from tests.cluster.cluster_fixture import DEADLINE_S
+from tests.cluster.kills import idle
 from tests.cluster.lost_tail import new_ledger
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -47,9 +49,9 @@ async def _lose_two_disks(cluster: FaultyCluster) -> None:
     owner = await cluster.owner_of(TOPIC)
     with cluster.held():
         for node in cluster.storage_names[:2]:
-            await cluster.kill(node)
+            await cluster.kill(node, once=idle)
             cluster.wipe(node)
-        await cluster.kill(owner)
+        await cluster.kill(owner, once=idle)
     await cluster.healed()
 
 
@@ -71,11 +73,18 @@ async def _leave_ledger(cluster: FaultyCluster, topic: str) -> None:
     session = await ZooKeeperSession.connect(cluster.serving("zookeeper"))
     try:
         ledgers, counter = LedgerStore(session), CounterStore(session, Counter.LEDGER)
-        record = await TopicStore(session).read(TopicId(stats["topic_id"]))
-        assert record is not None
-        last = await ledgers.read(record.value.ledgers[-1].ledger_id)
+
+        async def linked() -> Versioned[LedgerMetadata] | None:
+            """The owner serves, and may link its first ledger later."""
+            record = await TopicStore(session).read(TopicId(stats["topic_id"]))
+            assert record is not None
+            last = await ledgers.read(record.value.ledgers[-1].ledger_id)
+            assert last is not None
+            now = (last.value.state, last.value.owner_epoch)
+            return last if now == (LedgerState.OPEN, stats["owner_epoch"]) else None
+
+        last = await until(linked, DEADLINE_S, waiting_for="the open ledger of the present owner")
         assert last is not None
-        assert (last.value.state, last.value.owner_epoch) == (LedgerState.OPEN, stats["owner_epoch"])
         ids = IdSource(IdClaim(Counter.LEDGER, Incarnation("d" * 32), block=1), counter)
         left = replace(last.value, ledger_id=LedgerId(await ids.next_id()))
         assert (await ledgers.write(left, version=ABSENT_VERSION)).status is WriteStatus.OK
@@ -138,7 +147,7 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         told = [(await producer.send(b"%d" % number)).message_id for number in range(10)]
         with cluster.held():
             for node in nodes:
-                await cluster.kill(node)
+                await cluster.kill(node, once=idle)
                 shutil.copytree(cluster.data / node, tmp_path / node)
         await cluster.healed()
         for first in range(10, 500, 10):
@@ -152,10 +161,10 @@ async def test_topic_goes_on_when_all_disks_are_of_the_past(cluster: FaultyClust
         await _leave_ledger(cluster, topic)
         with cluster.held():
             for node in nodes:
-                await cluster.kill(node)
+                await cluster.kill(node, once=idle)
                 cluster.wipe(node)
                 shutil.copytree(tmp_path / node, cluster.data / node)
-            await cluster.kill(owner)
+            await cluster.kill(owner, once=idle)
         await cluster.healed()
 
         async def served() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import FENCE, READ, ReadRequest
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import storage_pb2 as pb
+from tests.cluster.kills import idle
 from tests.cluster.storage.storage_nodes import (
     DEADLINE_S,
     SEGMENT_BYTES,
@@ -67,8 +68,7 @@ async def test_killed_node_keeps_acknowledged_entries_and_fences(one: StorageClu
     adds = adds_of(writer_of(metadata), 400, size=60_000)
     fates: dict[EntryId, AppendStatus] = {}
     appending = asyncio.create_task(append_until_lost(node, node.incarnation, adds, fates=fates))
-    await until(lambda: len(fates) > 150, DEADLINE_S, every_s=0.001)
-    node.kill()
+    await node.kill(once=lambda: len(fates) > 150)
     acked = parts_of(adds, await appending)
     assert 150 < len(acked) < 400
     assert len(list((node.data / "segments").glob("*.seg"))) > 1
@@ -80,7 +80,7 @@ async def test_killed_node_keeps_acknowledged_entries_and_fences(one: StorageClu
     assert await fence(node, metadata.ledger_id) is ReadStatus.OK
     await one.claim(77)
     assert await fence(node, LedgerId(77)) is ReadStatus.OK
-    node.kill()
+    await node.kill(once=idle)
 
     await node.start()
     late = adds[-1:]
@@ -115,7 +115,7 @@ async def test_terminated_node_exits_cleanly_and_starts_again(one: StorageCluste
 async def test_mount_point_of_an_absent_volume_is_not_formatted(one: StorageCluster) -> None:
     """The node before had a volume of its own, and the directory is empty on the disk of the machine."""
     (node,) = one.nodes
-    node.kill()
+    await node.kill(once=idle)
     node.wipe()
     stored = await one.registry.read_cookie(node.incarnation)
     assert stored is not None

@@ -7,6 +7,7 @@ import pytest
 import oncelog
 from oncelog.core.errors import EntriesLost
 from tests.cluster.cluster_fixture import DEADLINE_S, rest_path
+from tests.cluster.kills import idle
 from tests.cluster.loads import Load, Loads, by_list, read_all
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -62,7 +63,7 @@ async def test_disks_lost_at_once_are_reported(cluster: FaultyCluster) -> None:
         await cluster.served_by_another(topic, epoch)
         with cluster.held():
             for node in cluster.storage_names:
-                await cluster.kill(node)
+                await cluster.kill(node, once=idle)
                 cluster.wipe(node)
         await cluster.healed()
 

@@ -6,6 +6,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S
+from tests.cluster.kills import any_time
 from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -44,7 +45,7 @@ async def test_power_cuts_lose_no_message(cluster: FaultyCluster, client: oncelo
     loads = await Loads.of_two(client, topic)
     async with loads.running():
         for seed, name in enumerate(cluster.storage_names):
-            await cluster.cut_power(name, seed=seed)
+            await cluster.cut_power(name, seed=seed, once=loads.under_way)
             await loads.answered_more(100)
             await cluster.healed()
             await loads.answered_more()
@@ -58,7 +59,7 @@ async def test_power_cut_of_all_nodes_loses_no_message(cluster: FaultyCluster, c
     loads = await Loads.of_two(client, topic)
     async with loads.running():
         for seed in (0, 1):
-            await cluster.cut_power(*cluster.storage_names, seed=seed)
+            await cluster.cut_power(*cluster.storage_names, seed=seed, once=loads.under_way)
             await cluster.healed()
             await loads.answered_more()
     await check_with_each_node_stopped(cluster, client, topic, loads)
@@ -75,7 +76,7 @@ async def test_failing_disk_loses_no_message(cluster: FaultyCluster, client: onc
     async with loads.running():
         for rule in rules:
             await used(cluster, loads, "storage-2", rule)
-            await cluster.cut_power("storage-2")
+            await cluster.cut_power("storage-2", once=any_time)
             await cluster.healed()
             await loads.answered_more()
     await check_with_each_node_stopped(cluster, client, topic, loads)

@@ -16,6 +16,7 @@ from oncelog.effects.redis_commands import EffectPipeline
 from oncelog.effects.redis_store import RedisEffects
 from oncelog.effects.store import EffectsStore
 from oncelog.testing.memory_effects import MemoryEffects
+from tests.cluster.kills import idle
 from tests.contract.effects.sql_database import Database
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -173,7 +174,7 @@ class RedisBench:
         shutil.copytree(directory, saved)
 
         async def restore() -> None:
-            self.server.kill()
+            self.server.kill(once=idle)
             shutil.rmtree(directory)
             shutil.copytree(saved, directory)
             self.server.start()

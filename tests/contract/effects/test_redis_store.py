@@ -25,6 +25,7 @@ from oncelog.effects.redis_store import RedisEffects
 from oncelog.effects.store import EffectRefused
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
+from tests.cluster.kills import just_seen, kill
 from tests.cluster.until import until
 from tests.contract.effects.benches import RedisBench
 from tests.contract.effects.positions import NAMES, SOURCE, at, claimed, stored
@@ -36,7 +37,8 @@ from tests.core.effects.test_ordered import LOG
 pytestmark = pytest.mark.asyncio
 
 ROW = f"oncelog:{SOURCE.effect}:{SOURCE.topic_id}:{SOURCE.partition}"
-COUNT = 60
+#: Numbers of a program that is killed before it is at its end.
+NEVER_REACHED = 1_000_000
 
 
 def fails_behind_one(pipe: EffectPipeline) -> None:
@@ -236,31 +238,31 @@ async def test_each_number_is_there_once_whichever_answer_is_lost(tmp_path: Path
 
 async def test_each_number_is_there_once_although_program_and_server_are_killed(tmp_path: Path) -> None:
     with RedisProcess.running(tmp_path) as server:
-        command = [sys.executable, "-m", "tests.contract.effects.redis_numbers", str(server.port), str(COUNT)]
+        command = guarded([sys.executable, "-m", "tests.contract.effects.redis_numbers", str(server.port)])
 
         async def length() -> int:
             async with redis.asyncio.Redis(port=server.port) as client:
                 return int(await client.llen("numbers"))
 
         for kill_server in (False, True):
-            program = await asyncio.create_subprocess_exec(*guarded(command))
             done = await length()
-            if done < COUNT:
+            program = await asyncio.create_subprocess_exec(*command, str(NEVER_REACHED))
 
-                async def reached(done: int = done) -> bool:
-                    return await length() > done
+            async def goes_on(done: int = done) -> bool:
+                return await length() > done
 
-                await until(reached, 30, every_s=0.001, waiting_for="a number")
             if kill_server:
-                server.kill()
+                await until(goes_on, 30, every_s=0.001, waiting_for="a number")
+                server.kill(once=just_seen)
                 server.start()
-            program.kill()
+            await kill(program.pid, once=goes_on)
             await program.wait()
-        program = await asyncio.create_subprocess_exec(*guarded(command))
+        count = await length() + 10
+        program = await asyncio.create_subprocess_exec(*command, str(count))
         assert await program.wait() == 0
         async with redis.asyncio.Redis(port=server.port, decode_responses=True) as client:
-            assert await client.lrange("numbers", 0, -1) == [str(number) for number in range(COUNT)]
-            assert await client.get("sum") == str(sum(range(COUNT)))
+            assert await client.lrange("numbers", 0, -1) == [str(number) for number in range(count)]
+            assert await client.get("sum") == str(sum(range(count)))
 
 
 async def test_cluster_needs_keys_of_one_slot(tmp_path: Path) -> None:

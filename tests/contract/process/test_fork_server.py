@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from oncelog.cli.standalone.fork_server import ForkServer, ForkServerLost
-from tests.cluster.cluster_fixture import alive
 from tests.cluster.forked_program import ForkedPopen, spawned
+from tests.cluster.kills import alive
 from tests.cluster.until import until_sync
 
 _DEADLINE_S = 60.0

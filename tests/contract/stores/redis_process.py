@@ -2,15 +2,15 @@
 it."""
 
 import shutil
-import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
+from tests.cluster.kills import end, kill_sync
 from tests.cluster.until import until_sync
 
 START_S = 60.0
@@ -39,7 +39,7 @@ class RedisProcess:
             server.start()
             yield server
         finally:
-            server.kill()
+            server.end()
             server.claim.close()
 
     @property
@@ -52,10 +52,16 @@ class RedisProcess:
             self._process = subprocess.Popen(guarded(self._command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until_sync(self._answers, START_S, waiting_for="redis-server")
 
-    def kill(self) -> None:
+    def kill(self, *, once: Callable[[], object]) -> None:
+        """SIGKILL as soon as the condition holds, see `tests.cluster.kills`."""
+        assert self._process is not None
+        kill_sync(self._process, once=once)
+        self._process = None
+
+    def end(self) -> None:
+        """Kill it if it runs still."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+            end(self._process)
             self._process = None
 
     def lose_everything(self) -> None:

@@ -17,6 +17,7 @@ from oncelog.metadata_store.keys.idempotency_backend import Holder, KeyServer
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
 from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress
+from tests.cluster.kills import idle
 from tests.cluster.until import until
 from tests.contract.stores.memory_key_server import MemoryKeyServer
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -57,11 +58,11 @@ class Real:
         self.cluster_id = uuid4().hex
 
     def restart(self) -> None:
-        self.process.kill()
+        self.process.kill(once=idle)
         self.process.start()
 
     def lose_everything(self) -> None:
-        self.process.kill()
+        self.process.kill(once=idle)
         self.process.lose_everything()
         self.process.start()
 
@@ -212,7 +213,7 @@ async def test_redis_that_is_down_is_reported(redis: RedisProcess, tmp_path: Pat
         await keys.session.ensure_path("")
         store = keys.open()
         await store.check()
-        own.kill()
+        own.kill(once=idle)
         assert "Redis is unavailable for keys" in (await refused(store)).message
         assert (await store.write("key", RECORD, replaces=None))[0] is WriteStatus.UNKNOWN
         own.start()

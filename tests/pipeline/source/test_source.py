@@ -26,6 +26,7 @@ from oncelog.pipeline.source.reader import (
     new_stream_reader,
 )
 from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.kills import idle
 from tests.cluster.lost_tail import lose_tail, new_ledger
 
 ResultT = TypeVar("ResultT")
@@ -230,7 +231,7 @@ def test_the_row_limit_is_exact_and_offsets_survive_rolls_and_takeovers(cluster:
 
 async def kill_owner(cluster: Cluster, topic: str) -> None:
     before = await cluster.stats(topic)
-    await cluster.kill(await cluster.owner_of(topic))
+    await cluster.kill(await cluster.owner_of(topic), once=idle)
     await cluster.served_by_another(topic, before["owner_epoch"])
 
 

@@ -1,0 +1,63 @@
+"""The claim of a store, while messages come to the log."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from oncelog.client.client import AsyncClient
+from oncelog.core.delivery.store_binding.events import SubscriptionEffects
+from oncelog.core.effects.errors import StoreAhead
+from oncelog.core.effects.ordered import found_at
+from oncelog.effects.claiming import Claiming
+from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.store import EffectsStore
+from tests.contract.effects.positions import NAMES, SOURCE
+from tests.core.effects.test_ordered import LOG, STORE
+
+pytestmark = pytest.mark.asyncio
+
+
+class Log:
+    """What the owner of the source answers."""
+
+    def __init__(self) -> None:
+        self.effects = LOG
+        self.topic_partition = SimpleNamespace(topic_id=SOURCE.topic_id, partition=SOURCE.partition)
+
+    async def ask_effects(self, _: int) -> SubscriptionEffects:
+        return self.effects
+
+
+class Mirrored:
+    """As the store of a mirror: its position is behind all messages of the source that need no copy. come: so many of
+    them come to the source between the question to the log and the claim."""
+
+    def __init__(self, log: Log, *, position: int, come: int) -> None:
+        self._log = log
+        self._position = position
+        self._come = come
+
+    async def claim(self, _source: Any, _names: Any, decide: Any) -> Any:
+        self._log.effects = replace(self._log.effects, next_index=self._log.effects.next_index + self._come)
+        return decide(found_at(self._position, ""))
+
+
+async def claim_of(store: Mirrored, log: Log) -> int:
+    claiming = Claiming(cast("AsyncClient", None), cast("EffectsStore[Any]", store), SOURCE.effect, NAMES)
+    consumer = cast("EffectsConsumer", SimpleNamespace(driver=log))
+    return (await claiming.claim(consumer, STORE)).stored.position
+
+
+async def test_messages_that_come_during_a_claim_are_no_restored_log() -> None:
+    """Two mirrors between two topics: each passes what the other one copies, also while it begins."""
+    log = Log()
+    assert await claim_of(Mirrored(log, position=LOG.next_index + 30, come=30), log) == LOG.next_index + 30
+
+
+async def test_position_that_the_log_has_not_reached_is_of_a_restored_log() -> None:
+    """The control."""
+    log = Log()
+    with pytest.raises(StoreAhead, match="restored to an older state"):
+        await claim_of(Mirrored(log, position=LOG.next_index + 31, come=30), log)
