@@ -48,21 +48,25 @@ def any_time() -> bool:
 
 async def moment(once: Once) -> None:
     """Return when the condition holds, for a kill in the next line."""
-    await until(once, _DEADLINE_S, every_s=_EVERY_S, waiting_for="the moment of a kill")
+    await until(once, _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for="the moment of a kill")
 
 
 async def kill(process: Process | int, *, once: Once) -> None:
     """SIGKILL once the condition holds; returns when the process has ended. Raises AssertionError if it had before."""
     await moment(once)
     _signal(process)
-    await until(lambda: _ended(process), _DEADLINE_S, every_s=_EVERY_S, waiting_for="the end of a killed process")
+    await until(
+        lambda: _ended(process), _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for="the end of a killed process"
+    )
 
 
 def kill_sync(process: Process | int, *, once: Callable[[], object]) -> None:
     """The same for tests without an event loop."""
-    until_sync(once, _DEADLINE_S, every_s=_EVERY_S, waiting_for="the moment of a kill")
+    until_sync(once, _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for="the moment of a kill")
     _signal(process)
-    until_sync(lambda: _ended(process), _DEADLINE_S, every_s=_EVERY_S, waiting_for="the end of a killed process")
+    until_sync(
+        lambda: _ended(process), _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for="the end of a killed process"
+    )
 
 
 def end(process: Process) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.cluster.until import until
+from tests.cluster.until import EVERY_MAX_S, pause_s, until
 
 
 @pytest.mark.asyncio
@@ -24,3 +24,11 @@ async def test_deadline_also_ends_a_condition_that_hangs() -> None:
 
     with pytest.raises(AssertionError, match="no answer yet"):
         await until(condition, 0.01)
+
+
+@pytest.mark.parametrize(("waited_s", "pause"), [(0.0, 0.02), (0.3, 0.02), (2.0, 0.1), (60.0, EVERY_MAX_S)])
+def test_what_takes_long_is_asked_less_often(waited_s: float, pause: float) -> None:
+    """Unless it must not be missed by a moment, or is asked rarely anyway."""
+    assert pause_s(waited_s, 0.02, closely=False) == pause
+    assert pause_s(waited_s, 0.02, closely=True) == 0.02
+    assert pause_s(waited_s, 1.0, closely=False) == 1.0

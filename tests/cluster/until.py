@@ -3,6 +3,9 @@
 A condition is asked again and again until what it returns is truthy; that result is handed on. At the deadline an
 AssertionError names the condition, its last answer and what the caller waited for. What the condition raises passes:
 a condition that may fail for a while says so itself, by catching the one error it expects.
+
+What takes long is asked less and less often: a question over REST takes 10 ms of CPU, and the processes that are waited
+for need it. `closely` is for what must not be missed by a moment, such as a kill.
 """
 
 import asyncio
@@ -13,28 +16,47 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
+#: The pause after a wait of t seconds is a twentieth of t, within these bounds.
+_SHARE = 20
+EVERY_MAX_S = 0.3
+
 
 @overload
 async def until(
-    condition: Callable[[], Awaitable[T]], deadline_s: float, *, every_s: float = 0.02, waiting_for: str = ""
+    condition: Callable[[], Awaitable[T]],
+    deadline_s: float,
+    *,
+    every_s: float = 0.02,
+    closely: bool = False,
+    waiting_for: str = "",
 ) -> T: ...
 
 
 @overload
 async def until(
-    condition: Callable[[], T], deadline_s: float, *, every_s: float = 0.02, waiting_for: str = ""
+    condition: Callable[[], T],
+    deadline_s: float,
+    *,
+    every_s: float = 0.02,
+    closely: bool = False,
+    waiting_for: str = "",
 ) -> T: ...
 
 
 async def until(
-    condition: Callable[[], Awaitable[T] | T], deadline_s: float, *, every_s: float = 0.02, waiting_for: str = ""
+    condition: Callable[[], Awaitable[T] | T],
+    deadline_s: float,
+    *,
+    every_s: float = 0.02,
+    closely: bool = False,
+    waiting_for: str = "",
 ) -> T:
     """Return the first truthy result of `condition`; an awaitable is awaited, within the same deadline.
 
-    Raises AssertionError `deadline_s` seconds from now.
+    every_s: the first pauses; closely: all of them. Raises AssertionError `deadline_s` seconds from now.
     """
     answer: T | str = "no answer yet"
-    deadline = asyncio.timeout(deadline_s)
+    deadline, began = asyncio.timeout(deadline_s), time.monotonic()
     try:
         async with deadline:
             while True:
@@ -42,23 +64,36 @@ async def until(
                 answer = await result if inspect.isawaitable(result) else result
                 if answer:
                     return answer
-                await asyncio.sleep(every_s)
+                await asyncio.sleep(pause_s(time.monotonic() - began, every_s, closely=closely))
     except TimeoutError:
         if not deadline.expired():
             raise
     raise AssertionError(_story(condition, deadline_s, answer, waiting_for))
 
 
-def until_sync(condition: Callable[[], T], deadline_s: float, *, every_s: float = 0.02, waiting_for: str = "") -> T:
+def until_sync(
+    condition: Callable[[], T],
+    deadline_s: float,
+    *,
+    every_s: float = 0.02,
+    closely: bool = False,
+    waiting_for: str = "",
+) -> T:
     """The same for tests without an event loop; the condition must bound its own calls."""
-    ends_at = time.monotonic() + deadline_s
+    began = time.monotonic()
+    ends_at = began + deadline_s
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() >= ends_at:
             raise AssertionError(_story(condition, deadline_s, answer, waiting_for))
-        time.sleep(every_s)
+        time.sleep(pause_s(time.monotonic() - began, every_s, closely=closely))
+
+
+def pause_s(waited_s: float, every_s: float, *, closely: bool) -> float:
+    """The pause before the next question."""
+    return every_s if closely else max(every_s, min(EVERY_MAX_S, waited_s / _SHARE))
 
 
 async def yield_to_loop() -> None:
