@@ -2,6 +2,9 @@
 
 A report of credit takes the place of an unsent older one of the same consumer. Consumers number their requests on their
 own; the stream needs numbers that are unique on it, so openings and seeks are renumbered here.
+
+No answer follows to what ends a consumer. So an acknowledgement of no message goes behind it, in the name of the ended
+consumer: the owner answers that it is not attached, and this proves that it was detached before.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from typing import NamedTuple
 from oncelog.client.network.owner_stream import Attempt, OwnerStream
 from oncelog.core.delivery.events import (
     AckRequested,
+    AnswerAck,
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
@@ -24,7 +28,7 @@ from oncelog.core.delivery.events import (
     Subscribed,
 )
 from oncelog.core.delivery.store_binding.events import EffectsRequest, RewindRequested
-from oncelog.core.ids import ConsumerNumber, OwnerEpoch, TopicId
+from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.sdk.consumer.events import ConsumerEvent, OwnerReported
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.consumer_codec import (
@@ -110,9 +114,8 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
 
     def __init__(self, channel: Channel, background: BackgroundTasks) -> None:
         super().__init__(channel, channel.stream(CONSUME), _Outbox(), background)
-        #: set while everything was written
-        self._written = asyncio.Event()
-        self._written.set()
+        #: {consumer that has ended: done when the owner has answered that it is detached}, in the order of their ends
+        self._parting: dict[ConsumerNumber, asyncio.Future[None]] = {}
         self._seeks: dict[int, _Seek] = {}
 
     # --- for consumers ------------------------------------------------------------------------------------------------
@@ -137,24 +140,23 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
         """Requests to a stream that was lost are dropped: StreamLost was fed, or will be."""
         if not self.alive:
             return
+        self._add(request)
         if isinstance(request, ConsumerDetached):
             self._sessions.pop(request.consumer, None)
-        self._add(request)
+            if not request.lost:
+                self._parting[request.consumer] = asyncio.get_running_loop().create_future()
+                self._add(AckRequested(request.consumer, 0, SeekEpoch(0), ()))
 
     def _add(self, request: ConsumerRequest) -> None:
         self._outbox.add(request)
-        self._written.clear()
         self._wake.set()
 
-    async def written(self) -> None:
-        """Return when everything was written, or the stream was lost."""
-        await self._written.wait()
+    async def parted(self) -> None:
+        """Return when the owner has answered that the consumers that have ended are detached, or the stream is lost."""
+        if self._parting:
+            await asyncio.wait([next(reversed(self._parting.values()))])
 
     # --- the owner ----------------------------------------------------------------------------------------------------
-
-    def _progressed(self) -> None:
-        if not self._outbox:
-            self._written.set()
 
     def _dispatch(self, answer: list[ReportedEvent]) -> None:
         for owner_epoch, report in answer:
@@ -174,7 +176,10 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
                     holder = self._sessions.pop(report.consumer, None)
                 else:
                     holder = self._sessions.get(report.consumer)
-                if holder is not None:
+                if holder is None and isinstance(report, AnswerAck) and not report.request:
+                    if (parted := self._parting.pop(report.consumer, None)) is not None:
+                        parted.set_result(None)
+                elif holder is not None:
                     holder.feed(OwnerReported(holder.attempt, owner_epoch, report))
 
     def _answered(self, owner_epoch: OwnerEpoch, report: AnswerSubscribe) -> None:
@@ -187,4 +192,7 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
 
     def _lost(self) -> None:
         self._seeks.clear()
+        parting, self._parting = self._parting, {}
+        for parted in parting.values():
+            parted.set_result(None)
         super()._lost()

@@ -91,9 +91,9 @@ class OwnerStream(ABC, Generic[EventT, FrameT, AnswerT]):
     def _dispatch(self, answer: AnswerT) -> None:
         """Feed the sessions what the owner has sent."""
 
-    @abstractmethod
     def _progressed(self) -> None:
         """A frame was written, or the stream is lost."""
+        return
 
     async def _run(self, background: BackgroundTasks) -> None:
         writing = background.start(self._write(), what=f"{self._kind} writer to {self._channel.address}")

@@ -63,6 +63,10 @@ class Consumer(Wrapper[AsyncConsumer]):
     def seek(self, start: Place, *, inclusive: bool = False, redo: bool = False) -> None:
         self._portal.run(self._inner.seek(start, inclusive=inclusive, redo=redo))
 
+    @documented_by(AsyncConsumer.flush)
+    def flush(self) -> None:
+        self._portal.run(self._inner.flush())
+
     @documented_by(AsyncConsumer.close)
     def close(self, *, flush: bool = True) -> None:
         if not self._portal.inherited:
