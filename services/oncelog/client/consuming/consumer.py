@@ -24,6 +24,7 @@ from oncelog.client.consuming.received import (
 from oncelog.client.network.lookup import PartitionCounts
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
@@ -41,8 +42,6 @@ from oncelog.runtime.forks import when_forked
 MESSAGES_MAX = 1_000_000
 #: A negative acknowledgement may delay its message by up to a year.
 DELAY_S_MAX = 365 * 86_400
-#: How long a closing consumer waits until the owner has answered that it is gone.
-_FAREWELL_S = 1.0
 
 
 class AsyncConsumer(RunsHandlers):
@@ -296,8 +295,8 @@ class AsyncConsumer(RunsHandlers):
         return await self.ack_nowait(messages)
 
     def ack_nowait(self, messages: Received | Iterable[Received]) -> AckFuture:
-        """Start an `ack` and return a future of its result. Closing the consumer waits for it. The error of a future
-        that is not awaited is dropped: then the messages are delivered again."""
+        """Start an `ack` and return a future of its result. `flush` and closing the consumer wait for it. The error of
+        a future that is not awaited is dropped: then the messages are delivered again."""
         self._check_open()
         if isinstance(messages, Message):
             delivery = messages.delivery
@@ -454,11 +453,12 @@ class AsyncConsumer(RunsHandlers):
             raise late
 
     async def close(self, *, flush: bool = True) -> None:
-        """End the consumer. Its unacknowledged messages go to other consumers of the subscription.
+        """End the consumer. Its unacknowledged messages go to other consumers of the subscription, which has no trace
+        of this one when the call returns, unless its owner does not answer within a second.
 
         With flush=True this first waits until all acknowledgements are answered, at most operation_timeout. If some are
-        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised. A call that waits for
-        a message raises ConsumerClosed. May be called twice. In a forked child it does nothing.
+        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised, which says how many.
+        A call that waits for a message raises ConsumerClosed. May be called twice. In a forked child it does nothing.
         """
         if self._network.inherited is not None:
             return
@@ -474,11 +474,7 @@ class AsyncConsumer(RunsHandlers):
     async def _end(self, error: OncelogError) -> None:
         """End the consumer, and tell the owners, so that its messages go to other consumers at once."""
         self._fail(error)
-        try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await asyncio.gather(*(driver.parted() for driver in self._drivers))
-        except TimeoutError:
-            pass  # the owner notices that the connection is lost
+        await parted(self._drivers)
 
     async def __aenter__(self) -> Self:
         return self

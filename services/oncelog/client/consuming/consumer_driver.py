@@ -224,11 +224,6 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
             if self._flushes.pop(request, None) is not None:
                 self.feed(FlushAbandoned(request))
 
-    async def parted(self) -> None:
-        """Return when the owner has heard that the consumer is over, or cannot."""
-        if self.stream is not None:
-            await self.stream.parted()
-
     # --- the network --------------------------------------------------------------------------------------------------
 
     def feed(self, event: ConsumerEvent) -> None:

@@ -7,7 +7,6 @@ No answer follows to what ends a consumer. So an acknowledgement of no message g
 consumer: the owner answers that it is not attached, and this proves that it was detached before.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -114,8 +113,6 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
 
     def __init__(self, channel: Channel, background: BackgroundTasks) -> None:
         super().__init__(channel, channel.stream(CONSUME), _Outbox(), background)
-        #: {consumer that has ended: done when the owner has answered that it is detached}, in the order of their ends
-        self._parting: dict[ConsumerNumber, asyncio.Future[None]] = {}
         self._seeks: dict[int, _Seek] = {}
 
     # --- for consumers ------------------------------------------------------------------------------------------------
@@ -144,17 +141,12 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
         if isinstance(request, ConsumerDetached):
             self._sessions.pop(request.consumer, None)
             if not request.lost:
-                self._parting[request.consumer] = asyncio.get_running_loop().create_future()
+                self._part(request.consumer)
                 self._add(AckRequested(request.consumer, 0, SeekEpoch(0), ()))
 
     def _add(self, request: ConsumerRequest) -> None:
         self._outbox.add(request)
         self._wake.set()
-
-    async def parted(self) -> None:
-        """Return when the owner has answered that the consumers that have ended are detached, or the stream is lost."""
-        if self._parting:
-            await asyncio.wait([next(reversed(self._parting.values()))])
 
     # --- the owner ----------------------------------------------------------------------------------------------------
 
@@ -177,8 +169,7 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
                 else:
                     holder = self._sessions.get(report.consumer)
                 if holder is None and isinstance(report, AnswerAck) and not report.request:
-                    if (parted := self._parting.pop(report.consumer, None)) is not None:
-                        parted.set_result(None)
+                    self._has_parted(report.consumer)
                 elif holder is not None:
                     holder.feed(OwnerReported(holder.attempt, owner_epoch, report))
 
@@ -192,7 +183,4 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
 
     def _lost(self) -> None:
         self._seeks.clear()
-        parting, self._parting = self._parting, {}
-        for parted in parting.values():
-            parted.set_result(None)
         super()._lost()

@@ -48,7 +48,7 @@ class Consumer(Wrapper[AsyncConsumer]):
         return self._portal.run(self._inner.ack(messages))
 
     def ack_nowait(self, messages: Received | Iterable[Received]) -> "concurrent.futures.Future[AckResult]":
-        """Start an `ack` and return a future of its result. Closing the consumer waits for it."""
+        """Start an `ack` and return a future of its result. `flush` and closing the consumer wait for it."""
         return self._portal.submit(self._inner.ack(messages))
 
     @documented_by(AsyncConsumer.ack_cumulative)
