@@ -131,9 +131,9 @@ async def test_flush_is_answered_though_the_owner_is_killed(
     epoch = (await cluster.stats(topic))["owner_epoch"]
     cluster.signal(name, signal.SIGSTOP)
     acks = [consumer.ack_nowait(message) for message in messages[:10]]
-    nacking = asyncio.ensure_future(consumer.nack(messages[15:], delay=3_600))
     flushing = asyncio.ensure_future(consumer.flush())
     await yield_to_loop()
+    nacking = asyncio.ensure_future(consumer.nack(messages[15:], delay=3_600))  # no flush waits for what comes after it
     await cluster.kill(name)
     await flushing
     assert all(ack.result().durable for ack in acks)
