@@ -81,7 +81,7 @@ class AsyncConsumer(RunsHandlers):
         self._on_corrupt = on_corrupt
         #: {partition, -1 for a topic without partitions: its messages}
         self._partitions: dict[int, ConsumedMessages] = {}
-        self._calls = OpenCalls(self._partitions, f"{topic}, {settings.subscription}", timeout_ms)
+        self._calls = OpenCalls(self._partitions, f"{topic}, subscription {settings.subscription}", timeout_ms)
         #: the partitions that have messages, in turn
         self._ready: deque[ConsumedMessages] = deque()
         #: set when messages have arrived, and when the consumer has failed

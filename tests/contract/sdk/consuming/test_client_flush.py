@@ -104,10 +104,10 @@ async def test_flush_says_how_many_acknowledgements_are_open(client: oncelog.Asy
     nacking = asyncio.ensure_future(consumer.nack(messages[5], delay=0))
     await acks_at(cluster, 2)
     # With a limit that no other call of the test has.
-    calls = OpenCalls(consumer._partitions, "flights, billing", timeout_ms=1)
+    calls = OpenCalls(consumer._partitions, "flights, subscription billing", timeout_ms=1)
     late = await calls.within(calls.settled(reports=True))
     assert late is not None
-    assert "flights, billing: 3 acknowledgements were not answered within 1 ms" in late.message
+    assert "flights, subscription billing: 3 acknowledgements were not answered within 1 ms" in late.message
     flushing = asyncio.ensure_future(consumer.flush())
     await yield_to_loop()
     flushing.cancel()
