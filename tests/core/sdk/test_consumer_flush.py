@@ -83,6 +83,7 @@ def again(session: ConsumerSession) -> list[ConsumerEffect]:
     return [*effects, *reported(session, AnswerSubscribe(opening.call, subscribed(consumer=2, kept=kept)))]
 
 
+@pytest.mark.hazard("flushed-before-applied")
 def test_flush_waits_for_every_acknowledgement_before_it() -> None:
     """Also for a negative one; in whichever order the answers come. One that is given later does not count."""
     session = with_messages()
@@ -95,6 +96,7 @@ def test_flush_waits_for_every_acknowledgement_before_it() -> None:
     assert [each for each in effects if isinstance(each, AckEnded | FlushEnded)] == [AckEnded(1), FlushEnded(3)]
 
 
+@pytest.mark.hazard("flushed-before-applied")
 def test_flush_of_reports_asks_behind_them() -> None:
     """A report has no answer. The owner takes requests in their order, so the answer to one behind it proves it."""
     session = attached()
@@ -268,6 +270,7 @@ def test_end_of_the_consumer_ends_its_flushes_with_the_reason() -> None:
     assert FlushEnded(1, gone) in reported(failed, EndConsumer(C1, gone))
 
 
+@pytest.mark.hazard("flushed-before-applied")
 @pytest.mark.parametrize("seed", range(80))
 def test_flushed_is_applied_whatever_is_lost(seed: int) -> None:
     """Streams are lost, owners change, the ack log fails: at the end of a flush the owner has every acknowledgement

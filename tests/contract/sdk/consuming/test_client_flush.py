@@ -36,6 +36,7 @@ async def acks_at(cluster: FakeCluster, count: int) -> None:
     await until(lambda: arrived() >= count, DEADLINE_S)
 
 
+@pytest.mark.hazard("flushed-before-applied")
 async def test_flushed_reports_are_at_the_owner(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     """Nobody waits for a report. Without a flush, who looked at the owner then raced with it."""
     await fill(client, 12)

@@ -7,7 +7,7 @@ reports before it have taken effect.
 
 Rules
 - A flush ends when no acknowledgement with a lower number is pending and, if it is one of reports, the question was
-  answered.
+  answered (hazard flushed-before-applied).
 - One question answers all flushes with lower numbers: they were wanted before it was sent.
 - A new stream carries the question anew, behind what tells its owner what the consumer holds. An owner that cannot
   answer now is asked again later.
