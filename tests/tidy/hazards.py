@@ -155,6 +155,10 @@ HAZARDS = {
         "A reconnection presents subscription id, seek epoch, generation, and the messages that the consumer holds "
         "and has begun. These stay with it, the rest of its messages are delivered again.",
     ),
+    "flushed-before-applied": Hazard(
+        "A flush returns while an acknowledgement or a report is on its way, and its caller finds the owner as it was.",
+        "It ends when every acknowledgement before it is answered, and a question behind the reports.",
+    ),
     "late-ack-after-seek": Hazard(
         "The subscription is sought to message 0. A late acknowledgement of the former place undoes the seek. Or "
         "an epoch is reported whose write fails, and the next owner gives it to another place.",

@@ -363,6 +363,10 @@ Global___ConsumerFlow: _TypeAlias = ConsumerFlow  # noqa: Y015
 
 @_typing.final
 class Acknowledge(_message.Message):
+    """Without `ranges` and `below` it acknowledges nothing, and asks: its answer proves that the requests before it, which have
+    none, have taken effect. If the consumer has detached before, the answer is the error consumer_closed.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONSUMER_FIELD_NUMBER: _builtins.int
@@ -373,7 +377,9 @@ class Acknowledge(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     request: _builtins.int
-    """The client's number for this request, unique for the consumer; the answer repeats it."""
+    """The client's number for this request, unique for the consumer; the answer repeats it. 0: of a consumer that has
+    detached.
+    """
     seek_epoch: _builtins.int
     """Of the messages, as they were delivered."""
     below: _builtins.int

@@ -18,7 +18,7 @@ from tests.cluster.clients.consuming import Consumption
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.kills import idle, just_seen, kill
 from tests.cluster.loads import Following, Load, Loads, by_future, by_list, by_thread, read_all
-from tests.cluster.until import until
+from tests.cluster.until import until, yield_to_loop
 
 pytestmark = pytest.mark.asyncio
 
@@ -117,6 +117,39 @@ async def test_no_acknowledged_message_comes_again_after_the_owner_is_killed(
     await cluster.healed()
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+async def test_flush_is_answered_though_the_owner_is_killed(
+    cluster: Cluster, client: oncelog.AsyncClient, kind: str
+) -> None:
+    """The owner is stopped before the acknowledgements are given, so it has answered none when it dies. What is flushed
+    is in the statistics of the next owner at once, and never comes again."""
+    topic = f"flushed-{kind}"
+    producer = await client.create_producer(topic)
+    await producer.send_many([b"%d" % number for number in range(30)])
+    consumer = await client.subscribe(
+        topic, subscription="billing", type=kind, start=oncelog.EARLIEST,  # type: ignore[arg-type]
+    )  # fmt: skip
+    messages = list(await consumer.receive_batch(20, max_wait=DEADLINE_S))
+    await consumer.flush()
+    name = await cluster.owner_of(topic)
+    epoch = (await cluster.stats(topic))["owner_epoch"]
+    cluster.signal(name, signal.SIGSTOP)
+    acks = [consumer.ack_nowait(message) for message in messages[:10]]
+    flushing = asyncio.ensure_future(consumer.flush())
+    await yield_to_loop()
+    nacking = asyncio.ensure_future(consumer.nack(messages[15:], delay=3_600))  # no flush waits for what comes after it
+    await cluster.kill(name, once=lambda: not flushing.done())
+    await flushing
+    assert all(ack.result().durable for ack in acks)
+    await nacking
+    billing = (await cluster.served_by_another(topic, epoch))["subscriptions"]["billing"]
+    assert (billing["msg_backlog"], billing["redelivered_messages"]) == (20, 5)
+    await consumer.close()
+    async with await client.subscribe(topic, subscription="billing", type=kind) as other:  # type: ignore[arg-type]
+        again = await other.receive_batch(15, max_wait=DEADLINE_S)
+        assert sorted(message.index for message in again) == [*range(10, 15), *range(20, 30)]
+
+
 @pytest.mark.hazard("wrong-delivery-count")
 async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Only what it had received counts as delivered to it."""
@@ -128,8 +161,8 @@ async def test_messages_of_a_killed_consumer_go_to_another_one(cluster: Cluster,
         " start=oncelog.EARLIEST)\n"
         "acked = consumer.receive_batch(10, max_wait=30)\n"
         "consumer.receive_batch(5, max_wait=30)\n"
-        # Answered behind the report of what was received, which is sent on the same stream without an answer.
-        "consumer.ack(acked)\n"
+        "consumer.ack_nowait(acked)\n"
+        "consumer.flush()\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )

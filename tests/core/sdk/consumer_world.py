@@ -43,6 +43,7 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
+    FlushEnded,
     HandOut,
     MessagesWanted,
     NackWanted,
@@ -169,6 +170,8 @@ class Owner:
     limit: int = 0
     acked: set[int] = field(default_factory=set)
     outstanding: set[int] = field(default_factory=set)
+    #: with the application, as the consumer has reported
+    begun: set[int] = field(default_factory=set)
 
     def take_over(self) -> None:
         self.owner_epoch += 1
@@ -188,6 +191,7 @@ class Owner:
                 self.lose()
             case FlowReported():
                 self.limit = request.handed_out + request.window
+                self.begun = _members(request.begun)
             case AckRequested() | NackRequested():
                 return [AnswerAck(request.consumer, request.request, self._settle(request))]
             case SeekRequested():
@@ -205,8 +209,9 @@ class Owner:
         held = opening.resume
         kept = []
         if held is not None and held.seek_epoch == self.seek_epoch:
-            kept = [i for first, last in held.ranges for i in range(first, last + 1) if i not in self.acked]
+            kept = sorted(_members(held.ranges) - self.acked)
         self.outstanding = set(kept)
+        self.begun = set() if held is None else _members(held.begun) & self.outstanding
         answer = subscribed(consumer=self.consumer, epoch=self.seek_epoch, kept=ranges(*((i, i) for i in kept)))
         return AnswerSubscribe(opening.call, answer)
 
@@ -215,7 +220,7 @@ class Owner:
             return StaleSeekEpoch(seek_epoch=self.seek_epoch)
         if self.random.random() < 0.1:
             return ServiceUnavailable("the ack ledger failed")
-        named = {i for first, last in request.ranges for i in range(first, last + 1)}
+        named = _members(request.ranges)
         if isinstance(request, AckRequested):
             self.acked |= named
         self.outstanding -= named
@@ -231,6 +236,10 @@ class Owner:
         self.sent += last - first + 1
         self.outstanding |= set(range(first, last + 1))
         return frame(first, last, consumer=self.consumer, epoch=self.seek_epoch)
+
+
+def _members(given: tuple[IndexRange, ...]) -> set[int]:
+    return {i for first, last in given for i in range(first, last + 1)}
 
 
 class World:
@@ -253,6 +262,7 @@ class World:
         #: durable, at the present epoch
         self.durable: set[int] = set()
         self.requests = self.steps = 0
+        self.flushed: list[FlushEnded] = []
         self.feed(OpenWanted())
 
     def feed(self, event: ConsumerEvent) -> None:
@@ -277,6 +287,8 @@ class World:
                     acked = self.acking.pop(effect.request, None)
                     if acked is not None and effect.error is None:
                         self.durable.add(acked[0])
+                case FlushEnded():
+                    self.flushed.append(effect)
                 case SeekEnded() | FailSession():
                     assert isinstance(effect, SeekEnded), effect.error
 

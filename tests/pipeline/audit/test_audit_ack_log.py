@@ -29,7 +29,7 @@ async def consume(cluster: Cluster) -> None:
                     shared.ack_nowait(message)
                 if number % 5 == 0:
                     await exclusive.ack_cumulative(await exclusive.receive())
-            await shared.all_settled()
+            await shared.flush()
 
 
 def planned(cluster: Cluster) -> TopicPlan:

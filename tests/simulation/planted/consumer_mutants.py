@@ -27,6 +27,8 @@ from oncelog.core.policies.retention_rules import ClockCheck, trim_of
 from oncelog.core.retention import topic_retention
 from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.sdk.consumer import session as consumer_session
+from oncelog.core.sdk.consumer.events import FlushEnded
+from oncelog.core.sdk.consumer.flushes import Flushes
 from oncelog.core.sdk.consumer.requests import PendingRequests
 from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
@@ -49,6 +51,7 @@ from tests.core.retention.test_topic_space import (
     test_clock_that_disagrees_with_zookeepers_deletes_nothing,
     test_expired_messages_count_as_acknowledged,
 )
+from tests.core.sdk.test_consumer_flush import test_flush_waits_for_every_acknowledgement_before_it
 from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted.planted_bug import Mutant
 
@@ -154,6 +157,11 @@ def _any_receiver(keys: KeyShared, index: int, slot: int, entry: Any, picks: Any
         if index not in keys._context.deliverable.hidden
         else None
     )
+
+
+def _ends_at_once(flushes: Flushes, _: int | None) -> list[FlushEnded]:
+    ended, flushes._open = [FlushEnded(request) for request in flushes._open], {}
+    return ended
 
 
 def _forgets_acknowledgements(pending: PendingRequests) -> Any:
@@ -294,6 +302,11 @@ CONSUMER_MUTANTS = (
     Mutant(
         "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_004,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
+    ),
+    Mutant(
+        "a flush ends before it is answered", "flushed-before-applied", None,
+        ((Flushes, "ended", _ends_at_once),),
+        core_test=test_flush_waits_for_every_acknowledgement_before_it,
     ),
     Mutant(
         "cumulative ack over an own negative one", "former-consumer-acks", 2_000_004,

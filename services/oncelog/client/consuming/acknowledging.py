@@ -30,20 +30,28 @@ _RANGES_MAX = 8_192
 AckFuture = asyncio.Future[AckResult]
 
 
-class _Cumulative:
-    """Cumulative acknowledgements of one grant that wait for the answer to an earlier one."""
+class _Waiting:
+    """Acknowledgements that wait for one request. count: calls; a flush adds futures of its own."""
 
     def __init__(self) -> None:
+        self.futures: list[AckFuture] = []
+        self.count = 0
+
+
+class _Cumulative(_Waiting):
+    """Cumulative ones of one grant, which wait for the answer to an earlier one."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.below = 0
-        self.futures: list[AckFuture] = []
 
 
-class _Group:
-    """Acknowledgements of one seek epoch that wait for the next request."""
+class _Group(_Waiting):
+    """Those of one seek epoch."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.indexes = IndexSet()
-        self.futures: list[AckFuture] = []
 
 
 class Acknowledgements:
@@ -57,10 +65,21 @@ class Acknowledgements:
         self._scheduled = False
         self._cumulative: dict[tuple[SeekEpoch, Generation], _Cumulative] = {}
         self._cumulative_in_flight = 0
+        #: calls that are not answered
+        self.open_count = 0
 
-    @property
-    def unsettled(self) -> bool:
-        return bool(self._groups) or bool(self._cumulative) or self._driver.unsettled
+    async def settled(self, *, reports: bool) -> None:
+        """Return when what was acknowledged before is answered, or the consumer has ended. reports: also when the owner
+        has what was reported before. Raises no error."""
+        waiting: list[AckFuture] = []
+        groups: list[_Waiting] = [*self._groups.values(), *self._cumulative.values()]
+        for group in groups:
+            future: AckFuture = self._loop.create_future()
+            group.futures.append(future)
+            waiting.append(future)
+        if waiting:
+            await asyncio.wait(waiting)
+        await self._driver.flush(reports=reports)
 
     def add(self, seek_epoch: SeekEpoch, ranges: Iterable[IndexRange]) -> AckFuture:
         """Acknowledge these messages with the next request. The error of a future that nobody awaits is not logged: an
@@ -82,6 +101,8 @@ class Acknowledgements:
         waiting = self._cumulative.setdefault((seek_epoch, generation), _Cumulative())
         waiting.below = max(waiting.below, below)
         waiting.futures.append(future)
+        waiting.count += 1
+        self.open_count += 1
         # Where a negative acknowledgement ends some of them earlier, the result of each is its own.
         if not self._cumulative_in_flight or self._driver.has_nacked:
             self._send_cumulative()
@@ -95,6 +116,7 @@ class Acknowledgements:
     def _send_below(self, seek_epoch: SeekEpoch, generation: Generation, group: _Cumulative) -> None:
         def on_result(result: Settled) -> None:
             self._cumulative_in_flight -= 1
+            self.open_count -= group.count
             settle(group.futures, [result])
             if not self._cumulative_in_flight:
                 self._send_cumulative()
@@ -102,7 +124,7 @@ class Acknowledgements:
         self._cumulative_in_flight += 1
         self._driver.ack(seek_epoch, on_result, below=group.below, generation=generation)
 
-    def flush(self) -> None:
+    def send_before(self) -> None:
         """Send before a request that must not overtake them: all cumulative ones, and others as far as `send` does."""
         self._send_cumulative()
         self.send()
@@ -114,6 +136,8 @@ class Acknowledgements:
     def _result(self, group: _Group) -> AckFuture:
         future: AckFuture = self._loop.create_future()
         group.futures.append(future)
+        group.count += 1
+        self.open_count += 1
         if not self._scheduled and self._in_flight < REQUESTS_IN_FLIGHT:
             self._scheduled = True
             self._loop.call_soon(self.send)
@@ -135,6 +159,7 @@ class Acknowledgements:
             results.append(result)
             self._in_flight -= 1
             if len(results) == len(parts):
+                self.open_count -= group.count
                 settle(group.futures, results)
             self.send()
 

@@ -5,17 +5,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined, promise
+from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined
 from oncelog.client.consuming.consumed_messages import ConsumedMessages
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.handler_run import RunsHandlers
+from oncelog.client.consuming.open_calls import OpenCalls
 from oncelog.client.consuming.received import (
     Received,
-    counts_between,
     delivery_counts,
     grouped,
     last_places,
@@ -25,13 +24,13 @@ from oncelog.client.consuming.received import (
 from oncelog.client.network.lookup import PartitionCounts
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch
+from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.values.process import used_after_fork
 from oncelog.client.values.results import AckResult
-from oncelog.core.delivery.events import COUNTED_MAX
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.message_id import NO_PARTITION, Index
 from oncelog.core.names import TopicName
@@ -43,8 +42,6 @@ from oncelog.runtime.forks import when_forked
 MESSAGES_MAX = 1_000_000
 #: A negative acknowledgement may delay its message by up to a year.
 DELAY_S_MAX = 365 * 86_400
-#: How long a closing consumer waits until it has informed the owner.
-_FAREWELL_S = 1.0
 
 
 class AsyncConsumer(RunsHandlers):
@@ -84,6 +81,7 @@ class AsyncConsumer(RunsHandlers):
         self._on_corrupt = on_corrupt
         #: {partition, -1 for a topic without partitions: its messages}
         self._partitions: dict[int, ConsumedMessages] = {}
+        self._calls = OpenCalls(self._partitions, f"{topic}, subscription {settings.subscription}", timeout_ms)
         #: the partitions that have messages, in turn
         self._ready: deque[ConsumedMessages] = deque()
         #: set when messages have arrived, and when the consumer has failed
@@ -297,8 +295,8 @@ class AsyncConsumer(RunsHandlers):
         return await self.ack_nowait(messages)
 
     def ack_nowait(self, messages: Received | Iterable[Received]) -> AckFuture:
-        """Start an `ack` and return a future of its result. Closing the consumer waits for it. The error of a future
-        that is not awaited is dropped: then the messages are delivered again."""
+        """Start an `ack` and return a future of its result. `flush` and closing the consumer wait for it. The error of
+        a future that is not awaited is dropped: then the messages are delivered again."""
         self._check_open()
         if isinstance(messages, Message):
             delivery = messages.delivery
@@ -333,18 +331,7 @@ class AsyncConsumer(RunsHandlers):
         self._check_open()
         given = tuple(several(messages))
         groups, counts = grouped(self._partitions, given), delivery_counts(self._partitions, given)
-        for group in groups:
-            group.runs.acks.flush()
-        # The owner writes a count for each message, so each partition gets one bounded request after the other.
-        for parts in zip_longest(*(indexes.parts(COUNTED_MAX) for indexes in groups.values())):
-            futures: list[tuple[TopicName, AckFuture]] = []
-            for group, ranges in zip(groups, parts, strict=True):
-                if ranges is not None:
-                    on_result, future = promise()
-                    futures.append((group.runs.driver.topic, future))
-                    of_part = counts_between(counts.get(group, {}), ranges[0].first, ranges[-1].last)
-                    group.runs.driver.nack(group.seek_epoch, ranges, of_part, delay_ms, on_result)
-            await joined(futures)
+        await self._calls.nack(groups, counts, delay_ms)
 
     # --- the subscription ---------------------------------------------------------------------------------------------
 
@@ -401,7 +388,7 @@ class AsyncConsumer(RunsHandlers):
         if isinstance(start, Index) and not found.first_index <= start.number <= found.next_index:
             message = f"index {start.number} is outside of the topic's {found.first_index} to {found.next_index}"
             raise InvalidArgument(message, field="start", limit=found.next_index)
-        runs.acks.flush()
+        runs.acks.send_before()
         seek_epoch = await driver.seek(found.begins_at, redo=redo)
         # Nothing of an older epoch is handed out behind this call.
         while driver.seek_epoch < seek_epoch:
@@ -443,33 +430,42 @@ class AsyncConsumer(RunsHandlers):
     @property
     def unsettled(self) -> bool:
         """Whether acknowledgements were not answered yet."""
-        return self.failure is None and any(runs.acks.unsettled for runs in self._partitions.values())
+        return self.failure is None and self._calls.count > 0
 
     async def all_settled(self) -> None:
-        """Return when every acknowledgement is answered, or the consumer has ended."""
+        """Return when every acknowledgement is answered, or the consumer has ended. Raises no error."""
         while self.unsettled:
-            await self._change()
+            await self._calls.settled(reports=False)
+
+    async def flush(self) -> None:
+        """Return when the topic owner has answered everything that this consumer gave it before: acknowledgements,
+        negative ones, and the reports of which messages were received. So its statistics show it, and another consumer
+        finds it done. Acknowledgements are durable then; errors of single ones are in their own futures.
+
+        Raises DeadlineExceeded if that takes longer than operation_timeout, ConsumerClosed, or the error that ended the
+        consumer. It may be called inside of a handler of `run`, whose own message is not acknowledged yet. A change of
+        the topic owner repeats what is unanswered.
+        """
+        self._check_open()
+        late = await self._calls.within(self._calls.settled(reports=True))
+        self._check_open()
+        if late is not None:
+            raise late
 
     async def close(self, *, flush: bool = True) -> None:
-        """End the consumer. Its unacknowledged messages go to other consumers of the subscription.
+        """End the consumer. Its unacknowledged messages go to other consumers of the subscription, which has no trace
+        of this one when the call returns, unless its owner does not answer within a second.
 
         With flush=True this first waits until all acknowledgements are answered, at most operation_timeout. If some are
-        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised. A call that waits for
-        a message raises ConsumerClosed. May be called twice. In a forked child it does nothing.
+        not answered by then, the consumer is closed all the same, and DeadlineExceeded is raised, which says how many.
+        A call that waits for a message raises ConsumerClosed. May be called twice. In a forked child it does nothing.
         """
         if self._network.inherited is not None:
             return
         late: DeadlineExceeded | None = None
         try:
             if flush:
-                async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
-                    await self.all_settled()
-        except TimeoutError as error:
-            late = DeadlineExceeded(
-                f"{self.topic}: acknowledgements of {self.subscription} were not answered within {self._timeout_ms} ms;"
-                " their messages may be delivered again"
-            )
-            late.__cause__ = error
+                late = await self._calls.within(self.all_settled())
         finally:
             await self._end(ConsumerClosed("the consumer was closed"))
         if late is not None:
@@ -478,11 +474,7 @@ class AsyncConsumer(RunsHandlers):
     async def _end(self, error: OncelogError) -> None:
         """End the consumer, and tell the owners, so that its messages go to other consumers at once."""
         self._fail(error)
-        try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await asyncio.gather(*(driver.written() for driver in self._drivers))
-        except TimeoutError:
-            pass  # the owner notices that the connection is lost
+        await parted(self._drivers)
 
     async def __aenter__(self) -> Self:
         return self

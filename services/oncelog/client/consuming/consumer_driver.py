@@ -34,6 +34,9 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerSettings,
     EffectsEnded,
     EffectsWanted,
+    FlushAbandoned,
+    FlushEnded,
+    FlushWanted,
     HandOut,
     MessageRange,
     MessagesReady,
@@ -92,6 +95,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         self._acks: dict[int, Callable[[Settled], None]] = {}
         self._seeks: dict[int, asyncio.Future[SeekEpoch]] = {}
         self._effects: dict[int, asyncio.Future[SubscriptionEffects | None]] = {}
+        self._flushes: dict[int, asyncio.Future[None]] = {}
         #: ends when the consumer is over
         self._following = ExitStack()
 
@@ -207,15 +211,18 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         finally:
             self._effects.pop(request, None)
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether acknowledgements were not answered yet."""
-        return bool(self._acks)
-
-    async def written(self) -> None:
-        """Return when the owner was sent everything, or cannot be."""
-        if self.stream is not None:
-            await self.stream.written()
+    async def flush(self, *, reports: bool) -> None:
+        """Return when the acknowledgements given before are answered, and with `reports` the owner has those; or when
+        the consumer is over."""
+        self._last_request += 1
+        request, future = self._last_request, asyncio.get_running_loop().create_future()
+        self._flushes[request] = future
+        try:
+            self.feed(FlushWanted(request, reports))
+            await future
+        finally:
+            if self._flushes.pop(request, None) is not None:
+                self.feed(FlushAbandoned(request))
 
     # --- the network --------------------------------------------------------------------------------------------------
 
@@ -257,6 +264,8 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
                     _settle(self._seeks.pop(request, None), result)
                 case EffectsEnded(request, effects_result):
                     _settle(self._effects.pop(request, None), effects_result)
+                case FlushEnded(request):
+                    _settle(self._flushes.pop(request, None), None)
                 case SkipUnreadable():
                     self._unreadable(effect)
                 case ReportAttached() | ReportActive() | ReportSought() | FailSession():

@@ -2,9 +2,11 @@
 
 A report of credit takes the place of an unsent older one of the same consumer. Consumers number their requests on their
 own; the stream needs numbers that are unique on it, so openings and seeks are renumbered here.
+
+No answer follows to what ends a consumer. So an acknowledgement of no message goes behind it, in the name of the ended
+consumer: the owner answers that it is not attached, and this proves that it was detached before.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import NamedTuple
 from oncelog.client.network.owner_stream import Attempt, OwnerStream
 from oncelog.core.delivery.events import (
     AckRequested,
+    AnswerAck,
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
@@ -24,7 +27,7 @@ from oncelog.core.delivery.events import (
     Subscribed,
 )
 from oncelog.core.delivery.store_binding.events import EffectsRequest, RewindRequested
-from oncelog.core.ids import ConsumerNumber, OwnerEpoch, TopicId
+from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SeekEpoch, TopicId
 from oncelog.core.sdk.consumer.events import ConsumerEvent, OwnerReported
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.consumer_codec import (
@@ -110,9 +113,6 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
 
     def __init__(self, channel: Channel, background: BackgroundTasks) -> None:
         super().__init__(channel, channel.stream(CONSUME), _Outbox(), background)
-        #: set while everything was written
-        self._written = asyncio.Event()
-        self._written.set()
         self._seeks: dict[int, _Seek] = {}
 
     # --- for consumers ------------------------------------------------------------------------------------------------
@@ -137,24 +137,18 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
         """Requests to a stream that was lost are dropped: StreamLost was fed, or will be."""
         if not self.alive:
             return
+        self._add(request)
         if isinstance(request, ConsumerDetached):
             self._sessions.pop(request.consumer, None)
-        self._add(request)
+            if not request.lost:
+                self._part(request.consumer)
+                self._add(AckRequested(request.consumer, 0, SeekEpoch(0), ()))
 
     def _add(self, request: ConsumerRequest) -> None:
         self._outbox.add(request)
-        self._written.clear()
         self._wake.set()
 
-    async def written(self) -> None:
-        """Return when everything was written, or the stream was lost."""
-        await self._written.wait()
-
     # --- the owner ----------------------------------------------------------------------------------------------------
-
-    def _progressed(self) -> None:
-        if not self._outbox:
-            self._written.set()
 
     def _dispatch(self, answer: list[ReportedEvent]) -> None:
         for owner_epoch, report in answer:
@@ -174,7 +168,9 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
                     holder = self._sessions.pop(report.consumer, None)
                 else:
                     holder = self._sessions.get(report.consumer)
-                if holder is not None:
+                if holder is None and isinstance(report, AnswerAck) and not report.request:
+                    self._has_parted(report.consumer)
+                elif holder is not None:
                     holder.feed(OwnerReported(holder.attempt, owner_epoch, report))
 
     def _answered(self, owner_epoch: OwnerEpoch, report: AnswerSubscribe) -> None:

@@ -67,6 +67,8 @@ class OwnerStream(ABC, Generic[EventT, FrameT, AnswerT]):
         self._openings: dict[int, Attempt[EventT]] = {}
         #: {its number on this stream: the open session}
         self._sessions: dict[int, Attempt[EventT]] = {}
+        #: {session that has ended: done when the owner has answered that}, in the order of their ends
+        self._parting: dict[int, asyncio.Future[None]] = {}
         background.start(self._run(background), what=f"{self._kind} stream to {channel.address}")
 
     @property
@@ -87,13 +89,27 @@ class OwnerStream(ABC, Generic[EventT, FrameT, AnswerT]):
             asyncio.get_running_loop().call_soon(feed, StreamLost(attempt, self.failure))
         return self._last_call
 
+    def _part(self, session: int) -> None:
+        """The client ends this session, and the owner will answer that."""
+        self._parting[session] = asyncio.get_running_loop().create_future()
+
+    def _has_parted(self, session: int) -> None:
+        """The owner has answered that the session is over."""
+        if (parted := self._parting.pop(session, None)) is not None:
+            parted.set_result(None)
+
+    async def parted(self) -> None:
+        """Return when the owner has answered that the sessions that have ended are over, or the stream is lost."""
+        if self._parting:
+            await asyncio.wait([next(reversed(self._parting.values()))])
+
     @abstractmethod
     def _dispatch(self, answer: AnswerT) -> None:
         """Feed the sessions what the owner has sent."""
 
-    @abstractmethod
     def _progressed(self) -> None:
         """A frame was written, or the stream is lost."""
+        return
 
     async def _run(self, background: BackgroundTasks) -> None:
         writing = background.start(self._write(), what=f"{self._kind} writer to {self._channel.address}")
@@ -126,6 +142,8 @@ class OwnerStream(ABC, Generic[EventT, FrameT, AnswerT]):
     def _lost(self) -> None:
         self.alive = False
         self._outbox.clear()  # everything is sent again elsewhere; do not keep its bytes
+        for session in list(self._parting):
+            self._has_parted(session)
         lost = [*self._openings.values(), *self._sessions.values()]
         self._openings.clear()
         self._sessions.clear()

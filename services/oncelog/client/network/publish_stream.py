@@ -111,6 +111,7 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
     def end_session(self, session: SessionNumber) -> None:
         if self.alive and self._sessions.pop(session, None) is not None:
             self._outbox.closes.append(session)
+            self._part(session)
             self._wake.set()
 
     @property
@@ -174,6 +175,7 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
         )
 
     def _ended(self, ended: EndedSession) -> None:
+        self._has_parted(ended.session)
         holder = self._sessions.pop(ended.session, None)
         if holder is not None:
             error = ended.error or SessionEnded("the owner ended the session")

@@ -5,8 +5,8 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
@@ -30,7 +30,15 @@ from oncelog.core.sdk.owner_attempts import (
 EventT = TypeVar("EventT")
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
 EffectT = TypeVar("EffectT")
-StreamT = TypeVar("StreamT")
+StreamT = TypeVar("StreamT", bound="PartingStream")
+#: How long a closing producer or consumer waits until the owners have answered that it is gone.
+FAREWELL_S = 1.0
+
+
+class PartingStream(Protocol):
+    """A stream to an owner."""
+
+    async def parted(self) -> None: ...
 
 
 class SessionTimers:
@@ -137,6 +145,11 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
             self._end()
         self._changed()
 
+    async def parted(self) -> None:
+        """Return when the owner has answered that this session is over, or cannot."""
+        if self.stream is not None:
+            await self.stream.parted()
+
     @abstractmethod
     def _perform(self, effects: list[EffectT]) -> None: ...
 
@@ -167,3 +180,13 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
         if route.topic_id != known and not (known and self.core.is_bound) and self.core.error is None:
             self._bound_to(route.topic_id)
         self.feed(OwnerFound(effect.attempt, route.owner_epoch, another_topic=known not in ("", route.topic_id)))
+
+
+async def parted(drivers: Iterable[SessionDriver[Any, Any, Any]]) -> None:
+    """Return when the owners have answered that these sessions are over, or after a second: an owner that does not
+    answer notices that the connection is lost."""
+    try:
+        async with asyncio.timeout(FAREWELL_S):
+            await asyncio.gather(*(driver.parted() for driver in drivers))
+    except TimeoutError:
+        pass

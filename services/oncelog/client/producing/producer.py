@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch, for_each_partition
+from oncelog.client.network.session_driver import parted
 from oncelog.client.producing.message_arguments import Key, check_lengths, plain_bytes, plain_key
 from oncelog.client.producing.pending_results import without_errors
 from oncelog.client.producing.send_buffer import Properties, SendCallback
@@ -393,6 +394,9 @@ class AsyncProducer:
     async def close(self, *, flush: bool = True) -> None:
         """End the producer. Waits for the messages given before unless `flush` is False. Raises no error of theirs.
 
+        Without flush=False the producer is not open at the topic owner any more when this returns, unless the owner
+        does not answer within a second.
+
         In a forked child it does nothing: the producer belongs to the parent.
         """
         if self._network.inherited is not None:
@@ -403,6 +407,8 @@ class AsyncProducer:
             await self.all_answered()
         for part in self._parts:
             part.close(errors.ProducerClosed("the producer was closed"))
+        if flush:
+            await parted(part.driver for part in self._parts)
 
     async def __aenter__(self) -> Self:
         return self

@@ -48,7 +48,7 @@ class Consumer(Wrapper[AsyncConsumer]):
         return self._portal.run(self._inner.ack(messages))
 
     def ack_nowait(self, messages: Received | Iterable[Received]) -> "concurrent.futures.Future[AckResult]":
-        """Start an `ack` and return a future of its result. Closing the consumer waits for it."""
+        """Start an `ack` and return a future of its result. `flush` and closing the consumer wait for it."""
         return self._portal.submit(self._inner.ack(messages))
 
     @documented_by(AsyncConsumer.ack_cumulative)
@@ -62,6 +62,10 @@ class Consumer(Wrapper[AsyncConsumer]):
     @documented_by(AsyncConsumer.seek)
     def seek(self, start: Place, *, inclusive: bool = False, redo: bool = False) -> None:
         self._portal.run(self._inner.seek(start, inclusive=inclusive, redo=redo))
+
+    @documented_by(AsyncConsumer.flush)
+    def flush(self) -> None:
+        self._portal.run(self._inner.flush())
 
     @documented_by(AsyncConsumer.close)
     def close(self, *, flush: bool = True) -> None:

@@ -39,7 +39,7 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
 )
 from oncelog.core.delivery.subscriptions import Subscriptions
-from oncelog.core.errors import NotOwner, OncelogError, UnreadableEntry
+from oncelog.core.errors import ConsumerClosed, NotOwner, OncelogError, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import ConsumerNumber, EntryId, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.rpc.codecs.consumer_codec import ConsumerReport, ConsumerRequest, OpenConsumer, ReportedEvent, SeekThrough
@@ -281,6 +281,10 @@ class ConsumeStreams:
         for consumers in self._consumers.values():
             if consumers.serves(request.consumer):
                 consumers.take(request, outlet)
+                return
+        if isinstance(request, AckRequested | NackRequested):
+            error = ConsumerClosed("no such consumer is attached on this stream")
+            outlet.add(0, AnswerAck(request.consumer, request.request, error))
 
     async def _write(
         self, stream: ServerStream[list[ConsumerRequest], Sequence[ReportedEvent]], outlet: _Outlet

@@ -128,6 +128,20 @@ async def test_opening_a_busy_name_with_refuse_fails(client: oncelog.AsyncClient
     await holder.close()
 
 
+async def test_closed_producer_is_gone_for_others(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """Another process may open the name with on_conflict="refuse" as soon as the close has returned. An owner that does
+    not answer keeps nobody waiting."""
+    for number in range(1, 4):
+        producer = await client.create_producer("flights", producer_name="importer", on_conflict="refuse")
+        await producer.send(b"x")
+        await producer.close()
+        assert len(cluster.seen.closed_sessions) == number
+    producer = await client.create_producer("flights", producer_name="importer")
+    cluster.knobs.gate.clear()
+    await asyncio.wait_for(producer.close(), DEADLINE_S)
+    cluster.knobs.gate.set()
+
+
 async def test_initial_sequence_id_is_the_last_one_used(
     client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -135,7 +135,27 @@ class EffectsWanted:
     asked: EffectsRequest
 
 
-ConsumerEvent = OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | AttemptEvent
+@dataclass(frozen=True, slots=True)
+class FlushWanted:
+    """Say when everything is settled that was acknowledged before, negatively or not. reports: also when the owner has
+    what the consumer has reported: how many messages it takes, and which ones the application has received. request: as
+    of an acknowledgement. FlushEnded follows."""
+
+    request: int
+    reports: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlushAbandoned:
+    """Nobody waits for this flush any more: no FlushEnded follows."""
+
+    request: int
+
+
+ConsumerEvent = (
+    OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | FlushWanted | FlushAbandoned
+    | AttemptEvent
+)  # fmt: skip
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
@@ -228,6 +248,14 @@ class EffectsEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class FlushEnded:
+    """error: the consumer is over. None: what was acknowledged has got its AckEnded, and the owner has the reports."""
+
+    request: int
+    error: OncelogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SkipUnreadable:
     """No storage node can give these messages any more, and the application wants to go on: acknowledge them."""
 
@@ -238,5 +266,5 @@ class SkipUnreadable:
 
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
-    | SeekEnded | EffectsEnded | SkipUnreadable | FailSession
+    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | FailSession
 )  # fmt: skip

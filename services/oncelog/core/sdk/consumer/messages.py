@@ -18,7 +18,7 @@ from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.events import DeliverMessages, FlowReported
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import ConsumerNumber, SeekEpoch
-from oncelog.core.sdk.consumer.events import MessageRange
+from oncelog.core.sdk.consumer.events import AckWanted, MessageRange, NackWanted
 from oncelog.core.sdk.consumer.index_set import IndexSet
 
 #: So many delivery counts are kept before those of messages that are not held any more are dropped.
@@ -147,6 +147,20 @@ class ReceivedMessages:
         else:
             self._earlier -= count
 
+    def settled(self, request: AckWanted | NackWanted) -> bool:
+        """The owner has done what was asked. Returns whether it was all that the application wanted."""
+        match request:
+            case NackWanted(ranges=ranges, delivery_counts=counts):
+                self.nack_settled(ranges, counts)
+                return True
+            case AckWanted(below=None, ranges=ranges):
+                self.drop(ranges)
+                return True
+            case AckWanted(below=below):
+                assert below is not None
+                self.drop((IndexRange(0, below - 1),) if below else ())
+        return request.complete
+
     def drop(self, ranges: Iterable[IndexRange]) -> None:
         """These messages are acknowledged, or the owner has taken them back: none of them waits or is held here."""
         ranges = tuple(ranges)
@@ -190,6 +204,13 @@ class ReceivedMessages:
         self._owner = Credit()
 
     # --- the application ----------------------------------------------------------------------------------------------
+
+    def available(self, withheld: Callable[[int, int], list[IndexRange]]) -> int:
+        """How many messages wait for the application. One whose acknowledgement is in flight is withheld, and does not
+        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard
+        busy-loop-during-ack)."""
+        parts = (part for first, last in self.waiting for part in withheld(first, last))
+        return self.waiting.count - sum(part.last - part.first + 1 for part in parts)
 
     def take(self, count_max: int, withheld: Callable[[int, int], list[IndexRange]]) -> tuple[MessageRange, ...]:
         """Up to count_max messages for the application. withheld: the parts of a range whose acknowledgement is in

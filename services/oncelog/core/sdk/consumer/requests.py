@@ -14,7 +14,17 @@ from oncelog.core.delivery.events import AckRequested, NackRequested, SeekReques
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import ConsumerNumber, SeekEpoch, SubscriptionNumber
-from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, EffectsEnded, NackWanted, SeekEnded, SeekWanted
+from oncelog.core.sdk.consumer.attachment import Attachment
+from oncelog.core.sdk.consumer.events import (
+    AckEnded,
+    AckWanted,
+    EffectsEnded,
+    FlushEnded,
+    NackWanted,
+    SeekEnded,
+    SeekWanted,
+)
+from oncelog.core.sdk.consumer.flushes import Flushes
 from oncelog.core.sdk.consumer.index_set import IndexSet
 from oncelog.core.sdk.owner_attempts import StartSessionTimer, TimerKey, TimerKind, retry_pause_ms
 
@@ -35,6 +45,7 @@ class PendingRequests:
         self.sent: dict[int, None] = {}
         #: the requests about effects that the present stream has carried
         self.effects: dict[int, None] = {}
+        self.flushes = Flushes()
         #: covered by single acknowledgements in flight, and by cumulative ones
         self._acked = IndexSet()
         self._below = 0
@@ -48,7 +59,7 @@ class PendingRequests:
     @property
     def any_sent(self) -> bool:
         """Whether the present stream owes an answer."""
-        return bool(self.sent or self.effects) or any(sent for _, sent in self.seeks.values())
+        return bool(self.sent or self.effects or self.flushes.asked) or any(sent for _, sent in self.seeks.values())
 
     def refuse_more(self) -> errors.TooManyRequests | None:
         """Why no further request may be added; None: it may."""
@@ -97,12 +108,31 @@ class PendingRequests:
     def stream_lost(self) -> list[SeekEnded | EffectsEnded]:
         """Acknowledgements are sent again on the next stream. The outcome of other requests is unknown."""
         self.sent.clear()
+        self.flushes.stream_lost()
         unknown = errors.DeadlineExceeded("the connection was lost, and the outcome of the seek is unknown")
         lost = [request for request, (_, sent) in self.seeks.items() if sent]
         for request in lost:
             del self.seeks[request]
         effects = self._drain_effects(errors.DeadlineExceeded("the connection was lost, and the outcome is unknown"))
         return [*(SeekEnded(request, unknown) for request in lost), *effects]
+
+    def question(self, attachment: Attachment | None) -> list[AckRequested]:
+        """Of the flushes. Nothing while the consumer is not attached, or a timer runs as for `unsent`."""
+        if self.repeats_later or attachment is None or attachment.consumer is None:
+            return []
+        return self.flushes.question(attachment.consumer, attachment.seek_epoch)
+
+    def question_answered(self, request: int, error: OncelogError | None, attempt: int) -> list[StartSessionTimer]:
+        if error is None or not error.retriable:
+            self._repeats = 0
+            self.flushes.answered(request)
+            return []
+        self.flushes.ask_later(request)
+        return self._pause(attempt)
+
+    def flushed(self) -> list[FlushEnded]:
+        """The flushes that are over now."""
+        return self.flushes.ended(next(iter(self.acks), None))
 
     def effects_answered(self, request: int, result: SubscriptionEffects | OncelogError | None) -> list[EffectsEnded]:
         return [EffectsEnded(request, result)] if self.effects.pop(request, 0) is None else []
@@ -161,11 +191,14 @@ class PendingRequests:
         self._cover_anew()
         return [AckEnded(request, stale(seek_epoch)) for request in void]
 
-    def drain(self, error: OncelogError) -> list[AckEnded | SeekEnded | EffectsEnded]:
+    def drain(self, error: OncelogError) -> list[AckEnded | SeekEnded | EffectsEnded | FlushEnded]:
         """The consumer is over."""
-        settled: list[AckEnded | SeekEnded | EffectsEnded] = [AckEnded(request, error) for request in self.acks]
+        settled: list[AckEnded | SeekEnded | EffectsEnded | FlushEnded] = [
+            AckEnded(request, error) for request in self.acks
+        ]
         settled += self._drain_effects(error)
         settled += [SeekEnded(request, error) for request in self.seeks]
+        settled += self.flushes.drain(error)
         self.acks.clear()
         self.seeks.clear()
         self.sent.clear()
@@ -175,6 +208,20 @@ class PendingRequests:
     def check_invariants(self) -> None:
         if any(request not in self.acks for request in self.sent):
             raise InvariantViolated("an acknowledgement was sent and is not pending")
+
+
+def refusal(
+    event: AckWanted | NackWanted, requests: PendingRequests, seek_epoch: SeekEpoch, *, is_ordered: bool
+) -> OncelogError | None:
+    """Why an acknowledgement is not sent; None: it is. seek_epoch: of the subscription. is_ordered: whether its type
+    has cumulative ones."""
+    if event.seek_epoch < seek_epoch:
+        return stale(seek_epoch)
+    refused: OncelogError | None = requests.refuse_more()
+    if refused is None and isinstance(event, AckWanted) and event.below is not None and not is_ordered:
+        message = "a cumulative acknowledgement needs an exclusive or failover subscription"
+        refused = errors.InvalidArgument(message, field="below")
+    return refused
 
 
 def stale(seek_epoch: SeekEpoch) -> errors.StaleSeekEpoch:

@@ -19,6 +19,7 @@ Rules
   recreated-subscription).
 - An acknowledgement is sent again, on every stream, until an owner settles it. It carries the seek_epoch and the
   generation of the message, never newer ones (hazards late-ack-after-seek and former-consumer-acks).
+- A flush of reports asks the owner behind them (`flushes`), on each new stream again, behind its report of credit.
 - A cumulative acknowledgement ends before an own negative one, until the application has received its message again, or
   the owner reports that everything up to there is acknowledged, as when it has become a dead letter. Neither a new
   grant nor a count of deliveries proves that it was processed or stored elsewhere (hazard former-consumer-acks).
@@ -31,7 +32,6 @@ from enum import Enum
 from typing import assert_never
 
 from oncelog.core import errors
-from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import (
     AnswerAck,
     AnswerSeek,
@@ -57,6 +57,9 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerSettings,
     EffectsEnded,
     EffectsWanted,
+    FlushAbandoned,
+    FlushEnded,
+    FlushWanted,
     HandOut,
     MessagesReady,
     MessagesWanted,
@@ -73,7 +76,7 @@ from oncelog.core.sdk.consumer.events import (
     SkipUnreadable,
 )
 from oncelog.core.sdk.consumer.messages import ReceivedMessages
-from oncelog.core.sdk.consumer.requests import PendingRequests, stale, unreadable_messages, up_to_nacked
+from oncelog.core.sdk.consumer.requests import PendingRequests, refusal, unreadable_messages, up_to_nacked
 from oncelog.core.sdk.owner_attempts import (
     AnswerProgress,
     CloseWanted,
@@ -120,6 +123,10 @@ class ConsumerSession:
         self._progress = AnswerProgress(settings.answer_timeout_ms)
 
     def handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
+        effects = self._handle(event)
+        return [*effects, *self.requests.flushed()] if self.requests.flushes else effects
+
+    def _handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
         match event:
             case AckWanted() | NackWanted():
                 return self._ack_wanted(event)
@@ -127,6 +134,8 @@ class ConsumerSession:
                 return self._seek_wanted(event)
             case EffectsWanted():
                 return self._effects_wanted(event)
+            case FlushWanted():
+                return self._flush_wanted(event)
             case MessagesWanted():
                 return self._hand_out(event.count_max)
         if self.state is ConsumerSessionState.CLOSED:
@@ -146,6 +155,9 @@ class ConsumerSession:
                 return self._epoch_seen(event.owner_epoch)
             case SessionTimerFired():
                 return self._timer_fired(event.key)
+            case FlushAbandoned():
+                self.requests.flushes.abandon(event.request)
+                return []
             case CloseWanted():
                 return self._end(errors.ConsumerClosed("the consumer was closed"))
             case _:
@@ -165,9 +177,8 @@ class ConsumerSession:
         retry = self.opening.owner_found(event)
         if retry is not None:
             return [*retry]
-        request = opening_request(
-            self.settings, self.instance_id, event.attempt, self.opening.owner_epoch, self._held()
-        )
+        held, epoch_seen = self._held(), self.opening.owner_epoch
+        request = opening_request(self.settings, self.instance_id, event.attempt, epoch_seen, held)
         return [SendToOwner(event.attempt, request)]
 
     def _held(self) -> HeldMessages | None:
@@ -231,7 +242,7 @@ class ConsumerSession:
         if former is not None and answer.seek_epoch > former.seek_epoch:
             effects.append(ReportSought(answer.seek_epoch))
         # Acknowledgements first: credit has the owner read on, and it may end the stream at what they acknowledge.
-        return [*effects, *self._send(), *self._flow()]
+        return [*effects, *self._send(), *self._flow(), *self._question()]
 
     def _refused(self, error: OncelogError) -> list[ConsumerEffect]:
         """The owner refused the opening, or the look-up failed."""
@@ -248,15 +259,18 @@ class ConsumerSession:
 
     def _reconnect(self, *, fresh: bool = True) -> list[ConsumerEffect]:
         """The stream is of no use any more; what is held stays held."""
-        effects: list[ConsumerEffect] = []
-        known = self.attachment
-        if known is not None:
-            if known.consumer is not None:
-                effects.append(self._to_owner(ConsumerDetached(known.consumer, lost=True)))
-            known.consumer = None
+        effects = self._detached(lost=True)
+        if self.attachment is not None:
             self.state = ConsumerSessionState.RECONNECTING
             effects += self.requests.stream_lost()
         return [*effects, *self.opening.again(fresh=fresh)]
+
+    def _detached(self, *, lost: bool) -> list[ConsumerEffect]:
+        known = self.attachment
+        if known is None or known.consumer is None:
+            return []
+        consumer, known.consumer = known.consumer, None
+        return [self._to_owner(ConsumerDetached(consumer, lost=lost))]
 
     def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ConsumerEffect]:
         """A higher epoch means that this consumer's owner was deposed."""
@@ -308,9 +322,7 @@ class ConsumerSession:
 
     def _activated(self, known: Attachment, generation: Generation) -> list[ConsumerEffect]:
         """Another consumer gets what waits here, unless this one is the active one."""
-        if generation and generation < known.generation_floor:
-            return []
-        if generation == known.generation:
+        if generation == known.generation or 0 < generation < known.generation_floor:
             return []
         self.messages.drop_all()
         known.generation_floor = generation or Generation(max(known.generation, known.generation_floor) + 1)
@@ -342,11 +354,8 @@ class ConsumerSession:
 
     @property
     def available(self) -> int:
-        """How many messages wait for the application. One whose acknowledgement is in flight is withheld, and does not
-        count: a caller that waits for messages would be woken for ever by what it cannot get (hazard
-        busy-loop-during-ack)."""
-        withheld = (part for first, last in self.messages.waiting for part in self.requests.covered(first, last))
-        return self.messages.waiting.count - sum(part.last - part.first + 1 for part in withheld)
+        """How many messages wait for the application."""
+        return self.messages.available(self.requests.covered)
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
@@ -384,23 +393,14 @@ class ConsumerSession:
         known = self.attachment
         if known is None:
             raise InvariantViolated("an acknowledgement before the consumer was reported attached")
-        if event.seek_epoch < known.seek_epoch:
-            return stale(known.seek_epoch)
-        refused: OncelogError | None = self.requests.refuse_more()
-        if (
-            refused is None
-            and isinstance(event, AckWanted)
-            and event.below is not None
-            and not self.settings.is_ordered
-        ):
-            message = "a cumulative acknowledgement needs an exclusive or failover subscription"
-            refused = errors.InvalidArgument(message, field="below")
-        return refused
+        return refusal(event, self.requests, known.seek_epoch, is_ordered=self.settings.is_ordered)
 
     def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
         self._progress.count += 1
         if answer.request in self.requests.effects:
             return [*self.requests.effects_answered(answer.request, answer.error)]
+        if answer.request in self.requests.flushes.asked:
+            return [*self.requests.question_answered(answer.request, answer.error, self.opening.attempt)]
         if answer.error is not None and answer.error.retriable:
             return [*self.requests.repeat_later(answer.request, self.opening.attempt)]
         settled = self.requests.settle(answer.request)
@@ -409,16 +409,8 @@ class ConsumerSession:
         self.opening.succeeded()
         if answer.error is not None:
             return [AckEnded(answer.request, answer.error), *self._ready()]
-        credit, complete = self.messages.credit, True
-        match settled:
-            case AckWanted(below=None, ranges=ranges):
-                self.messages.drop(ranges)
-            case AckWanted(below=below):
-                assert below is not None
-                self.messages.drop((IndexRange(0, below - 1),) if below else ())
-                complete = settled.complete
-            case NackWanted(ranges=ranges, delivery_counts=counts):
-                self.messages.nack_settled(ranges, counts)
+        credit = self.messages.credit
+        complete = self.messages.settled(settled)
         self.messages.acknowledged_below(answer.acked_below)
         flow = self._flow() if self.messages.credit != credit else []
         return [AckEnded(answer.request, None, answer.durable, complete), *flow]
@@ -445,6 +437,17 @@ class ConsumerSession:
         self.requests.effects[request] = None
         return [self._to_owner(replace(event.asked, consumer=known.consumer)), *self._watch()]
 
+    def _flush_wanted(self, event: FlushWanted) -> list[ConsumerEffect]:
+        if self.error is not None:
+            return [FlushEnded(event.request, self.error)]
+        self.requests.flushes.add(event, reported=self.attachment is not None)
+        return self._question()
+
+    def _question(self) -> list[ConsumerEffect]:
+        """Ask behind the reports, if a flush wants that."""
+        asked = self.requests.question(self.attachment)
+        return [*map(self._to_owner, asked), *(self._watch() if asked else [])]
+
     def _watch(self) -> list[ConsumerEffect]:
         return [self._progress.watch(self.opening.attempt)] if self._progress.before is None else []
 
@@ -465,7 +468,7 @@ class ConsumerSession:
             return []
         if key.kind is TimerKind.REPEAT:
             self.requests.repeats_later = False
-            return self._send()
+            return [*self._send(), *self._question()]
         again = self._progress.expired(key.number, waiting=self.requests.any_sent)
         return self._reconnect() if again is None else [*again]
 
@@ -475,13 +478,10 @@ class ConsumerSession:
         return [FailSession(error), *self._end(error)]
 
     def _end(self, error: OncelogError) -> list[ConsumerEffect]:
-        effects: list[ConsumerEffect] = []
-        if self.attachment is not None and self.attachment.consumer is not None:
-            effects.append(self._to_owner(ConsumerDetached(self.attachment.consumer, lost=False)))
-            self.attachment.consumer = None
+        farewell = self._detached(lost=False)
         self.state, self.error = ConsumerSessionState.CLOSED, error
         self.messages.drop_all()
-        return [*effects, *self.requests.drain(error)]
+        return [*farewell, *self.requests.drain(error)]
 
     def check_invariants(self) -> None:
         """Called after every step of the simulation."""
@@ -492,9 +492,9 @@ class ConsumerSession:
             raise InvariantViolated(f"{self.state.value} with {self.attachment}")
         if (self.error is not None) != (self.state is ConsumerSessionState.CLOSED):
             raise InvariantViolated(f"{self.state.value} with error {self.error!r}")
-        if self.state is ConsumerSessionState.CLOSED and (len(self.requests) or self.messages.held()):
+        if self.error is not None and (len(self.requests) or self.requests.flushes or self.messages.held()):
             raise InvariantViolated("a consumer that is over holds something")
-        if not attached and self.requests.sent:
+        if not attached and (self.requests.sent or self.requests.flushes.asked):
             raise InvariantViolated("something is in flight without a stream")
         if self.messages.received > self.messages.left + self.settings.receive_window:
             raise InvariantViolated("the owner has sent more than the window allows")
