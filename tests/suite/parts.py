@@ -247,16 +247,27 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "spark-jobs",
         (
-            "pipeline/audit/test_audit.py", "pipeline/jobs/test_compact.py", "pipeline/jobs/test_copy_job.py",
-            "pipeline/jobs/test_export.py", "pipeline/jobs/test_import.py", "pipeline/test_spark_guide.py",
+            "pipeline/audit/test_audit.py",
+            "pipeline/jobs/test_compact.py",
+            "pipeline/jobs/test_copy_job.py",
+            "pipeline/jobs/test_export.py",
+            "pipeline/jobs/test_import.py",
+            "pipeline/test_spark_guide.py",
         ),
         (
-            "services/oncelog/pipeline", "services/oncelog/verify", "services/oncelog/storage_client",
-            "services/oncelog/cli/pipeline", "docs/spark.md", "docker/requirements-pipeline.txt",
+            "services/oncelog/pipeline",
+            "services/oncelog/verify",
+            "services/oncelog/storage_client",
+            "services/oncelog/cli/pipeline",
+            "docs/spark.md",
+            "docker/requirements-pipeline.txt",
         ),
         (
-            "pipeline/sink/test_sink_write.py", "pipeline/sink/test_sink_stream.py", "pipeline/source/test_source.py",
-            "pipeline/audit/test_audit_damage.py", "pipeline/jobs/test_export_run.py",
+            "pipeline/sink/test_sink_write.py",
+            "pipeline/sink/test_sink_stream.py",
+            "pipeline/source/test_source.py",
+            "pipeline/audit/test_audit_damage.py",
+            "pipeline/jobs/test_export_run.py",
         ),
     ),
     Proof(

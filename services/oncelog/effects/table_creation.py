@@ -17,14 +17,12 @@ LOCK = 0x6F6E63656C6F67
 class SharedMetaData(MetaData):
     """`create_all` of two programs at once creates the tables once."""
 
-    def create_all(
-        self, bind: Any, tables: Sequence[Table] | None = None, checkfirst: Any = True, **options: Any
-    ) -> None:
+    def create_all(self, bind: Any, tables: Sequence[Table] | None = None, checkfirst: Any = True) -> None:
         """bind: an Engine or a Connection; the lock is held until its transaction ends."""
         if isinstance(bind, Engine):
             with bind.begin() as connection:
-                self.create_all(connection, tables, checkfirst, **options)
+                self.create_all(connection, tables, checkfirst)
             return
         if isinstance(bind, Connection) and bind.dialect.name == "postgresql":
             bind.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-        super().create_all(bind, tables, checkfirst, **options)
+        super().create_all(bind, tables, checkfirst)

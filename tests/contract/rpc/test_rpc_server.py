@@ -26,6 +26,7 @@ from oncelog.rpc.server import Server
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import error_pb2, storage_pb2
 from oncelog.wire import storage_pb2 as pb
+from tests.cluster.until import yield_to_loop
 from tests.contract.rpc.rpc_serving import (
     LEDGER,
     NODE,
@@ -161,7 +162,7 @@ async def _failed_group() -> None:
     already waits for the others."""
 
     async def fail() -> None:
-        await asyncio.sleep(0)
+        await yield_to_loop()
         raise ValueError
 
     with suppress(ExceptionGroup):
