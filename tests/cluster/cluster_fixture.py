@@ -28,6 +28,7 @@ from oncelog.runtime.settings import variable
 from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
 from tests.cluster.forked_program import ForkedPopen, of_the_run
+from tests.cluster.sessions import end_session, session_of
 from tests.cluster.until import until, until_sync
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -159,6 +160,21 @@ class Cluster(LocalCluster):
         pid = self.signal(name, signal.SIGKILL)
         await until(lambda: not alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
         return pid
+
+    async def expire(self, name: str) -> None:
+        """End the ZooKeeper session of a process that is stopped, or was killed and not started again since.
+
+        Return once ZooKeeper has ended the session: nobody waits for its timeout.
+        """
+        zookeeper, serving = self.serving("zookeeper"), self.processes[name]["serving"]
+        await end_session(zookeeper, await session_of(zookeeper, serving))
+
+    async def kill_and_expire(self, name: str) -> None:
+        """`kill`, and end the process's ZooKeeper session, although the supervisor may have started it again."""
+        zookeeper, serving = self.serving("zookeeper"), self.processes[name]["serving"]
+        session_id = await session_of(zookeeper, serving)
+        await self.kill(name)
+        await end_session(zookeeper, session_id)
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[int]:

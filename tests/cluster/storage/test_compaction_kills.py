@@ -7,6 +7,7 @@ import pytest
 
 import oncelog
 from tests.cluster.loads import Loads, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.fault_proof.disk_space import CYCLE_BYTES, SETTINGS, SPARE_CYCLES, disk_bytes, write_and_delete_once
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -29,7 +30,7 @@ KILLS = (
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
-    settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, **SETTINGS}
+    settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "add_timeout_ms": 1_500, **SETTINGS}
     with FaultyCluster.running(tmp_path_factory.mktemp("compaction"), **settings) as own:
         yield own
 
