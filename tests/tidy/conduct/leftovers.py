@@ -3,7 +3,8 @@
 A pytest plugin, which tests/conftest.py registers. It looks for
 - asyncio tasks that have not ended when the event loop of the test ends. pytest-asyncio would cancel them in silence.
 - child processes, threads that keep Python from ending, and the threads of clients of ZooKeeper and of Oncelog, beyond
-  those that were there when the fixtures of the test's module and session had been set up.
+  those that were there before, or that a fixture of the test's module or session has begun. A process that runs the
+  same command as one of these takes its place: a test has restarted it.
 
 What ends by itself a moment after its test, as a process that was killed, is waited for. Other daemon threads are not
 looked at: libraries keep them for the whole run.
@@ -13,9 +14,10 @@ import asyncio
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -33,9 +35,16 @@ _OF_THE_RUN = ("oncelog.cli.standalone.fork_server import serve", "multiprocessi
 
 
 class Leftovers:
+    def __init__(self) -> None:
+        #: begun by fixtures that outlive a test, also where a test asks for them late
+        self._lasting = _Work()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        before = _Work.of_now()
         value = yield
+        if fixturedef.scope != "function":
+            self._lasting += _Work.of_now() - before
         if isinstance(value, asyncio.Runner):
             # Called before the fixture closes the loop, and after all that use the loop.
             fixturedef.addfinalizer(partial(_refuse_tasks, value))
@@ -44,13 +53,37 @@ class Leftovers:
     @pytest.fixture(autouse=True)
     def _nothing_outlives_the_test(self) -> Iterator[None]:
         """The first of the fixtures of a test that are set up after those of the module and the session."""
-        threads, processes = _threads(), _processes()
+        before = _Work.of_now()
         yield
         with suppress(AssertionError):
-            until_sync(lambda: not (_threads() - threads or _processes() - processes), ENDS_WITHIN_S)
-        left = [f"thread {each.name}" for each in _threads() - threads]
-        left += [f"process {pid}: {_command(pid)}" for pid in _processes() - processes]
-        assert not left, "\n".join(["the test has left behind:", *left])
+            until_sync(lambda: not (_Work.of_now() - before - self._lasting), ENDS_WITHIN_S)
+        left = _Work.of_now() - before - self._lasting
+        assert not left, f"the test has left behind:\n{left}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Threads, and processes by their commands."""
+
+    threads: frozenset[threading.Thread] = frozenset()
+    commands: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_now(cls) -> Self:
+        return cls(frozenset(_threads()), frozenset(_commands()))
+
+    def __add__(self, other: Self) -> "_Work":
+        return _Work(self.threads | other.threads, self.commands | other.commands)
+
+    def __sub__(self, other: Self) -> "_Work":
+        return _Work(self.threads - other.threads, self.commands - other.commands)
+
+    def __bool__(self) -> bool:
+        return bool(self.threads or self.commands)
+
+    def __str__(self) -> str:
+        lines = [*(f"thread {each.name}" for each in self.threads), *(f"process {each}" for each in self.commands)]
+        return "\n".join(lines)
 
 
 def _refuse_tasks(runner: asyncio.Runner) -> None:
@@ -69,17 +102,23 @@ def _threads() -> set[threading.Thread]:
     }  # fmt: skip
 
 
-def _processes() -> set[int]:
+def _commands() -> set[str]:
+    """Of the child processes that run."""
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             found |= {int(pid) for pid in (task / "children").read_text().split()}
-    commands = {pid: _command(pid) for pid in found}
-    return {pid for pid, command in commands.items() if command and not any(each in command for each in _OF_THE_RUN)}
+    commands = {_command(pid) for pid in found} - {""}
+    return {command for command in commands if not any(each in command for each in _OF_THE_RUN)}
 
 
 def _command(pid: int) -> str:
     """Empty for a process that has ended, whether or not it was waited for."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        while True:
+            # The state first: a process that becomes another program has no command for a moment.
+            ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if command or ended:
+                return command
     return ""

@@ -74,13 +74,28 @@ async def serving():
     yield
     task.cancel()
 
+@pytest.fixture(scope="module")
+def late():
+    process = subprocess.Popen(["sleep", "299"])
+    yield process
+    process.kill()
+    process.wait()
+
+def test_asks_for_a_server_late(request):
+    request.getfixturevalue("late")
+
+def test_restarts_a_server_of_the_module(server):
+    server.kill()
+    server.wait()
+    server.__init__(["sleep", "300"])
+
 @pytest.mark.asyncio
 async def test_cancels_what_it_has_begun(server, serving):
     await asyncio.to_thread(lambda: None)
     asyncio.create_task(serves()).cancel()
 
 def test_ends_its_processes(server):
-    ends = subprocess.Popen(["sleep", "300"])
+    ends = subprocess.Popen(["sleep", "298"])
     ends.kill()
     with ends:
         threading.Thread(target=lambda: None).start()
@@ -91,7 +106,7 @@ def test_ends_its_processes(server):
     ("text", "test", "says"),
     [
         pytest.param(TASK, "test_leaves_a_task", "task left runs goes_on", id="task"),
-        pytest.param(PROCESS, "test_leaves_a_process", ": sleep 300", id="process"),
+        pytest.param(PROCESS, "test_leaves_a_process", "process sleep 300", id="process"),
         pytest.param(THREAD, "test_leaves_a_thread", "thread lingers", id="thread"),
         pytest.param(SESSION, "test_leaves_a_session", "(zk_loop)", id="session"),
     ],
