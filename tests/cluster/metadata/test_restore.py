@@ -11,7 +11,7 @@ from tests.cluster.loads import Loads, read_all
 from tests.cluster.sessions import AWAY_MS
 from tests.records_proof.losses import backup, lose_zookeeper
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper"), pytest.mark.limit_s(1800)]
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 SPLIT, GONE = "/admin/v2/persistent/public/default/split", "/admin/v2/persistent/public/default/gone"

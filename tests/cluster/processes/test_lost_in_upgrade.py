@@ -12,7 +12,7 @@ from tests.cluster.sessions import AWAY_MS
 from tests.records_proof.losses import backup, lose_zookeeper
 from tests.upgrade_proof.mixed_cluster import FormerCluster, Version
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 
 PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
 UPGRADED, FORMER = ("metadata-1", "storage-1", "storage-2", "owner-1"), ("storage-3", "owner-2")

@@ -14,7 +14,7 @@ from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import COMPACTION_STEPS, DiskRule
 from tests.fault_proof.stored_copies import CopiesReader, until_whole
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 
 #: Erasing and compaction have intervals, and a killed node begins again.
 STEP_DEADLINE_S = 300.0

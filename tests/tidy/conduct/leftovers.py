@@ -12,9 +12,9 @@ looked at: libraries keep them for the whole run.
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,8 @@ from tests.tidy.conduct.task_story import story_of
 ENDS_WITHIN_S = 10.0
 #: Turns of the event loop in which a task that was cancelled, or whose last answer has come, ends.
 _TURNS = 20
+#: How often a process is asked for its command.
+_ASKED_AGAIN = 1_000
 #: In the names of daemon threads that belong to a session with ZooKeeper, or to a client without asyncio.
 _OURS = ("zk_loop", "zookeeper-", "oncelog client")
 #: In the command of processes that serve the whole run, and are started by the first test that needs them.
@@ -63,27 +65,30 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Threads, and processes by their commands."""
+    """processes: their commands, by their ids."""
 
     threads: frozenset[threading.Thread] = frozenset()
-    commands: frozenset[str] = frozenset()
+    processes: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of_now(cls) -> Self:
-        return cls(frozenset(_threads()), frozenset(_commands()))
+        return cls(frozenset(_threads()), _processes())
 
-    def __add__(self, other: Self) -> "_Work":
-        return _Work(self.threads | other.threads, self.commands | other.commands)
+    def __add__(self, other: "_Work") -> "_Work":
+        return _Work(self.threads | other.threads, {**self.processes, **other.processes})
 
-    def __sub__(self, other: Self) -> "_Work":
-        return _Work(self.threads - other.threads, self.commands - other.commands)
+    def __sub__(self, other: "_Work") -> "_Work":
+        """A program may change the command that it shows, so either is enough to know a process again."""
+        ids, commands = other.processes.keys(), set(other.processes.values())
+        processes = {pid: each for pid, each in self.processes.items() if pid not in ids and each not in commands}
+        return _Work(self.threads - other.threads, processes)
 
     def __bool__(self) -> bool:
-        return bool(self.threads or self.commands)
+        return bool(self.threads or self.processes)
 
     def __str__(self) -> str:
-        lines = [*(f"thread {each.name}" for each in self.threads), *(f"process {each}" for each in self.commands)]
-        return "\n".join(lines)
+        lines = [f"thread {each.name}" for each in self.threads]
+        return "\n".join([*lines, *(f"process {pid}: {each}" for pid, each in self.processes.items())])
 
 
 def _refuse_tasks(runner: asyncio.Runner) -> None:
@@ -102,20 +107,20 @@ def _threads() -> set[threading.Thread]:
     }  # fmt: skip
 
 
-def _commands() -> set[str]:
-    """Of the child processes that run."""
+def _processes() -> dict[int, str]:
+    """The child processes that run."""
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             found |= {int(pid) for pid in (task / "children").read_text().split()}
-    commands = {_command(pid) for pid in found} - {""}
-    return {command for command in commands if not any(each in command for each in _OF_THE_RUN)}
+    commands = {pid: _command(pid) for pid in found}
+    return {pid: each for pid, each in commands.items() if each and not any(known in each for known in _OF_THE_RUN)}
 
 
 def _command(pid: int) -> str:
     """Empty for a process that has ended, whether or not it was waited for."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        while True:
+        for _ in range(_ASKED_AGAIN):
             # The state first: a process that becomes another program has no command for a moment.
             ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()

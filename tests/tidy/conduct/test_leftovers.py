@@ -106,7 +106,7 @@ def test_ends_its_processes(server):
     ("text", "test", "says"),
     [
         pytest.param(TASK, "test_leaves_a_task", "task left runs goes_on", id="task"),
-        pytest.param(PROCESS, "test_leaves_a_process", "process sleep 300", id="process"),
+        pytest.param(PROCESS, "test_leaves_a_process", ": sleep 300", id="process"),
         pytest.param(THREAD, "test_leaves_a_thread", "thread lingers", id="thread"),
         pytest.param(SESSION, "test_leaves_a_session", "(zk_loop)", id="session"),
     ],
