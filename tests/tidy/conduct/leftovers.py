@@ -11,12 +11,14 @@ looked at: libraries keep them for the whole run.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self
 
 import pytest
@@ -28,6 +30,8 @@ from tests.tidy.conduct.task_story import story_of
 ENDS_WITHIN_S = 10.0
 #: Turns of the event loop in which a task that was cancelled, or whose last answer has come, ends.
 _TURNS = 20
+#: Tasks of one report.
+_TOLD_MAX = 10
 #: How often a process is asked for its command.
 _ASKED_AGAIN = 1_000
 #: In the names of daemon threads that belong to a session with ZooKeeper, or to a client without asyncio.
@@ -98,13 +102,20 @@ def _refuse_tasks(runner: asyncio.Runner) -> None:
             return
         loop.run_until_complete(yield_to_loop())
     left = [story_of(each) for each in asyncio.all_tasks(loop)]
-    assert not left, "\n".join(["the test has left behind:", *left])
+    told = [*left[:_TOLD_MAX], *([f"and {len(left) - _TOLD_MAX} more tasks"] if len(left) > _TOLD_MAX else [])]
+    assert not left, "\n".join(["the test has left behind:", *told])
 
 
 def _threads() -> set[threading.Thread]:
-    return {
-        each for each in threading.enumerate() if not each.daemon or any(name in each.name for name in _OURS)
-    }  # fmt: skip
+    """Without those of executors that have nothing to do: they end with their executor, which nobody has to close."""
+    ours = {each for each in threading.enumerate() if not each.daemon or any(name in each.name for name in _OURS)}
+    frames = sys._current_frames()
+    return {each for each in ours if (frame := frames.get(each.ident or 0)) is None or not _is_idle(frame)}
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """Whether the innermost call of a thread is the loop of an executor, which takes what to do next."""
+    return (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("concurrent.futures.thread", "_worker")
 
 
 def _processes() -> dict[int, str]:

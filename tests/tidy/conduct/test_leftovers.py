@@ -56,7 +56,10 @@ async def test_leaves_a_session(zookeeper_server):
 """
 INNOCENT = """
 import asyncio, subprocess, threading
+from concurrent.futures import ThreadPoolExecutor
 import pytest, pytest_asyncio
+
+kept = []
 
 async def serves():
     await asyncio.Event().wait()
@@ -99,6 +102,10 @@ def test_ends_its_processes(server):
     ends.kill()
     with ends:
         threading.Thread(target=lambda: None).start()
+
+def test_leaves_an_executor_that_has_nothing_to_do():
+    kept.append(ThreadPoolExecutor())
+    kept[0].submit(lambda: None).result()
 """
 
 
