@@ -11,6 +11,9 @@ A property that fails only at times hides from the commit that broke it; a machi
 All event loops of a process share one gRPC poller. A completion that arrives after the loop of its test was closed is
 reported in the loop of a later test, as an error of the asyncio logger: it is no error of that test and is not logged.
 
+A test that hangs ends the run with a report (tests/tidy/conduct/hang_watch.py), and one that leaves work behind fails
+(tests/tidy/conduct/leftovers.py).
+
 What the environment of a user says of proxies and of a terminal is not seen.
 
 httpx looks for the package sniffio in each asynchronous call, several times; all folders of `sys.path` are searched
@@ -30,6 +33,8 @@ from hypothesis import settings
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.failure_report import _where_files_are, pytest_runtest_makereport  # noqa: F401  fixtures and hooks
+from tests.tidy.conduct.hang_watch import HangWatch
+from tests.tidy.conduct.leftovers import Leftovers
 
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
@@ -55,6 +60,13 @@ def _not_of_a_closed_loop(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("asyncio").addFilter(_not_of_a_closed_loop)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Standard error is pytest's own here: nothing is captured yet."""
+    if not config.getoption("usepdb"):
+        config.pluginmanager.register(HangWatch(os.dup(2)))
+    config.pluginmanager.register(Leftovers())
 
 
 def pytest_collection_finish() -> None:

@@ -29,6 +29,7 @@ from oncelog.testing import LocalCluster
 from tests.cluster.commands import environment, run_command
 from tests.cluster.forked_program import ForkedPopen, of_the_run
 from tests.cluster.kills import Once, alive, kill, kill_sync, moment
+from tests.cluster.sessions import end_session, session_of
 from tests.cluster.until import until, until_sync
 from tests.contract.stores.redis_process import RedisProcess
 
@@ -171,6 +172,21 @@ class Cluster(LocalCluster):
         """Whether the process runs, as far as its supervisor knows it."""
         pid = self.processes[name]["pid"]
         return pid is not None and alive(pid)
+
+    async def expire(self, name: str) -> None:
+        """End the ZooKeeper session of a process that is stopped, or was killed and not started again since.
+
+        Return once ZooKeeper has ended the session: nobody waits for its timeout.
+        """
+        zookeeper, serving = self.serving("zookeeper"), self.processes[name]["serving"]
+        await end_session(zookeeper, await session_of(zookeeper, serving))
+
+    async def kill_and_expire(self, name: str, *, once: Once) -> None:
+        """`kill`, and end the process's ZooKeeper session, although the supervisor may have started it again."""
+        zookeeper, serving = self.serving("zookeeper"), self.processes[name]["serving"]
+        session_id = await session_of(zookeeper, serving)
+        await self.kill(name, once=once)
+        await end_session(zookeeper, session_id)
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[int]:

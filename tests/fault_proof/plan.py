@@ -25,8 +25,10 @@ class FaultKind(StrEnum):
 
 #: These destroy copies, so they wait until the node may be replaced.
 DESTRUCTIVE = frozenset({FaultKind.FLIPPED_BITS, FaultKind.WIPED_DIRECTORY})
-#: Longer than the session timeout and the timeout of an add; some pauses are shorter than both.
+#: Longer than the timeout of an add; some pauses are shorter.
 _HOLD_S = (0.5, 7.0)
+#: A longer pause ends the node's session with ZooKeeper.
+_SESSION_S = 2.0
 _ERRORS = (("write", "EIO"), ("sync", "EIO"), ("sync_directory", "EIO"), ("rename", "EIO"), ("write", "ENOSPC"))
 _STEPS = ("create", "write", "allocate", "sync", "sync_directory", "rename", "unlink")
 #: The journal makes these steps all the time; the others only when a segment is full.
@@ -49,6 +51,11 @@ class PlannedFault:
     error: str = ""
     kill: str = ""
     skip: int = 0
+
+    @property
+    def ends_session(self) -> bool:
+        """Whether a pause lasts longer than the node's session."""
+        return self.hold_s > _SESSION_S
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from oncelog_lab.faults.bit_rot import flip_bits
 from tests.cluster.cluster_fixture import START_S
 from tests.cluster.kills import any_time
 from tests.cluster.loads import Following, Loads, passed, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.fault_proof.audit import violations_of
 from tests.fault_proof.faulty_cluster import FaultyCluster
@@ -28,9 +29,10 @@ from tests.fault_proof.interposed_disk import DiskRule
 from tests.fault_proof.plan import DESTRUCTIVE, FaultKind, PlannedFault
 from tests.fault_proof.stored_copies import CopiesReader, StoredCopies, until_whole
 
-#: Timeouts that a pause exceeds; small ledgers and segments, so that faults meet them at each step of their lives.
+#: A timeout of adds that a pause exceeds, and sessions that end where a fault ends them. Small ledgers and segments, so
+#: that faults meet them at each step of their lives.
 SETTINGS = {
-    "session_timeout_ms": 2_000,
+    "session_timeout_ms": SESSION_TIMEOUT_MS,
     "add_timeout_ms": 1_500,
     "ledger_entries_max": 200,
     "segment_bytes": 1 << 18,
@@ -126,7 +128,10 @@ class RandomFaults:
                 await cluster.kill(node, once=any_time)
             case FaultKind.PAUSE:
                 with contextlib.suppress(ProcessLookupError), cluster.stopped(node):
-                    await passed(time.monotonic() + fault.hold_s)
+                    ends_at_s = time.monotonic() + fault.hold_s
+                    if fault.ends_session:
+                        await cluster.expire(node)
+                    await passed(ends_at_s)
                     return True
                 return False
             case FaultKind.POWER_CUT:
@@ -143,6 +148,7 @@ class RandomFaults:
             case FaultKind.WIPED_DIRECTORY:
                 with cluster.held():
                     await cluster.kill(node, once=any_time)
+                    await cluster.expire(node)
                     cluster.wipe(node)
             case FaultKind.KILL_AT_STEP | FaultKind.DISK_ERROR | FaultKind.FULL_DISK:
                 return await self._obey_rule(fault, node)
@@ -163,7 +169,7 @@ class RandomFaults:
 
     async def _kill_one(self, role: str, seed: int) -> None:
         names = sorted(name for name, process in self._cluster.processes.items() if process["role"] == role)
-        await self._cluster.kill(names[seed % len(names)], once=any_time)
+        await self._cluster.kill_and_expire(names[seed % len(names)], once=any_time)
 
 
 async def may_replace(cluster: FaultyCluster, node: str) -> None:

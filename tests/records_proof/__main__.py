@@ -28,6 +28,7 @@ import oncelog
 from tests.cluster.clients.consuming import Consumption
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.loads import Loads, read_all
+from tests.cluster.sessions import AWAY_MS
 from tests.cluster.until import until
 from tests.records_proof.losses import DEADLINE_S, backup
 from tests.records_proof.planted_topics import LEDGERS_OF_TOPIC, MESSAGES, name_of, value_of
@@ -35,7 +36,7 @@ from tests.records_proof.steps import Steps
 from tests.records_proof.ways import TOPIC, WAYS, Ways
 
 #: Ledgers change all the time.
-SETTINGS = {"session_timeout_ms": 2000, "ledger_entries_max": 50, "ledger_age_max_ms": 2000}
+SETTINGS = {"session_timeout_ms": AWAY_MS, "ledger_entries_max": 50, "ledger_age_max_ms": 2000}
 
 
 #: Planted topics that are read after a restore.

@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.tidy import imports, layout, machine, steadiness_answers, steadiness_kills
+from tests.tidy import imports, layout
 from tests.tidy.layout import GLOSSARY, OTHER_WORDS
 from tests.tidy.source import ROOT, Rule, repository
+from tests.tidy.steadiness import answers, kills, machine, sessions
 
-RULES = [*imports.RULES, *layout.RULES, *machine.RULES, *steadiness_answers.RULES, *steadiness_kills.RULES]
+RULES = [*imports.RULES, *layout.RULES, *machine.RULES, *answers.RULES, *kills.RULES, *sessions.RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.replace(" ", "-"))
 
 

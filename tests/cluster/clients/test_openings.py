@@ -8,6 +8,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -19,7 +20,7 @@ PAUSE_S = 5.6
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.running(tmp_path_factory.mktemp("openings"), session_timeout_ms=20_000) as own:
+    with Cluster.running(tmp_path_factory.mktemp("openings"), session_timeout_ms=SESSION_TIMEOUT_MS) as own:
         yield own
 
 

@@ -19,6 +19,7 @@ from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import run_forked
 from tests.cluster.kills import idle
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy
 
@@ -30,7 +31,9 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster.running(tmp_path_factory.mktemp("outside"), storage_nodes=1, session_timeout_ms=4_000) as own:
+    with Cluster.running(
+        tmp_path_factory.mktemp("outside"), storage_nodes=1, session_timeout_ms=SESSION_TIMEOUT_MS
+    ) as own:
         yield own
 
 

@@ -30,18 +30,21 @@ from oncelog.wire.owner_pb2 import LastMessageRequest
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.kills import end, idle, just_seen, kill
 from tests.cluster.loads import Following, Loads, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 
 pytestmark = pytest.mark.asyncio
 
+SETTINGS = {"session_timeout_ms": SESSION_TIMEOUT_MS, "ledger_entries_max": 40, "snapshot_entries_max": 30}
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Sessions end soon, and ledgers roll all the time: a paused owner may be at any step of a roll (hazard
-    stale-record-after-conflict)."""
+    """Ledgers roll all the time: a paused owner may be at any step of a roll (hazard stale-record-after-conflict).
+    Sessions end where a test ends them."""
     directory = tmp_path_factory.mktemp("zombies")
-    with Cluster.running(directory, session_timeout_ms=1_500, ledger_entries_max=40, snapshot_entries_max=30) as own:
+    with Cluster.running(directory, **SETTINGS) as own:
         yield own
 
 
@@ -67,6 +70,7 @@ async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluste
                 with cluster.stopped(owner):
                     for number in range(1, 4):
                         await wire.send(stale.session, 1 + number, batch_of(instance, number, [b"too late"]))
+                    await cluster.expire(owner)
                     after = await cluster.served_by_another(topic, before["owner_epoch"])
                 assert isinstance(await wire.fate(stale.session, 2), NotOwner)
                 assert list(wire.answers[stale.session]) == [1]
@@ -95,6 +99,7 @@ async def test_deposed_owner_that_never_writes_is_notified_by_its_clients(
     before = await cluster.stats(topic)
     address = cluster.serving(owner)
     with cluster.stopped(owner):
+        await cluster.expire(owner)
         after = await cluster.served_by_another(topic, before["owner_epoch"])
         await producer.send(b"second", sequence_id=1)
     async with PublishWire.to(address) as wire:
@@ -118,6 +123,7 @@ async def test_reader_at_a_deposed_owner_continues(cluster: Cluster, client: onc
         owner = await cluster.owner_of(topic)
         before = await cluster.stats(topic)
         with cluster.stopped(owner):
+            await cluster.expire(owner)
             await cluster.served_by_another(topic, before["owner_epoch"])
         async with await oncelog.connect(cluster.url) as elsewhere:
             other = await elsewhere.create_producer(topic, producer_name="other")
@@ -146,6 +152,7 @@ async def test_request_to_a_deposed_owner_gets_no_outdated_answer(
         assert (await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)).next_index == 1
         with cluster.stopped(owner):
             asked = [asyncio.ensure_future(channel.call(LAST_MESSAGE, request, timeout_ms=60_000)) for _ in range(5)]
+            await cluster.expire(owner)
             await cluster.served_by_another(topic, before["owner_epoch"])
             await producer.send(b"second", sequence_id=1)
             assert (await client.last_message_id(topic)) is not None
@@ -165,6 +172,7 @@ async def test_deposed_owner_refuses_no_request_from_outdated_state(
     before = await cluster.stats(topic)
     address = cluster.serving(owner)
     with cluster.stopped(owner):
+        await cluster.expire(owner)
         await cluster.served_by_another(topic, before["owner_epoch"])
     async with PublishWire.to(address) as wire:
         stranger = ProducerInstance(ProducerId(987_654), Generation(1))

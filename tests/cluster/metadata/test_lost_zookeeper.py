@@ -18,13 +18,14 @@ from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.storage_client.inventory_calls import read_inventory
 from tests.cluster.loads import read_all
 from tests.cluster.processes.service_process import Process, processes
+from tests.cluster.sessions import AWAY_MS
 from tests.cluster.until import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
 
 DEADLINE_S = 120.0
 TOPIC = "flights"
-SETTINGS = {"ONCELOG_SESSION_TIMEOUT_MS": "2000", "ONCELOG_FREE_BYTES_MIN": str(64 << 20)}
+SETTINGS = {"ONCELOG_SESSION_TIMEOUT_MS": str(AWAY_MS), "ONCELOG_FREE_BYTES_MIN": str(64 << 20)}
 
 
 class Services:

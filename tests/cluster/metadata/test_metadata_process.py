@@ -29,30 +29,32 @@ from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.kills import end
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 40.0
 NO_OWNER = "no topic owner can take a topic: start a topic owner"
-#: Of the owners: short enough to wait for once.
-SESSION_TIMEOUT_MS = 4_000
+#: Of the one process whose session ends by its timeout: short enough to wait for once.
+SHORT_SESSION_TIMEOUT_MS = 4_000
 
 
-@pytest.fixture(scope="module")
-def zookeeper(zookeeper_server: ZooKeeperServer) -> str:
-    """ZooKeeper address of the cluster of these tests, with its root."""
-    return f"{zookeeper_server.address}/metadata-process"
+@pytest.fixture
+def zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> str:
+    """ZooKeeper address of the cluster of the test, with its root: what a former test has killed is registered still,
+    until its session ends."""
+    return f"{zookeeper_server.address}/metadata-process/{tmp_path.name}"
 
 
 class Process:
     """One service process; `serving` has the addresses that it reported."""
 
-    def __init__(self, module: str, folder: Path, number: int, *arguments: str) -> None:
+    def __init__(self, module: str, folder: Path, number: int, *arguments: str, session_timeout_ms: int) -> None:
         self.log = folder / f"{module}-{number}.log"
         self._output = folder / f"{module}-{number}.out"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
-        environment["ONCELOG_SESSION_TIMEOUT_MS"] = str(SESSION_TIMEOUT_MS)
+        environment["ONCELOG_SESSION_TIMEOUT_MS"] = str(session_timeout_ms)
         with self._output.open("wb") as output, self.log.open("wb") as log:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments], stdout=output, stderr=log, env=environment
@@ -86,19 +88,15 @@ class Cluster:
     session: ZooKeeperSession
     processes: list[Process] = field(default_factory=list)
 
-    def start(self, module: str, *arguments: str) -> Process:
+    def start(self, module: str, *arguments: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Process:
         options = ("--zookeeper", self.zookeeper, "--port", "0", *arguments)
-        process = Process(module, self.folder, len(self.processes), *options)
+        number = len(self.processes)
+        process = Process(module, self.folder, number, *options, session_timeout_ms=session_timeout_ms)
         self.processes.append(process)
         return process
 
     def start_metadata(self) -> Process:
         return self.start("oncelog.metadata", "--http-port", "0")
-
-    async def owners(self, count: int) -> dict[str, Process]:
-        """Start topic owners; by incarnation."""
-        started = [self.start("oncelog.topic_owner") for _ in range(count)]
-        return {(await process.serving())["incarnation"]: process for process in started}
 
     def end(self) -> None:
         for process in self.processes:
@@ -115,7 +113,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(zookeeper: str, folder: Path) -> AsyncIterator[Cluster]:
-    """No process yet. All tests share one cluster; each uses its own topics."""
+    """No process yet."""
     async with asyncio.timeout(120), AsyncExitStack() as stack:
         session = await ZooKeeperSession.connect(zookeeper)
         stack.push_async_callback(session.close)
@@ -152,7 +150,6 @@ async def test_metadata_services_start_at_once_and_end_cleanly(zookeeper: str, t
         replicas = [cluster.start_metadata() for _ in range(2)]
         serving = [await replica.serving() for replica in replicas]
         assert serving[0]["cluster_id"] == serving[1]["cluster_id"]
-        # The session of a service that a former test has killed may end a little later.
         expected = {(one["address"], one["http"]) for one in serving}
 
         async def registered() -> bool:
@@ -175,14 +172,16 @@ async def test_metadata_services_start_at_once_and_end_cleanly(zookeeper: str, t
 
 
 async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: str, tmp_path: Path) -> None:
-    """After SIGSTOP, the port still accepts connections, so only the end of the session decides."""
+    """After SIGSTOP, the port still accepts connections, so only the end of the session decides. The session ends by
+    its timeout, as for users; all other tests end sessions by command."""
     async with running(zookeeper, tmp_path) as cluster:
+        await ClusterStore(cluster.session).establish()
         metadata = await cluster.start_metadata().serving()
-        owners = await cluster.owners(2)
-        before = await look_up(metadata["address"], "stopped")
-        stopped = before.owner_incarnation
-        (heir,) = owners.keys() - {stopped}
-        owners[stopped].popen.send_signal(signal.SIGSTOP)
+        owner = cluster.start("oncelog.topic_owner", session_timeout_ms=SHORT_SESSION_TIMEOUT_MS)
+        stopped = (await owner.serving())["incarnation"]
+        assert (await look_up(metadata["address"], "stopped")).owner_incarnation == stopped
+        heir = (await cluster.start("oncelog.topic_owner").serving())["incarnation"]
+        owner.popen.send_signal(signal.SIGSTOP)
         registry = Registry(cluster.session)
 
         async def moved() -> bool:
@@ -193,7 +192,7 @@ async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: 
             return named.owner == heir
 
         await until(moved, DEADLINE_S)
-        owners[stopped].popen.send_signal(signal.SIGCONT)
+        owner.popen.send_signal(signal.SIGCONT)
 
 
 async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) 
 @pytest.mark.hazard("away-node-of-an-older-version")
 async def test_owner_of_a_version_below_the_level_counts_for_nothing(zookeeper: str, tmp_path: Path) -> None:
     """The cluster has the level of the program that has created it."""
-    async with running(f"{zookeeper}-level", tmp_path) as cluster:
+    async with running(zookeeper, tmp_path) as cluster:
         await ClusterStore(cluster.session).establish()
         old = LiveOwner(Incarnation("7" * 32), "127.0.0.1", {"grpc": 9}, 0, version=BEFORE_LEVELS)
         await Registry(cluster.session).register_owner(old).establish()

@@ -8,9 +8,10 @@ import oncelog
 from tests.cluster.clients.consuming import Consumption
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.loads import Loads, read_all
+from tests.cluster.sessions import AWAY_MS
 from tests.records_proof.losses import backup, lose_zookeeper
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper"), pytest.mark.limit_s(1800)]
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 SPLIT, GONE = "/admin/v2/persistent/public/default/split", "/admin/v2/persistent/public/default/gone"
@@ -18,7 +19,7 @@ SPLIT, GONE = "/admin/v2/persistent/public/default/split", "/admin/v2/persistent
 
 async def test_zookeeper_that_is_deleted_under_load_is_restored_from_storage_nodes_alone(tmp_path: Path) -> None:
     """Every acknowledged message, mark, acknowledgement, policy, right and deletion is there."""
-    with Cluster.running(tmp_path, storage_nodes=3, owners=2, session_timeout_ms=2000) as cluster:
+    with Cluster.running(tmp_path, storage_nodes=3, owners=2, session_timeout_ms=AWAY_MS) as cluster:
         await cluster.change("PUT", f"{SPLIT}/partitions", json=3)
         await cluster.change("PUT", GONE)
         await cluster.change("DELETE", GONE)

@@ -8,10 +8,11 @@ import oncelog
 from oncelog.core.process_version import LEVELS_VERSION
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.loads import read_all
+from tests.cluster.sessions import AWAY_MS
 from tests.records_proof.losses import backup, lose_zookeeper
 from tests.upgrade_proof.mixed_cluster import FormerCluster, Version
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 
 PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
 UPGRADED, FORMER = ("metadata-1", "storage-1", "storage-2", "owner-1"), ("storage-3", "owner-2")
@@ -27,7 +28,7 @@ async def published(cluster: Cluster, topic: str) -> None:
 async def test_zookeeper_is_lost_while_half_of_the_processes_run_the_former_version(tmp_path: Path) -> None:
     """The copy of the records is older than a revocation and than a topic: rights are closed, and the topic is told.
     What runs in the former version does not start any more."""
-    with FormerCluster.running(tmp_path, session_timeout_ms=2000) as cluster:
+    with FormerCluster.running(tmp_path, session_timeout_ms=AWAY_MS) as cluster:
         await published(cluster, "before")
         await cluster.change("POST", f"{PERMISSIONS}/billing", json=["consume"])
         for name in UPGRADED:

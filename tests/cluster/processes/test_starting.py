@@ -13,6 +13,7 @@ from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.processes.service_process import DEADLINE_S, processes
+from tests.cluster.sessions import AWAY_MS
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -29,7 +30,7 @@ async def test_processes_wait_for_missing_services_at_start(tmp_path: Path) -> N
     ):
         port = port_of(claim)
         words = ("--data", str(tmp_path / "node"), "--segment-bytes", str(8 << 20))
-        node = start("log_storage", *words, ONCELOG_SESSION_TIMEOUT_MS="2000")
+        node = start("log_storage", *words, ONCELOG_SESSION_TIMEOUT_MS=str(AWAY_MS))
         metadata = start("metadata", "--http-port", "0")
         early = [start("topic_owner"), node, metadata]
         for process in early:

@@ -15,7 +15,7 @@ from tests.cluster.loads import Loads, read_all
 from tests.cluster.until import until
 from tests.upgrade_proof.mixed_cluster import FormerCluster, MixedCluster, Version
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 ORDER = ("storage-1", "storage-2", "metadata-1", "owner-1", "storage-3", "owner-2")
 LEVEL = "/admin/v2/cluster/level"
 

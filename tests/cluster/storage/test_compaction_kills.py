@@ -7,13 +7,14 @@ import pytest
 
 import oncelog
 from tests.cluster.loads import Loads, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.fault_proof.disk_space import CYCLE_BYTES, SETTINGS, SPARE_CYCLES, disk_bytes, write_and_delete_once
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import COMPACTION_STEPS, DiskRule
 from tests.fault_proof.stored_copies import CopiesReader, until_whole
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 
 #: Erasing and compaction have intervals, and a killed node begins again.
 STEP_DEADLINE_S = 300.0
@@ -29,7 +30,7 @@ KILLS = (
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
-    settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, **SETTINGS}
+    settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "add_timeout_ms": 1_500, **SETTINGS}
     with FaultyCluster.running(tmp_path_factory.mktemp("compaction"), **settings) as own:
         yield own
 

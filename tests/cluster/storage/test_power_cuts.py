@@ -8,6 +8,7 @@ import oncelog
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.kills import any_time
 from tests.cluster.loads import Loads, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.interposed_disk import DiskRule
@@ -21,7 +22,7 @@ STEPS_OF_THE_JOURNAL = (("rename", "after"), ("sync_directory", "before"), ("wri
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyCluster]:
     settings = {
-        "session_timeout_ms": 2_000,
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
         "add_timeout_ms": 1_500,
         "ledger_entries_max": 200,
         "segment_bytes": 1 << 20,

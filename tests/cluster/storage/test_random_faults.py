@@ -10,7 +10,7 @@ from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.plan import FaultKind, plan_faults
 from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
 
 #: In its first round an owner and a metadata replica are killed, too, each once.
 SEED = 312

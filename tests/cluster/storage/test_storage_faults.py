@@ -17,6 +17,7 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import ResultKind
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
 from tests.cluster.loads import Load, Loads, by_future, read_all
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 
@@ -28,7 +29,7 @@ NODES = ("storage-1", "storage-2", "storage-3")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Ledgers roll often, so that every fault meets some ledgers at each step of their life."""
-    settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, "ledger_entries_max": 200}
+    settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "add_timeout_ms": 1_500, "ledger_entries_max": 200}
     with Cluster.running(tmp_path_factory.mktemp("storage"), **settings) as own:
         yield own
 
@@ -53,11 +54,13 @@ async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.As
 
 
 async def test_stopped_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """SIGSTOP keeps its connections and, for a while, its session. When it resumes, it is used again."""
+    """SIGSTOP keeps its connections and, for a while, its session. When it resumes in a new one, it is used again."""
     topic = "silent-node"
     async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.stopped("storage-2"):
-            await loads.answered_more(1_000)
+            await loads.answered_more(500)
+            await cluster.expire("storage-2")
+            await loads.answered_more(500)
         await loads.answered_more(300)
     await cluster.healed()
     loads.check(await read_all(client, topic))
@@ -72,6 +75,7 @@ async def test_wiped_node_is_a_new_node(cluster: Cluster, client: oncelog.AsyncC
     async with (await Loads.of_two(client, topic)).running() as loads:
         with cluster.held():
             await cluster.kill("storage-1", once=loads.under_way)
+            await cluster.expire("storage-1")
             shutil.rmtree(cluster.data / "storage-1")
             await loads.answered_more()
         await cluster.healed()

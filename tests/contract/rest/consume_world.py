@@ -171,7 +171,8 @@ class ConsumeWorld:
         RestOverGrpc(app).serve(server)
         rest = RestServer(app, stop_timeout_s=1)
         address = f"http://127.0.0.1:{rest.start(host='127.0.0.1', port=0)}"
-        start(rest.run())
+        serving = start(rest.run())
+        stack.push_async_callback(_stopped, rest, serving)
         stack.push_async_callback(service.close)
         registration = registry.register_metadata(LiveMetadata("127.0.0.1", {"grpc": port}))
         await registration.establish()
@@ -185,3 +186,9 @@ class ConsumeWorld:
         producer = await self.client.create_producer(topic)
         await producer.send_many([v.encode() if isinstance(v, str) else v for v in values], **columns)
         await producer.close()
+
+
+async def _stopped(rest: RestServer, serving: "asyncio.Task[None]") -> None:
+    """A server that is cancelled goes on to accept connections."""
+    rest.stop()
+    await serving

@@ -24,4 +24,5 @@ async def test_streams_to_removed_owners_are_dropped() -> None:
     await until(lambda: not any(stream.alive for stream in dead), DEADLINE_S)
     living = network.publish_stream(route(3))
     assert [*network._publish_streams.values()] == [living]
+    await until(lambda: not living.alive, DEADLINE_S)
     await network.close()

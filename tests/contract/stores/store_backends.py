@@ -1,23 +1,19 @@
 """The backends for tests of the stores: the fake in memory and a real ZooKeeper, with the same faults on request."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 from uuid import uuid4
 
-from kazoo.client import KazooClient
-
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.session.store_session import StoreSession
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.cluster.sessions import SESSION_TIMEOUT_MS, end_session
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy, Loss
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
-#: Longer than any pause of a busy machine: a session ends only where a test ends it.
-SESSION_TIMEOUT_MS = 20_000
 DEADLINE_S = 30.0
 
 
@@ -105,25 +101,14 @@ class ZooKeeperBackend:
     async def expire(self, session: StoreSession) -> None:
         assert isinstance(session, ZooKeeperSession)
         former = session.session_id
-        client_id = session._connection.client.client_id
+        assert former is not None
         proxy = self.proxy(session)
         await proxy.refuse()
-        await asyncio.to_thread(_end_session, self._server.address, client_id)
+        await end_session(self._server.address, former)
         await proxy.accept()
         await until(
             lambda: session.session_id not in {None, former}, DEADLINE_S, waiting_for="a new session of the client"
         )
-
-
-def _end_session(address: str, client_id: tuple[int, bytes]) -> None:
-    """Another client resumes the session and closes it: the server ends it without waiting for its timeout."""
-    other = KazooClient(address, timeout=SESSION_TIMEOUT_MS / 1000, client_id=client_id)
-    try:
-        other.start(timeout=DEADLINE_S)
-        assert other.client_id == client_id, "the server had ended the session before"
-    finally:
-        other.stop()
-        other.close()
 
 
 async def new_cluster(backend: Backend) -> StoreSession:

@@ -23,21 +23,19 @@ from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.cluster.sessions import AWAY_MS
 from tests.cluster.until import until, yield_to_loop
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("emptied-zookeeper")]
 
 DEADLINE_S = 90.0
-SESSION_TIMEOUT_MS = 2_000
 
 
 @asynccontextmanager
 async def session_of(server: ZooKeeperServer, lost: list[OncelogError]) -> AsyncIterator[ZooKeeperSession]:
     """A session that has seen a few transactions."""
-    session = await ZooKeeperSession.connect(
-        server.address, session_timeout_ms=SESSION_TIMEOUT_MS, on_older=lost.append
-    )
+    session = await ZooKeeperSession.connect(server.address, session_timeout_ms=AWAY_MS, on_older=lost.append)
     try:
         await session.ensure_path("")
         for number in range(50):
@@ -86,7 +84,7 @@ async def test_session_waits_for_a_server_that_returns_with_its_data(tmp_path: P
         states: list[SessionState] = []
         session.add_listener(states.append)
         loop = asyncio.get_running_loop()
-        away_until = loop.time() + 2 * SESSION_TIMEOUT_MS / 1000
+        away_until = loop.time() + 2 * AWAY_MS / 1000
         await until(lambda: loop.time() > away_until, DEADLINE_S)
         server = await ZooKeeperServer.start(data, port)
         try:

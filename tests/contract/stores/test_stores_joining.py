@@ -93,7 +93,9 @@ async def test_wait_for_the_record_is_logged_rarely(caplog: pytest.LogCaptureFix
     join = asyncio.create_task(join_cluster(PATIENT, Shutdown(), connect=store.connect))
     await waiting(join, lambda: bool(store.sessions) and store.sessions[0].reads >= 3)
     await store.make_cluster()
-    assert await join is not None
+    joined = await join
+    assert joined is not None
+    await joined.session.close()
     assert caplog.messages.count("waiting for the cluster's record") == 1
 
 

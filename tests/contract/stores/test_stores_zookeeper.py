@@ -18,9 +18,10 @@ from oncelog.metadata_store.session.zookeeper_connection import CLOSE_TIMEOUT_S,
 from oncelog.metadata_store.session.zookeeper_users import ZooKeeperUser
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.contract.stores.cut_proxy import CutProxy, request_types
-from tests.contract.stores.store_backends import DEADLINE_S, SESSION_TIMEOUT_MS, ZooKeeperBackend
+from tests.contract.stores.store_backends import DEADLINE_S, ZooKeeperBackend
 
 OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
 #: Operation codes of ZooKeeper's protocol.

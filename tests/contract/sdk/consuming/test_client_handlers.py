@@ -65,7 +65,9 @@ async def test_failed_messages_come_again_and_ordered_ones_in_order(client: once
     handled: list[int] = []
 
     async def handle(message: oncelog.Message) -> None:
-        await asyncio.wait({asyncio.ensure_future(asyncio.Event().wait())}, timeout=0.001 * (message.index % 3))
+        lasts = asyncio.ensure_future(asyncio.Event().wait())
+        await asyncio.wait({lasts}, timeout=0.001 * (message.index % 3))
+        lasts.cancel()
         if message.index % 3 == 0 and message.delivery_count == 1:
             raise RuntimeError("not now")
         handled.append(message.index)
