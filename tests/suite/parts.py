@@ -130,7 +130,11 @@ PARTS: tuple[Part, ...] = (
     *_shared("cluster/clients", ("cluster/clients",), 2, 190.0),
     Part("cluster/cli", ("cluster/cli",), 115.0),
     Part("cluster/console", ("cluster/console",), 60.0),
-    Part("cluster/metadata", ("cluster/metadata", "cluster/test_until.py", "cluster/test_kills.py"), 95.0),
+    Part(
+        "cluster/metadata",
+        ("cluster/metadata", "cluster/test_until.py", "cluster/test_kills.py", "cluster/test_sessions.py"),
+        95.0,
+    ),
     Part("cluster/processes", ("cluster/processes",), 130.0),
     Part("cluster/recipes", ("cluster/recipes", "cluster/effects_proof"), 140.0),
     Part("cluster/storage", ("cluster/storage",), 95.0),
