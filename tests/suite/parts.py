@@ -123,7 +123,7 @@ PARTS: tuple[Part, ...] = (
     Part("simulation/sweep", _SWEEP, 150.0, True),
     Part("simulation/planted", _RUNS, 180.0, True),
     *_shared("core", ("core",), 2, 80.0, True),
-    Part("model", ("model",), 90.0, True),
+    Part("model", ("model",), 30.0, True),
     Part("kubernetes", ("kubernetes",), 100.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 40.0, True),
     Part("pipeline", ("pipeline", "spark_proof", "jobs_proof"), 330.0),
@@ -223,7 +223,7 @@ PROOFS: tuple[Proof, ...] = (
         "chaos",
         ("lab/test_chaos.py",),
         ("services/oncelog_lab/chaos",),
-        ("lab/test_chaos_runner.py", "lab/test_demo.py"),
+        ("lab/test_chaos_runner.py", "lab/test_schedule.py"),
     ),
     Proof(
         "chart-variants",
@@ -243,10 +243,29 @@ PROOFS: tuple[Proof, ...] = (
         ("cluster/console/test_one_page.py", "contract/rest/console/test_overview.py"),
     ),
     Proof(
-        "celery",
-        ("cluster/recipes/test_celery.py",),
-        ("services/oncelog/effects", "services/oncelog/client/sync", "docs/recipes.md"),
-        ("cluster/recipes/test_effects.py",),
+        "recipes",
+        tuple(
+            f"cluster/recipes/test_{name}.py"
+            for name in ("celery", "copier", "cron", "file_to_log_to_file", "web_shop", "word_count")
+        ),
+        ("docs/recipes.md", "services/oncelog/effects", "services/oncelog/client", "services/oncelog/outbox"),
+        ("cluster/recipes/test_effects.py", "cluster/recipes/test_outbox.py", "cluster/recipes/test_topic_effects.py"),
+    ),
+    Proof(
+        "demo",
+        ("lab/test_demo.py",),
+        ("services/oncelog_lab/demo", "services/oncelog/cli/produce", "services/oncelog/cli/consume"),
+        ("lab/test_file_verdict.py", "lab/test_verdict.py", "cluster/clients/test_failover.py"),
+    ),
+    Proof(
+        "models",
+        ("model/test_model.py", "model/test_relay_model.py", "model/years/test_years_models.py"),
+        (
+            "tests/model",
+            *(f"{_CORE}/{room}" for room in ("acks", "delivery", "effects", "era.py", "ledger", "node", "outbox")),
+            *(f"{_CORE}/{room}" for room in ("rebuild", "records", "repair", "formats/note.py")),
+        ),
+        ("simulation/test_seeds.py", "simulation/test_mutants.py"),
     ),
     Proof(
         "spark-jobs",

@@ -23,13 +23,11 @@ from typing import Any, Self
 
 import pytest
 
-from tests.cluster.until import until_sync, yield_to_loop
+from tests.cluster.until import until, until_sync
 from tests.tidy.conduct.task_story import story_of
 
 #: For what is about to end.
 ENDS_WITHIN_S = 10.0
-#: Turns of the event loop in which a task that was cancelled, or whose last answer has come, ends.
-_TURNS = 20
 #: Tasks of one report.
 _TOLD_MAX = 10
 #: How often a process is asked for its command.
@@ -96,11 +94,12 @@ class _Work:
 
 
 def _refuse_tasks(runner: asyncio.Runner) -> None:
+    """Those of gRPC end with their call, which may need a moment after the client was closed."""
     loop = runner.get_loop()
-    for _ in range(_TURNS):
-        if not asyncio.all_tasks(loop):
-            return
-        loop.run_until_complete(yield_to_loop())
+    if not asyncio.all_tasks(loop):
+        return
+    with suppress(AssertionError):
+        loop.run_until_complete(until(lambda: len(asyncio.all_tasks(loop)) == 1, ENDS_WITHIN_S))
     left = [story_of(each) for each in asyncio.all_tasks(loop)]
     told = [*left[:_TOLD_MAX], *([f"and {len(left) - _TOLD_MAX} more tasks"] if len(left) > _TOLD_MAX else [])]
     assert not left, "\n".join(["the test has left behind:", *told])
