@@ -32,3 +32,4 @@ def test_what_takes_long_is_asked_less_often(waited_s: float, pause: float) -> N
     assert pause_s(waited_s, 0.02, closely=False) == pause
     assert pause_s(waited_s, 0.02, closely=True) == 0.02
     assert pause_s(waited_s, 1.0, closely=False) == 1.0
+    assert pause_s(waited_s, 0, closely=False) == 0

@@ -92,8 +92,8 @@ def until_sync(
 
 
 def pause_s(waited_s: float, every_s: float, *, closely: bool) -> float:
-    """The pause before the next question."""
-    return every_s if closely else max(every_s, min(EVERY_MAX_S, waited_s / _SHARE))
+    """The pause before the next question; none if the condition is asked in each turn of the loop."""
+    return every_s if closely or not every_s else max(every_s, min(EVERY_MAX_S, waited_s / _SHARE))
 
 
 async def yield_to_loop() -> None:
