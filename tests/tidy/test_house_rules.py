@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.tidy import imports, layout, machine
+from tests.tidy import imports, layout, machine, steadiness_clocks
 from tests.tidy.layout import GLOSSARY, OTHER_WORDS
 from tests.tidy.source import ROOT, Rule, repository
 
-RULES = [*imports.RULES, *layout.RULES, *machine.RULES]
+RULES = [*imports.RULES, *layout.RULES, *machine.RULES, *steadiness_clocks.RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.replace(" ", "-"))
 
 
