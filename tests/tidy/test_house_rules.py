@@ -5,9 +5,9 @@ import pytest
 from tests.tidy import imports, layout
 from tests.tidy.layout import GLOSSARY, OTHER_WORDS
 from tests.tidy.source import ROOT, Rule, repository
-from tests.tidy.steadiness import answers, kills, machine, sessions
+from tests.tidy.steadiness import answers, clocks, kills, machine, sessions
 
-RULES = [*imports.RULES, *layout.RULES, *machine.RULES, *answers.RULES, *kills.RULES, *sessions.RULES]
+RULES = [*imports.RULES, *layout.RULES, *machine.RULES, *answers.RULES, *clocks.RULES, *kills.RULES, *sessions.RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.replace(" ", "-"))
 
 

@@ -13,6 +13,8 @@ from tests.contract.effects.positions import FIRST, NAMES, SOURCE, at, claimed, 
 pytestmark = pytest.mark.asyncio
 
 OTHER_CLAIM = "02" * 16
+#: The claim that comes first and the one that comes second are both right.
+CLAIM_BEGINS_S = 0.3
 
 
 async def test_store_keeps_its_id(bench: Bench) -> None:
@@ -95,7 +97,7 @@ async def test_claim_decides_about_an_apply_that_is_under_way(bench: Bench) -> N
 
     claiming = asyncio.ensure_future(other.claim(SOURCE, NAMES, take))
     # Long enough for a claim that waits for nothing; on a busy machine it may still come first, or second.
-    done, _ = await asyncio.wait([claiming], timeout=0.3)
+    done, _ = await asyncio.wait([claiming], timeout=CLAIM_BEGINS_S)
     pause.go_on.set()
     outcome = (await asyncio.gather(applying, return_exceptions=True))[0]
     await claiming

@@ -48,7 +48,7 @@ from oncelog.errors import ClientForked
 
 async def refused(call):
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await call
     except ClientForked:
         return

@@ -361,12 +361,13 @@ class Knobs:
 @dataclass(slots=True)
 class Seen:
     """What came over the wire. frames, opens: batches and openings of each publish frame received. starts: of read
-    streams."""
+    streams. refused_look_ups: of topics that do not exist."""
 
     frames: list[int] = field(default_factory=list)
     opens: list[int] = field(default_factory=list)
     starts: list[StartAt] = field(default_factory=list)
     closed_sessions: list[SessionNumber] = field(default_factory=list)
+    refused_look_ups: int = 0
 
 
 class FakeCluster:
@@ -464,6 +465,7 @@ class FakeCluster:
         topic = self.topics.get(request.topic)
         if topic is None:
             if not (self.knobs.may_create and request.create_if_missing):
+                self.seen.refused_look_ups += 1
                 raise TopicNotFound(f"{request.topic} does not exist")
             topic = self.topics[request.topic] = FakeTopic(request.topic)
             self.by_id[topic.topic_id] = topic

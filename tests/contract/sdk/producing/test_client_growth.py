@@ -6,6 +6,7 @@ import pytest
 
 import oncelog
 from oncelog.core.sdk.producer.routing import partition_of
+from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -152,6 +153,7 @@ async def test_topic_that_was_deleted_ends_no_watch_with_a_bug(
     assert producer._watch is not None
     watch = producer._watch._task
     assert watch is not None
-    done, _ = await asyncio.wait([watch], timeout=0.5)
-    assert not done
+    # The second look-up shows that the watch went on after the refusal of the first one.
+    await until(lambda: cluster.seen.refused_look_ups >= 2, DEADLINE_S, waiting_for="a look-up after a refused one")
+    assert not watch.done()
     await producer.close()

@@ -15,6 +15,8 @@ pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 30.0
 PARTITIONS = 4
+#: A read is cancelled at any moment: each is right.
+READ_BEGINS_S = 0.001
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +170,7 @@ async def test_cancelled_read_loses_nothing(client: oncelog.AsyncClient) -> None
         values: list[bytes] = []
         for number in range(20):
             waiting = asyncio.ensure_future(reader.read_next())
-            await asyncio.wait([waiting], timeout=0.001)
+            await asyncio.wait([waiting], timeout=READ_BEGINS_S)
             waiting.cancel()
             done = await asyncio.gather(waiting, return_exceptions=True)
             values += [each.value for each in done if isinstance(each, oncelog.Message)]
