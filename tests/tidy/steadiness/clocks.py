@@ -13,7 +13,7 @@ from tests.tidy.source import Rule, Source, each
 UNHURRIED_S = 30
 #: {function: position of its time-out}; a name in front of it must be asyncio's.
 WAITS = {"asyncio.wait": None, "asyncio.wait_for": 1, "asyncio.timeout": 0}
-#: `until` of less than a second; `tests/tidy/machine.py` has the longer ones.
+#: `until` of less than a second; `tests/tidy/steadiness/machine.py` has the longer ones.
 PROBES = {"until": 1, "until_sync": 1}
 #: It tests that the deadline of `until` ends it.
 TEST_OF_UNTIL = "tests/cluster/test_until.py"
