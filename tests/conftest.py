@@ -34,7 +34,7 @@ from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.failure_report import _where_files_are, pytest_runtest_makereport  # noqa: F401  fixtures and hooks
 from tests.tidy.conduct.hang_watch import HangWatch
-from tests.tidy.conduct.leftovers import Leftovers
+from tests.tidy.conduct.leftovers import ENDS_WITHIN_S, Leftovers
 
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
@@ -62,11 +62,15 @@ def _not_of_a_closed_loop(record: logging.LogRecord) -> bool:
 logging.getLogger("asyncio").addFilter(_not_of_a_closed_loop)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("leftovers_s", help="seconds in which the work of a test ends behind it", default=str(ENDS_WITHIN_S))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Standard error is pytest's own here: nothing is captured yet."""
     if not config.getoption("usepdb"):
         config.pluginmanager.register(HangWatch(os.dup(2)))
-    config.pluginmanager.register(Leftovers())
+    config.pluginmanager.register(Leftovers(float(config.getini("leftovers_s"))))
 
 
 def pytest_collection_finish() -> None:

@@ -199,7 +199,7 @@ PROOFS: tuple[Proof, ...] = (
         "random-faults",
         ("cluster/storage/test_random_faults.py",),
         (*_DISK_ROOMS, f"{_CORE}/repair", "services/oncelog/metadata/repair"),
-        ("cluster/storage/test_storage_faults.py", "cluster/storage/test_lost_disks.py"),
+        ("cluster/storage/test_storage_faults.py", "contract/repair/test_repair.py"),
     ),
     Proof(
         "compaction-kills",
@@ -211,7 +211,7 @@ PROOFS: tuple[Proof, ...] = (
         "directories-of-the-past",
         ("cluster/storage/test_directory_of_the_past.py",),
         (f"{_STORAGE}/directory", f"{_STORAGE}/serve", f"{_CORE}/node", f"{_CORE}/ledger"),
-        ("cluster/storage/test_ledger_end.py", "contract/node/directory/test_directory_starts.py"),
+        ("contract/node/directory/test_directory_starts.py", "contract/node/test_storage_tools.py"),
     ),
     Proof(
         "benchmarks",
@@ -292,6 +292,59 @@ PROOFS: tuple[Proof, ...] = (
             "pipeline/audit/test_audit_damage.py",
             "pipeline/jobs/test_export_run.py",
         ),
+    ),
+    Proof(
+        "lost-zookeeper",
+        (
+            "cluster/metadata/test_lost_zookeeper.py",
+            "cluster/metadata/test_older_zookeeper.py",
+            "cluster/storage/test_ledger_end.py",
+        ),
+        (
+            "services/oncelog/metadata/restoring",
+            f"{_CORE}/rebuild",
+            f"{_CORE}/era.py",
+            "services/oncelog/metadata_store/copies",
+            "services/oncelog/metadata_store/notes",
+            "services/oncelog/metadata_store/session",
+            "tests/records_proof",
+        ),
+        (
+            "cluster/metadata/test_restore.py",
+            "cluster/metadata/test_zookeeper_closed.py",
+            "contract/stores/test_lost_zookeeper.py",
+            "contract/repair/test_restore.py",
+        ),
+    ),
+    Proof(
+        "lost-disks",
+        ("cluster/storage/test_lost_disks.py",),
+        (f"{_CORE}/repair", "services/oncelog/metadata/repair", *_DISK_ROOMS),
+        ("cluster/storage/test_storage_faults.py", "contract/repair/test_repair.py"),
+    ),
+    Proof(
+        "mirrors",
+        tuple(f"cluster/clients/test_mirror_{which}.py" for which in ("compare", "cutover", "translate")),
+        ("services/oncelog/effects", "services/oncelog/cli/mirror", "services/oncelog/client"),
+        ("cluster/clients/test_mirror.py", "cluster/clients/test_mirror_status.py"),
+    ),
+    Proof(
+        "starts",
+        ("cluster/processes/test_starting.py",),
+        ("services/oncelog/metadata_store/joining", "services/oncelog/runtime/process.py", "services/oncelog/rpc"),
+        ("cluster/processes/test_standalone.py", "contract/stores/test_stores_starting.py"),
+    ),
+    Proof(
+        "slow-clients",
+        ("cluster/clients/test_unread_streams.py", "cluster/clients/test_ack_timeout.py"),
+        ("services/oncelog/topic_owner", "services/oncelog/rpc", "services/oncelog/client", f"{_CORE}/delivery"),
+        ("contract/owner/test_stream_budget.py", "core/delivery/test_ack_timeout.py"),
+    ),
+    Proof(
+        "changed-tests",
+        ("tidy/changed/test_changed.py",),
+        ("tests/tidy/changed", "tests/suite"),
+        ("tidy/test_suite.py",),
     ),
     Proof(
         "verdicts",

@@ -11,11 +11,11 @@ from tests.tidy.source import ROOT
 TIMEOUT_S = 180.0
 
 
-def run_pytest(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
-    """Run the tests of this text to their end. folder: for their file."""
+def run_pytest(folder: Path, text: str, *more: str) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of this text to their end. folder: for their file. more: options."""
     file = folder / "test_inner.py"
     file.write_text(text)
-    options = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    options = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider", *more]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(file)],
         cwd=ROOT,

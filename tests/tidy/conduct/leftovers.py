@@ -26,7 +26,7 @@ import pytest
 from tests.cluster.until import until, until_sync
 from tests.tidy.conduct.task_story import story_of
 
-#: For what is about to end.
+#: For what is about to end, unless the option `leftovers_s` says something else.
 ENDS_WITHIN_S = 10.0
 #: Tasks of one report.
 _TOLD_MAX = 10
@@ -39,7 +39,8 @@ _OF_THE_RUN = ("oncelog.cli.standalone.fork_server import serve", "multiprocessi
 
 
 class Leftovers:
-    def __init__(self) -> None:
+    def __init__(self, ends_within_s: float) -> None:
+        self._ends_within_s = ends_within_s
         #: begun by fixtures that outlive a test, also where a test asks for them late
         self._lasting = _Work()
 
@@ -51,7 +52,7 @@ class Leftovers:
             self._lasting += _Work.of_now() - before
         if isinstance(value, asyncio.Runner):
             # Called before the fixture closes the loop, and after all that use the loop.
-            fixturedef.addfinalizer(partial(_refuse_tasks, value))
+            fixturedef.addfinalizer(partial(_refuse_tasks, value, self._ends_within_s))
         return value
 
     @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ class Leftovers:
         before = _Work.of_now()
         yield
         with suppress(AssertionError):
-            until_sync(lambda: not (_Work.of_now() - before - self._lasting), ENDS_WITHIN_S)
+            until_sync(lambda: not (_Work.of_now() - before - self._lasting), self._ends_within_s)
         left = _Work.of_now() - before - self._lasting
         assert not left, f"the test has left behind:\n{left}"
 
@@ -93,13 +94,13 @@ class _Work:
         return "\n".join([*lines, *(f"process {pid}: {each}" for pid, each in self.processes.items())])
 
 
-def _refuse_tasks(runner: asyncio.Runner) -> None:
+def _refuse_tasks(runner: asyncio.Runner, ends_within_s: float) -> None:
     """Those of gRPC end with their call, which may need a moment after the client was closed."""
     loop = runner.get_loop()
     if not asyncio.all_tasks(loop):
         return
     with suppress(AssertionError):
-        loop.run_until_complete(until(lambda: len(asyncio.all_tasks(loop)) == 1, ENDS_WITHIN_S))
+        loop.run_until_complete(until(lambda: len(asyncio.all_tasks(loop)) == 1, ends_within_s))
     left = [story_of(each) for each in asyncio.all_tasks(loop)]
     told = [*left[:_TOLD_MAX], *([f"and {len(left) - _TOLD_MAX} more tasks"] if len(left) > _TOLD_MAX else [])]
     assert not left, "\n".join(["the test has left behind:", *told])

@@ -120,7 +120,7 @@ def test_leaves_an_executor_that_has_nothing_to_do():
 )
 def test_test_that_leaves_work_behind_fails(tmp_path: Path, text: str, test: str, says: str) -> None:
     """It alone fails: the next test begins with what the former has left."""
-    done = run_pytest(tmp_path, text)
+    done = run_pytest(tmp_path, text, "-o", "leftovers_s=0.3")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "the test has left behind:" in done.stdout
     assert says in done.stdout
