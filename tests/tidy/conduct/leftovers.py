@@ -99,11 +99,12 @@ def _refuse_tasks(runner: asyncio.Runner, ends_within_s: float) -> None:
     loop = runner.get_loop()
     if not asyncio.all_tasks(loop):
         return
-    with suppress(AssertionError):
+    try:
         loop.run_until_complete(until(lambda: len(asyncio.all_tasks(loop)) == 1, ends_within_s))
-    left = [story_of(each) for each in asyncio.all_tasks(loop)]
-    told = [*left[:_TOLD_MAX], *([f"and {len(left) - _TOLD_MAX} more tasks"] if len(left) > _TOLD_MAX else [])]
-    assert not left, "\n".join(["the test has left behind:", *told])
+    except AssertionError:
+        left = [story_of(each) for each in asyncio.all_tasks(loop)]
+        more = [f"and {len(left) - _TOLD_MAX} more tasks"] if len(left) > _TOLD_MAX else []
+        assert not left, "\n".join(["the test has left behind:", *left[:_TOLD_MAX], *more])
 
 
 def _threads() -> set[threading.Thread]:
