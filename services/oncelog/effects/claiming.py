@@ -66,7 +66,16 @@ class Claiming:
         self._names = names
 
     async def claim(self, consumer: EffectsConsumer, store_id: str) -> Claim:
-        """Every acknowledgement of the consumer was answered. Raises Rewound, and the errors of log and store."""
+        """Every acknowledgement of the consumer was answered. Raises Rewound, and the errors of log and store.
+
+        Raises ClaimAgain if another consumer has become active meanwhile, or the subscription was moved.
+        """
+        try:
+            return await self._claimed(consumer, store_id)
+        except (ConsumerFenced, StaleSeekEpoch):
+            raise ClaimAgain from None
+
+    async def _claimed(self, consumer: EffectsConsumer, store_id: str) -> Claim:
         driver = consumer.driver
         effects = await driver.ask_effects(0)
         nonce = uuid.uuid4().hex

@@ -10,7 +10,8 @@ from oncelog.client.client import AsyncClient
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreAhead
 from oncelog.core.effects.ordered import found_at
-from oncelog.effects.claiming import Claiming
+from oncelog.core.errors import ConsumerFenced, StaleSeekEpoch
+from oncelog.effects.claiming import ClaimAgain, Claiming
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.store import EffectsStore
 from tests.contract.effects.positions import NAMES, SOURCE
@@ -24,10 +25,14 @@ class Log:
 
     def __init__(self) -> None:
         self.effects = LOG
+        self.refuses: Exception = AssertionError("nothing is bound")
         self.topic_partition = SimpleNamespace(topic_id=SOURCE.topic_id, partition=SOURCE.partition)
 
     async def ask_effects(self, _: int) -> SubscriptionEffects:
         return self.effects
+
+    async def bind_effects(self, _seek_epoch: int, _generation: int) -> None:
+        raise self.refuses
 
 
 class Mirrored:
@@ -61,3 +66,13 @@ async def test_position_that_the_log_has_not_reached_is_of_a_restored_log() -> N
     log = Log()
     with pytest.raises(StoreAhead, match="restored to an older state"):
         await claim_of(Mirrored(log, position=LOG.next_index + 31, come=30), log)
+
+
+@pytest.mark.parametrize("error", [ConsumerFenced("another consumer is active"), StaleSeekEpoch("it was moved")])
+async def test_claim_of_a_consumer_that_is_not_active_any_more_is_repeated(error: Exception) -> None:
+    """Two programs begin at once, and the first one is active before the second one is there: it becomes the standby,
+    and does not end."""
+    log = Log()
+    log.effects, log.refuses = replace(LOG, store_id=""), error
+    with pytest.raises(ClaimAgain):
+        await claim_of(Mirrored(log, position=0, come=0), log)
