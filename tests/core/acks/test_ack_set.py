@@ -65,7 +65,7 @@ def test_ack_set_agrees_with_a_plain_set(steps: list[list[IndexRange] | int]) ->
     compare(steps)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(steps=WIDE_STEPS)
 def test_wide_ranges_agree_with_a_plain_set(steps: list[list[IndexRange] | int]) -> None:
     """Ranges and cumulative steps over whole blocks."""
