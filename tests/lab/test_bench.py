@@ -84,11 +84,16 @@ def test_command_measures_a_running_cluster(benches: Benches) -> None:
     assert p99["figure"] > 0
 
 
-def test_publish_measures_each_load_against_the_limits_path(benches: Benches) -> None:
+@pytest.fixture(scope="module")
+def published(benches: Benches) -> dict[str, BenchRow]:
+    """It starts the processes of the limits' path, which serve later benchmarks, too."""
+    return benches.rows("publish", seconds=0.2, runs=1, producers=4)
+
+
+def test_publish_measures_each_load_against_the_limits_path(published: dict[str, BenchRow]) -> None:
     """Four loads. Each has its own limit in the same run."""
-    rows = benches.rows("publish", seconds=0.2, runs=1, producers=4)
-    assert len(rows) == 4
-    for row in rows.values():
+    assert len(published) == 4
+    for row in published.values():
         assert row.figure > 0
         assert row.ratio is not None
         assert row.ratio > 0
