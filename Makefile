@@ -96,8 +96,8 @@ tools:
 
 # Before anything is downloaded or run.
 how-long:
-	@echo "==> make test takes about ten minutes on two cores, with a line of progress every 15 seconds; the first time it"
-	@echo "    also downloads half a gigabyte into .venv. make test-core takes seconds."
+	@echo "==> make test takes about eleven minutes on two cores, with a line of progress every 15 seconds; the first time"
+	@echo "    it also downloads half a gigabyte into .venv. make test-core takes a minute."
 
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
 	$(SWEEP) 2000 --first $(FIRST)
