@@ -63,7 +63,7 @@ format: $(STAMP) ## format the source
 test: how-long tools $(STAMP) ## run lint and all default tests in parallel, with a line of progress every 15 seconds (ONLY=names of parts)
 	@$(BIN)/python -m tests.suite $(ONLY)
 
-test-core: $(STAMP) ## run the tests of the core only, in seconds
+test-core: $(STAMP) ## run the tests of the core only, in a minute
 	@$(BIN)/python -m tests.suite core
 
 test-changed: tools $(STAMP) ## run the tests that depend on the files that differ from main (BASE=another revision)

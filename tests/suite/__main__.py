@@ -6,6 +6,7 @@ its logs are.
 """
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ def run_all(
     keep_seconds(seconds, {one.part.name: one.measured for one in ended if not one.code})
     failed = [one.part.name for one in ended if one.code]
     if not failed:
-        files.rmdir()
+        shutil.rmtree(files, ignore_errors=True)
     outcome = f"failed: {', '.join(failed)}" if failed else "all passed"
     print(f"==> {outcome}, {clock(time.monotonic() - began)} in all")
     return failed

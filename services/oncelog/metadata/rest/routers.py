@@ -1,8 +1,8 @@
 """Routers whose routes an application takes as they are.
 
 FastAPI's `include_router` builds each route a second time when the first request comes. For all routes of a metadata
-service that takes 0.7 s, in which its event loop answers nobody. So each router has the dependencies of all routes, and
-`add_routes` moves its routes.
+service that takes 0.7 s, in which its event loop serves no other request. So each router has the dependencies of all
+routes, and `add_routes` moves its routes.
 """
 
 from collections.abc import Sequence
