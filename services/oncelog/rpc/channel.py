@@ -140,6 +140,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     async def _end(self, failure: BaseException, before: int) -> OncelogError:
         """Return why the stream ended. Raises CancelledError when this task was cancelled during the operation."""
         if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call, before):
+            self._call.cancel()  # gRPC does so only once the call has a connection
             raise failure
         error = self.closed or self._close_with(
             _heard(self._credentials, self._address, await _meaning(self._call, failure, self._address, self._origin))
@@ -330,13 +331,15 @@ class Channel:
         waited_ms = self._connecting.call_wait_ms
 
         def give_up() -> None:
-            if not call.done():
+            if call.done():
+                return
+            if not self._connecting.closed:
                 self._used = False
                 self._given_up[call] = waited_ms
-                if end is None:
-                    call.cancel()
-                else:
-                    end(self._no_connection(waited_ms))
+            if end is None:
+                call.cancel()
+            else:
+                end(self._closed() if self._connecting.closed else self._no_connection(waited_ms))
 
         self._connecting.watch(give_up, waited_ms)
 
@@ -351,6 +354,9 @@ class Channel:
             return self._no_connection(self._given_up[call])
         if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call, before)):
             raise failure
+        return self._closed()
+
+    def _closed(self) -> ServiceUnavailable:
         return ServiceUnavailable(f"{self.address}: the channel was closed", address=self.address)
 
     def stream(

@@ -91,6 +91,11 @@ class Connecting:
             if not self.ready:
                 give_up()
 
+    def _end_waiting(self) -> None:
+        """Of the calls: gRPC itself forgets some of those of a channel that is closed."""
+        for give_up in list(self._waiting):
+            self._give_up(give_up)
+
     async def connected(self) -> None:
         """Return when there is a connection, however long that takes."""
         while not self.ready:
@@ -110,9 +115,9 @@ class Connecting:
             except TimeoutError:
                 if channel.get_state() is not library.grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     self._times.late(limit_ms)
-                for give_up in list(self._waiting):
-                    self._give_up(give_up)  # gRPC itself forgets some of the calls of a channel that is closed
-                self.channel = self._new(self.limit_ms * _MARGIN)
+                self._end_waiting()
+                if not self.closed:
+                    self.channel = self._new(self.limit_ms * _MARGIN)
                 await channel.close()
             except (library.grpc.aio.UsageError, library.grpc.aio.InternalError):
                 return  # closed meanwhile
@@ -122,14 +127,16 @@ class Connecting:
                 return
 
     async def close(self) -> None:
-        """End the attempt, all calls and all streams."""
+        """End the attempt, all calls and all streams; also when the caller is cancelled meanwhile."""
         self.closed = True
-        self._waiting.clear()
+        self._end_waiting()
         attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            attempt.cancel()
-            await asyncio.wait({attempt})
-        await self.channel.close()
+        try:
+            if attempt is not None:
+                attempt.cancel()
+                await asyncio.wait({attempt})
+        finally:
+            await self.channel.close()  # without a pause: nothing cancels it
 
 
 def connect_times() -> AnswerTimes:

@@ -281,6 +281,30 @@ async def test_cancelling_a_reader_cancels_it() -> None:
 
 
 @pytest.mark.asyncio
+async def test_cancelling_a_first_write_ends_the_stream() -> None:
+    """gRPC goes on with a call whose write is cancelled before there is a connection: the server had it for ever."""
+    served: set[object] = set()
+
+    async def note(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        served.add(stream)
+        try:
+            await echo(stream)
+        finally:
+            served.discard(stream)
+
+    async with serving(append=note) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        writing = asyncio.ensure_future(stream.write(frame_of(1)))
+        asyncio.get_running_loop().call_soon(writing.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        later: AppendStream = channel.stream(APPEND)
+        await later.write(frame_of(1))
+        await anext(later)  # so the server has got what was sent before
+        await until(lambda: len(served) == 1, 10.0)
+
+
+@pytest.mark.asyncio
 async def test_malformed_message_is_refused_and_the_server_continues() -> None:
     """With InvalidArgument, in calls and in streams."""
     async with serving(forever, echo) as (_, channel):

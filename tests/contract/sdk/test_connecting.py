@@ -95,6 +95,21 @@ async def test_call_fails_before_its_connection_attempt_ends() -> None:
 
 
 @pytest.mark.hazard("fixed-limit-on-a-slow-machine")
+async def test_close_that_is_cancelled_ends_the_streams() -> None:
+    """A client closes a reader and then itself, which cancels what is under way: the stream went on for ever."""
+    async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
+        proxy.delay_s = CONNECT_MS_MIN / 2000  # the attempt succeeds if nothing ends it
+        channel = Channel(proxy.address)
+        writing = asyncio.ensure_future(channel.stream(APPEND).write(frame_of(7)))
+        await until(lambda: proxy.taken, DEADLINE_S, every_s=0)
+        closing = asyncio.ensure_future(channel.close())
+        asyncio.get_running_loop().call_soon(closing.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(ServiceUnavailable, match="closed"):
+            await writing
+
+
 async def test_peer_that_connected_slowly_is_reached_at_the_first_attempt_next_time() -> None:
     """Each attempt that is given up is a handshake in vain, on the machine that is slow already."""
     async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
