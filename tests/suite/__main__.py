@@ -14,13 +14,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from tests.suite.changes import before_last_night
+from tests.suite.class_archive import use_class_archive
 from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running, clock, kept_files
 from tests.tidy.changed.selection import changed_files, changed_tests, reason_for_all
 
 EVERY_S = 15.0
-SECONDS = ROOT / ".cache/suite/seconds.json"
+KEPT = ROOT / ".cache/suite"
+SECONDS = KEPT / "seconds.json"
 #: instead of a revision: the newest one that all proofs have seen, if they run each night
 LAST_NIGHT = "last-night"
 
@@ -132,6 +134,7 @@ def main() -> int:
         parts = chosen_proofs(given.names, given.proofs_since)
     else:
         parts = chosen_parts(given.names)
+    use_class_archive(KEPT)
     return 1 if run_all(parts, seconds=SECONDS) else 0
 
 

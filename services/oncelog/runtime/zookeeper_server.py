@@ -17,6 +17,7 @@ import fcntl
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -277,7 +278,8 @@ def find_server_jars() -> list[Path]:
 
 
 def _process(data_dir: Path, port: int, heap_mb: int) -> "subprocess.Popen[bytes]":
-    command = [str(find_java()), f"-Xmx{heap_mb}m", *_JVM_FLAGS]
+    more = shlex.split(os.environ.get("SERVER_JVMFLAGS", ""))  # as ZooKeeper's own start script does
+    command = [str(find_java()), f"-Xmx{heap_mb}m", *_JVM_FLAGS, *more]
     class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
     lock = _lock_directory(data_dir)
     try:

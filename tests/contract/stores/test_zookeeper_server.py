@@ -122,3 +122,10 @@ def test_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EmbeddedZooKeeperMissing, match=r"JAVA_HOME is .* correct or unset JAVA_HOME"):
         find_java()
+
+
+def test_flags_of_the_environment_reach_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name that ZooKeeper's own start script gives them, and quoted as in a shell."""
+    monkeypatch.setenv("SERVER_JVMFLAGS", "-Xlog:disable '-XX:No Such Flag'")
+    with pytest.raises(EmbeddedZooKeeperFailed, match="No Such Flag"):
+        ZooKeeperServer.start_blocking(tmp_path)
