@@ -45,6 +45,7 @@ class Disk:
         self.taken: list[JournalRecord] = []
         #: (ledger, entry) of what the medium has spoiled
         self.damaged: dict[tuple[LedgerId, EntryId], None] = {}
+        self._durable = _Durable(self.records)
 
     def write(self, records: tuple[JournalRecord, ...]) -> None:
         self.records += records
@@ -112,14 +113,31 @@ class Disk:
 
     def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """{entry: bytes} of one ledger that would certainly survive a crash at this moment."""
-        entries: dict[EntryId, bytes] = {}
-        for record in self.records[: self.synced]:
-            if record.ledger_id == ledger_id:
+        if self._durable.records is not self.records:  # a fault has replaced them
+            self._durable = _Durable(self.records)
+        return self._durable.held(ledger_id, self.synced, self.foreign)
+
+
+class _Durable:
+    """The entries of the synced records, of which each is looked at once: the oracles ask at every step.
+
+    Synced records stay as they are in their list.
+    """
+
+    def __init__(self, records: list[JournalRecord]) -> None:
+        self.records = records
+        self._read = 0
+        self._entries: dict[LedgerId, dict[EntryId, bytes]] = {}
+
+    def held(self, ledger_id: LedgerId, synced: int, foreign: dict[int, LedgerId]) -> dict[EntryId, bytes]:
+        if synced > self._read:
+            for record in self.records[self._read : synced]:
                 if record.kind is RecordKind.LEDGER_ERASED:
-                    entries.clear()
-                elif record.kind in ENTRY_KINDS and id(record) not in self.foreign:
-                    entries[record.entry_id] = bytes(record.data)
-        return entries
+                    self._entries.pop(record.ledger_id, None)
+                elif record.kind in ENTRY_KINDS and id(record) not in foreign:
+                    self._entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
+            self._read = synced
+        return dict(self._entries.get(ledger_id, ()))
 
 
 class Index:

@@ -52,6 +52,8 @@ class CopyWatch:
         if server is None:
             return {}
         held, damaged = server.disk.held(ledger_id), server.disk.damaged
+        if not damaged:
+            return held
         return {entry_id: data for entry_id, data in held.items() if (ledger_id, entry_id) not in damaged}
 
     def lacking(self, record: LedgerMetadata, node: Incarnation) -> list[EntryId]:
