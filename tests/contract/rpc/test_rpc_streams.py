@@ -301,7 +301,7 @@ async def test_cancelling_a_first_write_ends_the_stream() -> None:
         later: AppendStream = channel.stream(APPEND)
         await later.write(frame_of(1))
         await anext(later)  # so the server has got what was sent before
-        await until(lambda: len(served) == 1, 10.0)
+        await until(lambda: len(served) == 1, 30.0)
 
 
 @pytest.mark.asyncio

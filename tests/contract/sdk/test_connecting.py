@@ -94,7 +94,6 @@ async def test_call_fails_before_its_connection_attempt_ends() -> None:
         assert connecting.limit_ms > CONNECT_MS_MIN, "attempts are allowed more and more time, calls are not"
 
 
-@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 async def test_close_that_is_cancelled_ends_the_streams() -> None:
     """A client closes a reader and then itself, which cancels what is under way: the stream went on for ever."""
     async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
@@ -110,6 +109,7 @@ async def test_close_that_is_cancelled_ends_the_streams() -> None:
             await writing
 
 
+@pytest.mark.hazard("fixed-limit-on-a-slow-machine")
 async def test_peer_that_connected_slowly_is_reached_at_the_first_attempt_next_time() -> None:
     """Each attempt that is given up is a handshake in vain, on the machine that is slow already."""
     async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
