@@ -43,12 +43,15 @@ class Leftovers:
         self._ends_within_s = ends_within_s
         #: begun by fixtures that outlive a test, also where a test asks for them late
         self._lasting = _Work()
+        #: what there was when the last test ended, and so when the next one begins, but for what lasts
+        self._left: _Work | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        before = _Work.of_now()
+        lasts = fixturedef.scope != "function"
+        before = _Work.of_now() if lasts else _Work()
         value = yield
-        if fixturedef.scope != "function":
+        if lasts:
             self._lasting += _Work.of_now() - before
         if isinstance(value, asyncio.Runner):
             # Called before the fixture closes the loop, and after all that use the loop.
@@ -58,12 +61,17 @@ class Leftovers:
     @pytest.fixture(autouse=True)
     def _nothing_outlives_the_test(self) -> Iterator[None]:
         """The first of the fixtures of a test that are set up after those of the module and the session."""
-        before = _Work.of_now()
+        before = _Work.of_now() if self._left is None else self._left
         yield
         with suppress(AssertionError):
-            until_sync(lambda: not (_Work.of_now() - before - self._lasting), self._ends_within_s)
-        left = _Work.of_now() - before - self._lasting
+            until_sync(lambda: not (self._look() - before - self._lasting), self._ends_within_s)
+        assert self._left is not None, "it was looked at"
+        left = self._left - before - self._lasting
         assert not left, f"the test has left behind:\n{left}"
+
+    def _look(self) -> "_Work":
+        self._left = _Work.of_now()
+        return self._left
 
 
 @dataclass(frozen=True, slots=True)
