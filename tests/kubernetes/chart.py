@@ -62,8 +62,8 @@ def rendered(name: str) -> tuple[Manifest, ...]:
 @cache
 def values_of(name: str) -> Manifest:
     """The values that hold with this file: the chart's own, and the file's above them."""
-    own = yaml.safe_load(FILES["default"].read_text())
-    given = yaml.safe_load(FILES[name].read_text()) or {}
+    own = yaml.load(FILES["default"].read_text(), Loader=LOADER)
+    given = yaml.load(FILES[name].read_text(), Loader=LOADER) or {}
     return _merged(own, given)
 
 
