@@ -59,7 +59,8 @@ async def test_message_of_64_mib_survives_a_killed_owner(cluster: Cluster, clien
         assert digest(received[1].value) == digest(large)
         await consumer.ack(received)
     async with await client.subscribe(topic, subscription="all", type="shared") as consumer:
-        assert not await consumer.receive_batch(max_wait=0.2)
+        await producer.send(b"new")
+        assert (await consumer.receive(timeout=DEADLINE_S)).value == b"new"
     await cluster.healed()
 
 

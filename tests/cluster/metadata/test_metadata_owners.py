@@ -29,7 +29,7 @@ class Prober:
     answers: list[Reachability] = field(default_factory=list)
 
     async def __call__(self, address: str) -> Reachability:
-        answer = self.always or await reach(address, timeout_ms=1_000)
+        answer = self.always or await reach(address, timeout_ms=30_000)
         self.answers.append(answer)
         return answer
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio
 async def test_server_ends_the_transaction_of_a_process_that_does_nothing(on_postgres: Database) -> None:
     """So another one can claim."""
     effects, other = on_postgres.effects(stall_timeout=1.0), on_postgres.effects()
-    await claimed(effects)
+    await claimed(other)  # this one's pauses end no transaction
     inside, released = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     applying = asyncio.ensure_future(

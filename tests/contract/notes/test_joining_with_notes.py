@@ -33,6 +33,8 @@ from tests.contract.stores.store_backends import Backend, new_cluster
 pytestmark = pytest.mark.asyncio
 
 TOPIC = TopicName("public", "default", "orders")
+#: How long a node waits for others that are away. One that is there answers meanwhile, on a slow machine too.
+ONE_ANSWERS_S = 5.0
 
 
 def notes_of(node: Node) -> NodeNotes:
@@ -40,9 +42,11 @@ def notes_of(node: Node) -> NodeNotes:
 
 
 @asynccontextmanager
-async def joining(world: NotingWorld, node: Node) -> AsyncIterator[tuple[JoinByNotes, NodeRegistration]]:
+async def joining(
+    world: NotingWorld, node: Node, *, timeout_s: float = DEADLINE_S
+) -> AsyncIterator[tuple[JoinByNotes, NodeRegistration]]:
     host, _, port = node.address.rpartition(":")
-    join = JoinByNotes(world.session, notes_of(node), node.incarnation, PLAIN, timeout_s=1.0)
+    join = JoinByNotes(world.session, notes_of(node), node.incarnation, PLAIN, timeout_s=timeout_s)
     live = LiveStorageNode(node.incarnation, host, int(port), 0)
     get_noted = join.get_noted if await join.is_needed() else None
     yield join, NodeRegistration(world.registry, live, address_is_chosen=False, get_noted=get_noted)
@@ -129,7 +133,7 @@ async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tm
         away = world.members[:2]
         for node in away:
             await world.leave(node.incarnation)
-        async with joining(world, new) as (join, registration):
+        async with joining(world, new, timeout_s=ONE_ANSWERS_S) as (join, registration):
             await registration.join()
             reason = registration.reason()
             assert reason is not None

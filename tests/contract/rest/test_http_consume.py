@@ -339,7 +339,7 @@ async def test_abandoned_session_ends_and_its_messages_go_to_others(
 ) -> None:
     """Also those that only waited for it: they have no time-out."""
     await world.publish(*"abcd")
-    abandoned, other = await replica.opened(ack_timeout=1), await replica.opened()
+    abandoned, other = await replica.opened(ack_timeout=3), await replica.opened()
     assert len(await abandoned.take(1)) == 1
     assert sorted(values(await other.take_all(4))) == list("abcd")
     await abandoned.refused(410, "session_gone")

@@ -209,7 +209,7 @@ async def test_stream_whose_client_acknowledges_nothing_ends(
     world: ConsumeWorld, replica: ConsumeReplica, other: ConsumeReplica, far: bool
 ) -> None:
     """Its connection may be open long after its client is gone. Others get its messages."""
-    opened = await replica.opened(ack_timeout=1)
+    opened = await replica.opened(ack_timeout=3)
     session = opened.through(other) if far else opened
     async with session.stream() as events:
         await world.publish("a")

@@ -111,7 +111,7 @@ async def test_unfinished_tls_handshakes_do_not_block_rest(tmp_path: Path) -> No
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n"])
 async def test_incomplete_request_head_closes_its_connection(sent: bytes) -> None:
     """Also below the limits: memory and file descriptors are needed for active clients."""
-    async with rest(LIMITS._replace(head_timeout_s=1)) as served:
+    async with rest(LIMITS._replace(head_timeout_s=3)) as served:
         async with silent(served.port, 5, sent) as sockets:
             answers = await asyncio.gather(*(asyncio.to_thread(each.recv, 100) for each in sockets))
             assert answers == [b""] * 5

@@ -98,7 +98,7 @@ async def test_zookeeper_with_another_identity_is_refused(
     async with CutProxy.running(zookeeper_server.port, tls=certificate.ssl_context()) as relay:
         with pytest.raises(StoreUnavailable, match=rf"TLS handshake failed \(.*{reason}.*correct the CA file"):
             await ZooKeeperSession.connect(
-                relay.address, access=access(tmp_path, ca=ca, name=name), connect_timeout_ms=1_000
+                relay.address, access=access(tmp_path, ca=ca, name=name), connect_timeout_ms=5_000
             )
         assert relay.sent == b""
 

@@ -7,6 +7,8 @@ import threading
 import psycopg
 from confluent_kafka import Producer
 
+#: Between two looks at an empty outbox.
+POLL_S = 0.02
 producer = Producer({"bootstrap.servers": os.environ["KAFKA"], "enable.idempotence": True, "linger.ms": 0})
 with psycopg.connect(os.environ["PG_URL"], autocommit=True) as database:
     database.execute("CREATE TABLE IF NOT EXISTS sent (one integer PRIMARY KEY, up_to bigint)")
@@ -21,4 +23,4 @@ with psycopg.connect(os.environ["PG_URL"], autocommit=True) as database:
             producer.flush(30)
             database.execute("UPDATE sent SET up_to = %s", [rows[-1][0]])
         else:
-            threading.Event().wait(0.02)
+            threading.Event().wait(POLL_S)

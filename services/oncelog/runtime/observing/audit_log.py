@@ -46,10 +46,11 @@ _MODE = 0o640
 class AuditLog:
     """For one event loop. `counts`: lines by what became of them: logged, missing_in_file, left_out."""
 
-    def __init__(self, events: EventRing, path: Path | None = None) -> None:
-        """path: of the file; None: none. Raises InvalidArgument."""
+    def __init__(self, events: EventRing, path: Path | None = None, *, write_wait_s: float = WRITE_WAIT_S) -> None:
+        """path: of the file; None: none. write_wait_s: how long the disk may delay `write`. Raises InvalidArgument."""
         self.counts: Counter[str] = Counter()
         self.events = events
+        self._write_wait_s = write_wait_s
         self._file = None if path is None else _AuditFile(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._waiting: set[asyncio.Future[None]] = set()
@@ -77,7 +78,7 @@ class AuditLog:
         """As `begin`; return when the line, and those before it, are written."""
         self.begin(message, fields)
         if self._waiting:
-            await asyncio.wait(set(self._waiting), timeout=WRITE_WAIT_S)
+            await asyncio.wait(set(self._waiting), timeout=self._write_wait_s)
 
     def refused(self, who: str) -> int | None:
         """Whether a refusal of this role or host gets a line: how many before it got none; None: it gets none."""
@@ -105,9 +106,9 @@ class AuditLog:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Wait for the lines in progress, for WRITE_WAIT_S."""
+        """Wait for the lines in progress, as long as `write` does."""
         if self._waiting:
-            await asyncio.wait(set(self._waiting), timeout=WRITE_WAIT_S)
+            await asyncio.wait(set(self._waiting), timeout=self._write_wait_s)
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._file is not None and not self._waiting:
             self._file.close()

@@ -189,7 +189,7 @@ async def test_change_is_answered_if_the_disk_of_the_audit_file_is_full(audited:
 
 async def test_answer_of_a_change_leaves_after_its_line_is_in_the_file(audited: Audited, tmp_path: Path) -> None:
     """Or else a process that is killed then has made a change that no audit shows."""
-    log = AuditLog(EventRing("metadata"), tmp_path / "audit.log")
+    log = AuditLog(EventRing("metadata"), tmp_path / "audit.log", write_wait_s=30)
     with lent_app(audited.admin.replica.coordination, audit=log) as app:
         disk = threading.Event()
         log._thread.submit(disk.wait)

@@ -17,6 +17,10 @@ from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 60.0
+#: A page that has waited long enough: it gets what there is, after a moment.
+NOW_S = 0.0
+#: The deadline of requests that are not answered before it ends.
+CLOSED_S = 0.05
 
 
 class Rest:
@@ -82,10 +86,10 @@ async def test_fresh_answer_is_of_a_request_that_began_after_it_was_asked_for(re
 
 async def test_reader_gets_the_last_good_answer_after_the_deadline(rest: Rest) -> None:
     """With its time. The request goes on, so a later reader has the new one; and no second one is made meanwhile."""
-    reading = Reading(fresh_s=0, deadline_s=0.05)
+    reading = Reading(fresh_s=0, deadline_s=DEADLINE_S)
     first = await reading.get(rest.by("a"), "/x")
     rest.open.clear()
-    late = [await reading.get(rest.by("a"), "/x") for _ in range(3)]
+    late = [await reading.get(rest.by("a"), "/x", until_s=NOW_S) for _ in range(3)]
     assert {seen(block) for block in late} == {(1, "no_answer")}
     assert {block.as_of_ms for block in late} == {first.as_of_ms}
     assert len(rest.asked) == 2
@@ -135,10 +139,12 @@ async def test_answer_that_is_no_json_is_a_problem_and_null_is_a_value(rest: Res
 
 async def test_requests_at_once_are_limited(rest: Rest) -> None:
     """However many pages are open."""
-    reading = Reading(deadline_s=0.05)
+    reading = Reading(deadline_s=CLOSED_S)
     rest.open.clear()
-    blocks = await asyncio.gather(*(reading.get(rest.by("a"), f"/{each}") for each in range(3 * AT_ONCE_MAX)))
+    async with asyncio.timeout(DEADLINE_S):
+        blocks = await asyncio.gather(*(reading.get(rest.by("a"), f"/{each}") for each in range(3 * AT_ONCE_MAX)))
     assert {seen(block) for block in blocks} == {(None, "no_answer")}
+    await until(lambda: rest.at_once == AT_ONCE_MAX, DEADLINE_S)  # the requests go on
     assert rest.at_once_highest == AT_ONCE_MAX
     reading.close()
     await until(lambda: rest.at_once == 0, DEADLINE_S)

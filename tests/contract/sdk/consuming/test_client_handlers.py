@@ -51,11 +51,13 @@ async def run_until(
 
 
 async def require_left(client: oncelog.AsyncClient, count: int, kind: str = "exclusive") -> None:
-    """The subscription would deliver so many messages again."""
+    """The subscription would deliver so many messages again, and then a new one."""
+    producer = await client.create_producer("flights")
     async with await subscribe(client, kind) as consumer:
         if count:
             assert len(await consumer.receive_batch(count, max_wait=DEADLINE_S)) == count
-        assert len(await consumer.receive_batch(1_000, max_wait=0.1)) == 0
+        await producer.send(b"new")
+        assert (await consumer.receive(timeout=DEADLINE_S)).value == b"new"
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
@@ -223,8 +225,8 @@ with oncelog.Client(sys.argv[1]) as client:
     except KeyboardInterrupt:
         print("interrupted")
 with oncelog.Client(sys.argv[1]) as client, client.subscribe("flights", subscription="s") as consumer:
-    got = [*consumer.receive_batch(1, max_wait=60), *consumer.receive_batch(max_wait=0.1)]
-    print([message.index for message in got])
+    client.create_producer("flights").send(b"3")
+    print([message.index for message in consumer.receive_batch(2, max_wait=60)])
 """
 
 
@@ -236,5 +238,5 @@ async def test_signal_ends_a_synchronous_run(cluster: FakeCluster, number: str, 
     )
     async with asyncio.timeout(60):
         printed, _ = await program.communicate()
-    assert printed.decode().split("\n") == ["0", "1", "finished", end, "[2]", ""]
+    assert printed.decode().split("\n") == ["0", "1", "finished", end, "[2, 3]", ""]
     assert program.returncode == 0
