@@ -113,12 +113,11 @@ class Disk:
     def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """{entry: bytes} of one ledger that would certainly survive a crash at this moment."""
         entries: dict[EntryId, bytes] = {}
-        for record in self.records[: self.synced]:
-            if record.ledger_id == ledger_id:
-                if record.kind is RecordKind.LEDGER_ERASED:
-                    entries.clear()
-                elif record.kind in ENTRY_KINDS and id(record) not in self.foreign:
-                    entries[record.entry_id] = bytes(record.data)
+        for record in [each for each in self.records[: self.synced] if each.ledger_id == ledger_id]:
+            if record.kind is RecordKind.LEDGER_ERASED:
+                entries.clear()
+            elif record.kind in ENTRY_KINDS and id(record) not in self.foreign:
+                entries[record.entry_id] = bytes(record.data)
         return entries
 
 
