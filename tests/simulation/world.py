@@ -12,12 +12,27 @@ from zlib import crc32
 Delivery = Callable[[], None]
 
 
+class Draws(random.Random):
+    """Chance. `randint` draws as the standard one does, without its checks: a run draws at each message."""
+
+    def randint(self, a: int, b: int) -> int:
+        """A number of a..b."""
+        width = b - a + 1
+        if width <= 0:
+            raise ValueError(f"empty range {a}..{b}")
+        bits = width.bit_length()
+        drawn = self.getrandbits(bits)
+        while drawn >= width:
+            drawn = self.getrandbits(bits)
+        return a + drawn
+
+
 class World:
     """One run's time and chance."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.rng = random.Random(seed)
+        self.rng = Draws(seed)
         self.now = 0
         self.steps = 0
         #: CRC over (tick, label) of every step

@@ -35,7 +35,8 @@ class StoreFaults:
 
 def _below(parent: str, paths: Iterable[str]) -> list[str]:
     prefix = parent + "/"
-    return [path[len(prefix) :] for path in paths if path.startswith(prefix) and "/" not in path[len(prefix) :]]
+    names = [path[len(prefix) :] for path in paths if path.startswith(prefix)]
+    return [name for name in names if "/" not in name]
 
 
 class Store:

@@ -228,9 +228,11 @@ class StorageAnswers:
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated if this machine contradicts itself."""
+        if not self._waiting:
+            return
         if any(before.lsn > after.lsn for before, after in pairwise(self._waiting)):
             raise InvariantViolated("answers wait out of order")
-        if self._waiting and not self.synced < self._waiting[0].lsn <= self._waiting[-1].lsn <= self.lsn:
+        if not self.synced < self._waiting[0].lsn <= self._waiting[-1].lsn <= self.lsn:
             raise InvariantViolated("an answer waits for a record that is already synced, or was never written")
         fresh = sum(len(waiting.fresh) for waiting in self._waiting)
         ledgers = {id(waiting.ledger): waiting.ledger for waiting in self._waiting}
