@@ -13,8 +13,8 @@ class Mutant:
     """swaps: (object, attribute, replacement). rules: other rules of the shells; None: their own. core_test: a test of
     the core that finds the bug, where no run does in reasonable time; then `first_seed` is None.
 
-    `first_seed` is the first seed that finds the bug, kept by hand: a test holds that it still does. `hazard` names the
-    history that the rule closes, empty where it has no name.
+    `first_seed` is the first seed that finds the bug, or one that takes less time to find it. It is kept by hand: a
+    test holds that it still does. `hazard` names the history that the rule closes, empty where it has no name.
     """
 
     name: str

@@ -138,7 +138,7 @@ REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ..
         "stuck repair sleeps although its source is back", "lost-too-early", 159,
         ((RepairQueue, "_pause_ms", _ten_minutes_when_stuck), (RepairQueue, "_waiting_for", _none)),
     ),
-    ("repair that fails sleeps for ten minutes", "flapping-node", 239, ((RepairQueue, "_pause_ms", _ten_minutes),)),
+    ("repair that fails sleeps for ten minutes", "flapping-node", 299, ((RepairQueue, "_pause_ms", _ten_minutes),)),
     (
         "swap written again after a conflict", "late-repairer", 164,
         ((LedgerRepair, "_record_written", _write_again), (LedgerRepair, "_record_read", _read_for_the_version)),
