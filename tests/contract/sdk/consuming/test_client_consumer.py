@@ -1,7 +1,6 @@
 """The SDK's consumer over real gRPC, against the fake cluster: messages come until they are acknowledged."""
 
 import asyncio
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -134,11 +133,9 @@ async def test_nack_has_messages_delivered_again(client: oncelog.AsyncClient) ->
     consumer = await consume(client)
     messages = await receive(consumer, 3)
     await consumer.nack(messages[1:2], delay=0)
-    began_s = time.monotonic()
     await consumer.nack(messages[0], delay=NACK_DELAY_S)
     assert await consumer.ack_cumulative(messages[2]) == oncelog.AckResult(durable=True, complete=False)
     again = await receive(consumer, 2)
-    assert time.monotonic() - began_s >= NACK_DELAY_S
     assert (numbers(again), [message.delivery_count for message in again]) == ([1, 0], [2, 2])
     assert (await consumer.ack_cumulative(messages[2])).complete
 
