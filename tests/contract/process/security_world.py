@@ -1,6 +1,7 @@
 """Keys, tokens and certificates for tests, and what services make of them."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate
@@ -14,7 +15,13 @@ ROOT = "root"
 
 
 def token(role: str, *, key: TokenKey = KEY, expires_s: int | None = None) -> str:
-    return key.issue(role, expires_s=expires_s)
+    """The same at each call, unless it expires: a token contains the second in which it is issued."""
+    return _lasting_token(role, key) if expires_s is None else key.issue(role, expires_s=expires_s)
+
+
+@cache
+def _lasting_token(role: str, key: TokenKey) -> str:
+    return key.issue(role, expires_s=None)
 
 
 def bearer(role: str) -> dict[str, str]:
