@@ -105,7 +105,7 @@ async def test_page_that_takes_too_long_is_asked_for_again_in_smaller_ones(tmp_p
         async with Channel(node.address) as channel:
             await append(channel, node.incarnation, adds_of(writer_of(opened(node)), 1))
             reads, stuck = itertools.count(), 1
-            assert list((await read_inventory(channel, node.incarnation, timeout_ms=2_000)).ledgers) == [LEDGER]
+            assert list((await read_inventory(channel, node.incarnation, timeout_ms=5_000)).ledgers) == [LEDGER]
             reads, stuck = itertools.count(), 2
             with pytest.raises(DeadlineExceeded):
                 await read_inventory(channel, node.incarnation, timeout_ms=100)

@@ -159,7 +159,7 @@ async def test_note_is_what_zookeeper_has_and_never_what_was_to_be_written(backe
 
     session = Raced(inner, stored.store)
     (backend.lose_next_request if lost == "request" else backend.lose_next_reply)(inner)
-    assert await session.create(paths.CLUSTER_POLICIES, OURS, timeout_ms=2_000) is WriteStatus.UNKNOWN
+    assert await session.create(paths.CLUSTER_POLICIES, OURS, timeout_ms=5_000) is WriteStatus.UNKNOWN
     assert [note.value for note in stored.notes] == ([] if lost == "request" else [THEIRS])
     assert (await session.create(paths.CLUSTER_POLICIES, OURS)) is not WriteStatus.UNKNOWN
     assert [note.value for note in stored.notes][-1] == THEIRS

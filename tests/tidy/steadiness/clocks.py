@@ -65,7 +65,7 @@ SHORT_S = 3
 UNBEATEN = {
     "nothing answers or comes before it ends": (
         "cluster/metadata/test_metadata_lookup.py", "contract/effects/test_outbox_relay.py",
-        "contract/effects/test_prove.py", "contract/node/test_inventory.py", "contract/notes/test_noting_session.py",
+        "contract/effects/test_prove.py", "contract/node/test_inventory.py",
         "contract/owner/consuming/test_topic_owner_subscriptions.py", "contract/process/test_process.py",
         "contract/rest/admin/test_admin_bad_input.py", "contract/rpc/test_rpc_server.py",
         "contract/sdk/consuming/test_client_flush.py", "contract/sdk/consuming/test_client_reader.py",
