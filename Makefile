@@ -96,7 +96,7 @@ tools:
 
 # Before anything is downloaded or run.
 how-long:
-	@echo "==> make test takes about eleven minutes on two cores, with a line of progress every 15 seconds; the first time"
+	@echo "==> make test takes ten to twelve minutes on two cores, with a line of progress every 15 seconds; the first time"
 	@echo "    it also downloads half a gigabyte into .venv. make test-core takes a minute."
 
 sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails

@@ -51,12 +51,17 @@ def template(*words: str) -> subprocess.CompletedProcess[str]:
     return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *words)
 
 
+def manifests_in(rendering: str) -> list[Manifest]:
+    """What helm has rendered, without the templates that are empty."""
+    return [each for each in yaml.load_all(rendering, Loader=LOADER) if each]
+
+
 @cache
 def rendered(name: str) -> tuple[Manifest, ...]:
     """Everything that an install with this values file would create, hooks included."""
     done = template("--values", str(FILES[name]))
     assert done.returncode == 0, done.stderr
-    return tuple(each for each in yaml.load_all(done.stdout, Loader=LOADER) if each)
+    return tuple(manifests_in(done.stdout))
 
 
 @cache

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.kubernetes.api_server import answering
-from tests.kubernetes.chart import LOADER, TIMEOUT_S, Manifest, environment, one, template
+from tests.kubernetes.chart import TIMEOUT_S, Manifest, environment, manifests_in, one, template
 
 MODES = ["off", "accept", "prefer", "require"]
 #: Without what takes long to create and is not examined here.
@@ -26,7 +25,7 @@ def upgraded(objects: dict[str, dict[str, Any]], directory: Path, *words: str) -
     """What an upgrade would create beside these objects; or the error."""
     with answering(objects, directory) as kubeconfig:
         done = template(*words, "--dry-run=server", "--kubeconfig", kubeconfig)
-    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each] if not done.returncode else done.stderr
+    return manifests_in(done.stdout) if not done.returncode else done.stderr
 
 
 def found(manifests: list[Manifest] | str, kind: str, name: str) -> Manifest:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from oncelog.runtime.settings import TopicOwnerSettings, load
-from tests.kubernetes.chart import LOADER, Manifest, containers, environment, of_kind, template
+from tests.kubernetes.chart import Manifest, containers, environment, manifests_in, of_kind, template
 
 QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 
@@ -14,7 +13,7 @@ QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
 def manifests(*words: str) -> list[Manifest]:
     done = template(*QUICK, *words)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+    return manifests_in(done.stdout)
 
 
 def named(found: list[Manifest], kind: str, name: str) -> Manifest:

@@ -22,7 +22,6 @@ from oncelog.runtime.settings import load
 from tests.kubernetes.chart import (
     CHART,
     FILES,
-    LOADER,
     NAMESPACE,
     RELEASE,
     ROOT,
@@ -32,6 +31,7 @@ from tests.kubernetes.chart import (
     containers,
     environment,
     helm,
+    manifests_in,
     of_kind,
     one,
     pod_templates,
@@ -394,7 +394,7 @@ def test_network_policies_allow_only_the_required_peers() -> None:
 def test_two_releases_share_a_namespace() -> None:
     """Names and selectors of two releases do not overlap."""
     done = helm("template", "second", str(CHART), "--namespace", NAMESPACE, "--values", str(FILES["plain"]))
-    second = [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+    second = manifests_in(done.stdout)
     assert second
     assert not {(m["kind"], m["metadata"]["name"]) for m in second} & {
         (m["kind"], m["metadata"]["name"]) for m in rendered("plain")

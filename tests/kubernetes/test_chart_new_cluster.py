@@ -4,10 +4,19 @@ upgrade, by tools that render without the cluster, and over volumes that were ke
 from pathlib import Path
 
 import pytest
-import yaml
 
 from oncelog.core.address import split_address
-from tests.kubernetes.chart import FILES, LOADER, NAMESPACE, RELEASE, Manifest, environment, one, template, values_of
+from tests.kubernetes.chart import (
+    FILES,
+    NAMESPACE,
+    RELEASE,
+    Manifest,
+    environment,
+    manifests_in,
+    one,
+    template,
+    values_of,
+)
 
 pytestmark = pytest.mark.hazard("emptied-zookeeper")
 
@@ -48,7 +57,7 @@ def test_file_of_storage_nodes_is_mounted_where_the_setting_says(name: str, part
 def rendered(*words: str) -> list[Manifest]:
     done = template(*QUICK, *words)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+    return manifests_in(done.stdout)
 
 
 def creating(manifests: list[Manifest]) -> tuple[Manifest, Manifest]:

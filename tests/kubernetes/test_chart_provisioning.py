@@ -14,7 +14,7 @@ import yaml
 from oncelog.cli.admin.provisioning_file import POLICIES, read_file
 from oncelog.cli.app import app
 from oncelog.cli.failures import Exit
-from tests.kubernetes.chart import LOADER, RELEASE, Manifest, of_kind, one, schema, template, values_of
+from tests.kubernetes.chart import RELEASE, Manifest, manifests_in, of_kind, one, schema, template, values_of
 
 NAME = f"{RELEASE}-provisioning"
 
@@ -160,7 +160,7 @@ def test_the_first_copy_binds_its_volume_at_once() -> None:
     assert "annotations" not in first["metadata"], "Helm waits for a hook before it waits for the volume"
     assert first["spec"]["template"] == cron["spec"]["jobTemplate"]["spec"]["template"]
     done = template("--set", "backup.enabled=true,backup.keep=7", "-s", "templates/backup.yaml")
-    other = [each["metadata"]["name"] for each in yaml.load_all(done.stdout, Loader=LOADER) if each["kind"] == "Job"]
+    other = [each["metadata"]["name"] for each in manifests_in(done.stdout) if each["kind"] == "Job"]
     assert len(other) == 1
     assert other != [first["metadata"]["name"]]
 

@@ -1,10 +1,9 @@
 """The Deployment of relays: its command, its Secret, and its way to the log."""
 
 import pytest
-import yaml
 
 from oncelog.cli.relay.app import run
-from tests.kubernetes.chart import FILES, LOADER, of_kind, one, template
+from tests.kubernetes.chart import FILES, manifests_in, of_kind, one, template
 
 
 def test_two_relays_get_database_token_and_ca_from_one_secret() -> None:
@@ -34,7 +33,7 @@ def test_relays_reach_the_log_where_clients_are_restricted() -> None:
     """As pods of the release, not as clients."""
     values = ("--values", str(FILES["pipeline"]), "--set", "networkPolicy.clients[0].podSelector.matchLabels.app=shop")
     done = template(*values, "--show-only", "templates/networkpolicies.yaml")
-    policies = {each["metadata"]["name"]: each for each in yaml.load_all(done.stdout, Loader=LOADER) if each}
+    policies = {each["metadata"]["name"]: each for each in manifests_in(done.stdout)}
     for part in ("metadata", "owner"):
         peers = policies[f"oncelog-{part}"]["spec"]["ingress"][0]["from"]
         components = [peer["podSelector"]["matchLabels"].get("app.kubernetes.io/component") for peer in peers]

@@ -1,15 +1,14 @@
 """An upgrade succeeds with as many nodes as an install needs, and replaces storage nodes one at a time."""
 
 import pytest
-import yaml
 
 from tests.kubernetes.chart import (
     FILES,
-    LOADER,
     NAMESPACE,
     RELEASE,
     Manifest,
     environment,
+    manifests_in,
     of_kind,
     one,
     template,
@@ -85,7 +84,7 @@ def test_change_of_the_trace_collector_restarts_topic_owners_only() -> None:
     def pods(*words: str) -> dict[str, Manifest]:
         done = template("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false", *words)
         assert done.returncode == 0, done.stderr
-        found = [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+        found = manifests_in(done.stdout)
         return {
             each["metadata"]["name"]: each["spec"]["template"]
             for each in found
@@ -114,7 +113,7 @@ def test_upgrade_and_roll_back_ask_for_the_level_first(words: tuple[str, ...]) -
     def checks(*more: str) -> list[Manifest]:
         done = template("--set", "tls.enabled=false,redis.enabled=false", *words, *more)
         assert done.returncode == 0, done.stderr
-        found = [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each and each["kind"] == "Job"]
+        found = [each for each in manifests_in(done.stdout) if each["kind"] == "Job"]
         return [each for each in found if each["metadata"]["name"].endswith("-level")]
 
     assert checks() == []

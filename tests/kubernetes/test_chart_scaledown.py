@@ -6,12 +6,11 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import typer
-import yaml
 
 from oncelog.cli.app import app
 from oncelog.cli.failures import Exit
 from tests.kubernetes.api_server import answering
-from tests.kubernetes.chart import LOADER, NAMESPACE, RELEASE, Manifest, environment, of_kind, one, template
+from tests.kubernetes.chart import NAMESPACE, RELEASE, Manifest, environment, manifests_in, of_kind, one, template
 
 #: Without certificates, which take longer to create than the rest of the chart.
 QUICK = ("--set", "tls.enabled=false,redis.enabled=false")
@@ -29,7 +28,7 @@ def upgraded(tmp_path: Path, replicas: int, *words: str, before: int = 5) -> lis
         sizes = ("--set", f"storage.replicaCount={replicas}")
         done = template(*words, *sizes, "--is-upgrade", "--dry-run=server", "--kubeconfig", kubeconfig)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+    return manifests_in(done.stdout)
 
 
 def drains(manifests: list[Manifest]) -> list[Manifest]:

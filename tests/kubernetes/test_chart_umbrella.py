@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kubernetes.chart import CHART, LOADER, NAMESPACE, Manifest, helm
+from tests.kubernetes.chart import CHART, NAMESPACE, Manifest, helm, manifests_in
 
 #: Without certificates, which take longer to create than the rest of the chart.
 QUICK: dict[str, Any] = {"tls": {"enabled": False}, "auth": {"enabled": False}}
@@ -23,7 +23,7 @@ def umbrella(directory: Path, dependencies: list[Manifest], values: Manifest) ->
     assert built.returncode == 0, built.stderr
     done = helm("template", "live", str(directory), "--namespace", NAMESPACE)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+    return manifests_in(done.stdout)
 
 
 def dependency(**more: str) -> Manifest:

@@ -47,5 +47,5 @@ def _make(folder: Path, given: str) -> None:
 def _origin() -> str:
     """Of the Java and the jars that are installed."""
     files = [find_java().resolve(), *find_server_jars()]
-    told = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    versions = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+    return hashlib.sha256(repr(versions).encode()).hexdigest()[:16]

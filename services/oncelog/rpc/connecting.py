@@ -92,7 +92,7 @@ class Connecting:
                 give_up()
 
     def _end_waiting(self) -> None:
-        """Of the calls: gRPC itself forgets some of those of a channel that is closed."""
+        """End the calls that wait for a connection: gRPC forgets some of those of a channel that is closed."""
         for give_up in list(self._waiting):
             self._give_up(give_up)
 

@@ -278,8 +278,7 @@ def find_server_jars() -> list[Path]:
 
 
 def _process(data_dir: Path, port: int, heap_mb: int) -> "subprocess.Popen[bytes]":
-    more = shlex.split(os.environ.get("SERVER_JVMFLAGS", ""))  # as ZooKeeper's own start script does
-    command = [str(find_java()), f"-Xmx{heap_mb}m", *_JVM_FLAGS, *more]
+    command = [str(find_java()), f"-Xmx{heap_mb}m", *_JVM_FLAGS, *_flags_of_environment()]
     class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
     lock = _lock_directory(data_dir)
     try:
@@ -297,6 +296,15 @@ def _process(data_dir: Path, port: int, heap_mb: int) -> "subprocess.Popen[bytes
             )
     finally:
         os.close(lock)
+
+
+def _flags_of_environment() -> list[str]:
+    """Of the variable that ZooKeeper's own start script reads. Raises EmbeddedZooKeeperFailed."""
+    given = os.environ.get("SERVER_JVMFLAGS", "")
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise EmbeddedZooKeeperFailed(f"SERVER_JVMFLAGS is {given!r}: {error}; correct or unset it") from error
 
 
 def _lock_directory(data_dir: Path) -> int:

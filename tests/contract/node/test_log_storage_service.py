@@ -38,7 +38,7 @@ pytestmark = pytest.mark.asyncio
 LEDGER = LedgerId(1)
 TIMEOUT_MS = 30_000
 Fates = dict[EntryId, AppendStatus]
-#: Calls of the same connection, one after the other. A stream that is read all the same goes on beside them.
+#: Calls on the same connection, one after the other. A node that still read the stream would read more of it meanwhile.
 CALLS_BESIDE = 300
 
 

@@ -120,12 +120,12 @@ async def unavailable(
 ) -> LedgerUnavailable:
     """Why entries cannot be read, once all members that answer have done so."""
 
-    async def told() -> LedgerUnavailable | None:
+    async def waits_only_for_these() -> LedgerUnavailable | None:
         with pytest.raises(LedgerUnavailable) as raised:
             await read_all(links, metadata, timeout_ms=300, record=record)
         return raised.value if raised.value.details["waiting_for"] == waiting_for else None
 
-    found = await until(told, READ_DEADLINE_S, waiting_for=f"a read that waits for {waiting_for} only")
+    found = await until(waits_only_for_these, READ_DEADLINE_S, waiting_for=f"a read that waits for {waiting_for} only")
     assert found is not None
     return found
 

@@ -129,3 +129,6 @@ def test_flags_of_the_environment_reach_java(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SERVER_JVMFLAGS", "-Xlog:disable '-XX:No Such Flag'")
     with pytest.raises(EmbeddedZooKeeperFailed, match="No Such Flag"):
         ZooKeeperServer.start_blocking(tmp_path)
+    monkeypatch.setenv("SERVER_JVMFLAGS", "'-Xlog:disable")
+    with pytest.raises(EmbeddedZooKeeperFailed, match=r"SERVER_JVMFLAGS is .*No closing quotation; correct or unset"):
+        ZooKeeperServer.start_blocking(tmp_path)

@@ -410,12 +410,12 @@ async def test_consumer_waits_for_storage_nodes_and_ends_when_an_entry_is_lost(
     cluster.consume.read_errors = [away] * 100
     consumer = await consume(client)
 
-    async def told() -> bool:
+    async def says_why() -> bool:
         with pytest.raises(errors.DeadlineExceeded) as late:
             await consumer.receive(timeout=0.1)
         return "away" in str(late.value) and isinstance(late.value.__cause__, errors.LedgerUnavailable)
 
-    await until(told, DEADLINE_S, waiting_for="an error that says why")
+    await until(says_why, DEADLINE_S, waiting_for="an error that says why")
     cluster.consume.read_errors = []
     assert numbers(await receive(consumer, 3)) == [0, 1, 2]
     cluster.consume.read_errors = [errors.UnreadableEntry("damaged everywhere", ledger_id=3, entry_id=2)]
