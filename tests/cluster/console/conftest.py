@@ -16,6 +16,7 @@ from tests.cluster.console.browser import Complaints, chromium
 from tests.console_proof.busy_cluster import NAMESPACE, SETTINGS, fill
 from tests.contract.process.security_world import auth_environment, bearer, tls_environment, token
 
+expect.set_options(timeout=DEADLINE_S * 1000)
 #: All tests of the folder use one browser, so they share its event loop.
 in_browser = pytest.mark.asyncio(loop_scope="package")
 
@@ -77,4 +78,10 @@ async def log_in(visitor: Visitor, role: str, path: str, *, expires_s: int | Non
     await page.get_by_label("Token").fill(token(role, expires_s=expires_s))
     await page.get_by_role("button", name="Log in").click()
     await expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    await listens(page)
     return page
+
+
+async def listens(page: Page) -> None:
+    """Wait until the script of the page that is shown has run: a key that is pressed earlier does nothing."""
+    await expect(page.locator("html.js")).to_be_attached()
