@@ -24,6 +24,7 @@ import asyncio
 import logging
 import secrets
 import sys
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,6 +65,7 @@ if TYPE_CHECKING:  # generic in its stubs alone
 #: gRPC's context of one call whose messages are raw bytes.
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
+_GROUP_ENDS = asyncio.TaskGroup.__aexit__.__code__
 #: Status messages are for people; the complete error is in the trailing metadata.
 _STATUS_CHARACTERS_MAX = 200
 #: How long an authenticated caller may take to send the request of a unary call.
@@ -340,10 +342,14 @@ def _retrieve(write: "asyncio.Future[None]") -> None:
 def _free_calls(error: BaseException | None) -> None:
     """Free what the calls hold in which an error was raised, such as frames of messages that were not sent.
 
-    `TaskGroup.__aexit__` refers to the error, whose traceback refers to that call. Such a circle would be freed by the
-    garbage collector alone, which runs rarely (`runtime.memory`).
+    `TaskGroup.__aexit__` refers to the error, whose traceback refers to that call. So does a cancellation that it met
+    before, which is in no chain of errors. Such circles would be freed by the garbage collector alone, which runs
+    rarely (`runtime.memory`).
     """
     while error is not None:
+        for call, _ in traceback.walk_tb(error.__traceback__):
+            if call.f_code is _GROUP_ENDS:
+                call.clear()
         error.__traceback__ = None
         error = error.__context__
 

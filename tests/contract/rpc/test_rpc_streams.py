@@ -1,6 +1,8 @@
 """Streams over a real socket: both directions, and each way in which they end."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -234,6 +236,39 @@ async def test_client_that_leaves_amid_a_first_write_is_no_error(caplog: pytest.
                     call.cancel()
             await until(lambda: ended == begun, 30)
     assert [record.getMessage() for record in caplog.records] == []
+
+
+class _Unsent:
+    """A message that was not sent."""
+
+
+@pytest.mark.asyncio
+async def test_what_a_stream_held_is_freed_when_its_client_left_amid_the_end() -> None:
+    """Without the garbage collector, which runs rarely. The handler is cancelled while its group waits for the last
+    task, which fails because the client is gone."""
+    held: list[weakref.ref[_Unsent]] = []
+
+    async def write(unsent: _Unsent) -> None:
+        held.append(weakref.ref(unsent))
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ServiceUnavailable("the client is gone") from None
+
+    async def handler(_: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write(_Unsent()))
+
+    async with serving(append=handler) as (_, channel):
+        gc.disable()
+        try:
+            stream: AppendStream = channel.stream(APPEND)
+            await stream.write(frame_of(1))
+            await until(lambda: held, 30)
+            stream.cancel()
+            await until(lambda: held[0]() is None, 30)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.asyncio
