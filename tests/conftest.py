@@ -1,8 +1,5 @@
 """For all tests: one ZooKeeper server; generated examples that are the same in every run, and bounded by no clock.
 
-The tests start several hundred processes. Where Python is told not to write compiled modules beside their sources, they
-are kept in .cache, or each process would compile 250 of them: a third of the CPU that its start needs.
-
 Python's garbage collection is set as in the services: most tests compute in this process, and the default would take a
 fifth of that time.
 
@@ -25,21 +22,18 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from tests.compiled import keep_compiled
 from tests.failure_report import _where_files_are, pytest_runtest_makereport  # noqa: F401  fixtures and hooks
 from tests.tidy.conduct.hang_watch import HangWatch
 from tests.tidy.conduct.leftovers import ENDS_WITHIN_S, Leftovers
 
-if sys.dont_write_bytecode:
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".cache/bytecode")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+keep_compiled()
 
 # A proxy does not reach what the tests start, and the width of a terminal changes what commands print.
 for _name in ("http_proxy", "https_proxy", "all_proxy"):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from tests.compiled import keep_compiled
 from tests.suite.changes import before_last_night
 from tests.suite.class_archive import use_class_archive
 from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof
@@ -134,6 +135,7 @@ def main() -> int:
         parts = chosen_proofs(given.names, given.proofs_since)
     else:
         parts = chosen_parts(given.names)
+    keep_compiled()  # pytest and its plugins are imported before tests/conftest.py
     if not all(part.computes for part in parts):  # those that compute start one ZooKeeper in all
         use_class_archive(KEPT)
     return 1 if run_all(parts, seconds=SECONDS) else 0
