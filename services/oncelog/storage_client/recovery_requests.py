@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.entry_reading import ReceivedRead
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryAdded, RecoveryReadAnswered
@@ -98,7 +98,9 @@ class RecoveryRequests:
                 return MemberErased(ledger_id, member)
             if status is not ReadStatus.OK:
                 return None
-            return MemberFenced(ledger_id, member, EntryId(answer.last_entry), EntryId(answer.last_add_confirmed))
+            last, confirmed = EntryId(answer.last_entry), EntryId(answer.last_add_confirmed)
+            topic_id = TopicId(answer.topic_id) if answer.topic_id else None
+            return MemberFenced(ledger_id, member, last, confirmed, topic_id)
 
         return await _until_answered(f"fence of ledger {ledger_id}", member, attempt)
 

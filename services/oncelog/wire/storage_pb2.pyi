@@ -231,22 +231,26 @@ class FenceAnswer(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     LAST_ENTRY_FIELD_NUMBER: _builtins.int
     LAST_ADD_CONFIRMED_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     status: Global___StorageStatus.ValueType
     """OK or WRONG_INCARNATION. A ledger that the node does not hold is fenced, too."""
     last_entry: _builtins.int
     """Highest stored entry; -1: none."""
     last_add_confirmed: _builtins.int
     """Highest last_add_confirmed of any stored entry; -1: none."""
+    topic_id: _builtins.str
+    """Of the stored entries; empty: none are stored."""
     def __init__(
         self,
         *,
         status: Global___StorageStatus.ValueType = ...,
         last_entry: _builtins.int = ...,
         last_add_confirmed: _builtins.int = ...,
+        topic_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_add_confirmed", b"last_add_confirmed", "last_entry", b"last_entry", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_add_confirmed", b"last_add_confirmed", "last_entry", b"last_entry", "status", b"status", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,6 +460,7 @@ class RecoverAnswer(_message.Message):
     STATUSES_FIELD_NUMBER: _builtins.int
     LAST_ENTRIES_FIELD_NUMBER: _builtins.int
     LAST_ADD_CONFIRMED_FIELD_NUMBER: _builtins.int
+    TOPIC_IDS_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___StorageStatus.ValueType]:
@@ -466,6 +471,10 @@ class RecoverAnswer(_message.Message):
     @_builtins.property
     def last_add_confirmed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
+    def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty, all together, from a node before this field."""
+
+    @_builtins.property
     def reads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """A ReadFrame for each read. It covers fewer ids than requested if read_bytes_max ended it before."""
 
@@ -475,11 +484,12 @@ class RecoverAnswer(_message.Message):
         statuses: _abc.Iterable[Global___StorageStatus.ValueType] | None = ...,
         last_entries: _abc.Iterable[_builtins.int] | None = ...,
         last_add_confirmed: _abc.Iterable[_builtins.int] | None = ...,
+        topic_ids: _abc.Iterable[_builtins.str] | None = ...,
         reads: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_add_confirmed", b"last_add_confirmed", "last_entries", b"last_entries", "reads", b"reads", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_add_confirmed", b"last_add_confirmed", "last_entries", b"last_entries", "reads", b"reads", "statuses", b"statuses", "topic_ids", b"topic_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ from tests.contract.noted import noted
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,
     QUEUE_BYTES_MAX,
+    TOPIC,
     Node,
     adds_of,
     ledger,
@@ -120,7 +121,9 @@ async def test_fence_stops_ordinary_adds_for_ever_but_not_recovery_adds(tmp_path
         await append(channel, node.incarnation, adds[:2])
         request = pb.FenceRequest(target=node.incarnation, ledger_id=LEDGER)
         answer = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
-        assert answer == pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=1, last_add_confirmed=-1)
+        assert answer == pb.FenceAnswer(
+            status=pb.STORAGE_STATUS_OK, last_entry=1, last_add_confirmed=-1, topic_id=TOPIC
+        )
         request = pb.FenceRequest(target=node.incarnation, ledger_id=9)
         unknown = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
         assert unknown == pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1)

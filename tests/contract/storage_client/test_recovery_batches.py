@@ -13,12 +13,14 @@ from oncelog.core.ledger.recovery import MemberErased, MemberFenced, RecoveryRea
 from oncelog.rpc.codecs import recovery_codec as codec
 from oncelog.rpc.codecs.recovery_codec import RECOVER, RECOVER_MAX, RecoverAnswer, RecoverRequest, ShortRead
 from oncelog.rpc.codecs.storage_codec import ReadFrame
+from oncelog.rpc.frames import join_frame
 from oncelog.rpc.server import Server
 from oncelog.storage_client.recovery_batches import CALLS_MAX, Batches
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until, yield_to_loop
 from tests.contract.storage_client.ledger_world import (
     DEADLINE_S,
+    TOPIC,
     A,
     addresses_of,
     adds_of,
@@ -152,7 +154,8 @@ async def test_a_node_answers_each_ledger_of_a_call(tmp_path: Path) -> None:
                 assert set(answer.missing) == {1, 2, 3} - set(found)
             assert await links.fence_states(member, list(sizes), timeout_ms=30_000) == [FenceState.FENCED] * 3
             fenced = await asyncio.gather(*(links.fence(member, one) for one in ledger_ids))
-            assert [one.last_entry for one in fenced if isinstance(one, MemberFenced)] == [2, 2, 2, NO_ENTRY]
+            said = [(one.last_entry, one.topic_id) for one in fenced if isinstance(one, MemberFenced)]
+            assert said == [(2, TOPIC)] * 3 + [(NO_ENTRY, None)]
             added = await asyncio.gather(
                 *(links.recovery_add(member, one, tuple(stored[one].items())) for one in sizes)
             )
@@ -169,13 +172,16 @@ async def test_the_call_keeps_its_fields_and_names_what_is_wrong() -> None:
     found = RecoverAnswer(
         [
             pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=-1, last_add_confirmed=-1),
-            pb.FenceAnswer(status=pb.STORAGE_STATUS_ERASED, last_entry=4, last_add_confirmed=3),
+            pb.FenceAnswer(status=pb.STORAGE_STATUS_ERASED, last_entry=4, last_add_confirmed=3, topic_id="t" * 32),
         ],
         [frame],
     )
     received = codec.decode_answer(codec.encode_answer(found))
     assert received.fences == found.fences
     assert tuple(received.reads[0]) == tuple(frame)
+    older = RecoverAnswer([pb.FenceAnswer(status=pb.STORAGE_STATUS_OK, last_entry=1, last_add_confirmed=0)])
+    columns = pb.RecoverAnswer(statuses=[pb.STORAGE_STATUS_OK], last_entries=[1], last_add_confirmed=[0])
+    assert codec.decode_answer(join_frame(columns.SerializeToString(), [])).fences == older.fences
     many = [LedgerId(number) for number in range(RECOVER_MAX + 1)]
     wrong = {
         "fences": (RecoverRequest(node), RecoverRequest(node, many)),

@@ -85,8 +85,10 @@ class World:
             case FenceMember():
                 self.fenced.add(effect.member)
                 held = self.copies[effect.member]
-                lac = max((peek_header(data).last_add_confirmed for data in held.values()), default=NO_ENTRY)
-                return MemberFenced(LEDGER, effect.member, EntryId(max(held, default=-1)), lac)
+                headers = [peek_header(data) for data in held.values()]
+                lac = max((header.last_add_confirmed for header in headers), default=NO_ENTRY)
+                topic_id = headers[0].topic_id if headers else None
+                return MemberFenced(LEDGER, effect.member, EntryId(max(held, default=-1)), lac, topic_id)
             case RecoveryRead():
                 return self._read(effect)
             case RecoveryAdd():

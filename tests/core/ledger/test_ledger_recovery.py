@@ -258,6 +258,16 @@ def test_entries_of_another_topic_are_not_recovered() -> None:
     assert "entry 7:0 is neither readable nor certainly missing" in failure(world)
 
 
+@pytest.mark.hazard("ledger-id-given-twice")
+def test_last_add_confirmed_of_another_topic_is_not_believed() -> None:
+    """Entry 0 has one copy. Taken for acknowledged, it would not be written back before the record is CLOSED."""
+    foreign = {number: entry(number, last_add_confirmed=number - 1, topic_id=TopicId("f0" * 16)) for number in range(2)}
+    world = World({A: foreign, B: {0: E0}, C: {}})
+    Run(world).finish()
+    assert recovered(world).end == 0
+    assert world.copies[C] == {0: E0}
+
+
 def test_acknowledged_entry_on_no_member_fails_the_recovery() -> None:
     """LAC 1 proves that entry 1 was acknowledged. Ending the ledger before it would hide a loss."""
     world = World({A: {2: entry(2, last_add_confirmed=1)}, B: {}, C: {}})

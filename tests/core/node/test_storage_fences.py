@@ -22,7 +22,7 @@ def test_fence_is_in_force_at_once_and_answered_when_durable() -> None:
     disk.handle(append(2, E2))
     assert disk.handle(FenceReceived(3, A, LEDGER)) == []
     assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.FENCED, 1)]
-    done = AnswerFence(3, LEDGER, EntryId(2), EntryId(0), ReadStatus.OK)
+    done = AnswerFence(3, LEDGER, EntryId(2), EntryId(0), ReadStatus.OK, OPEN.topic_id)
     assert disk.sync(1) == [answer(2, AppendStatus.OK, 2)]
     assert disk.sync() == [done]
 
@@ -34,8 +34,22 @@ def test_second_fence_waits_for_the_first() -> None:
     assert disk.handle(FenceReceived(3, A, LEDGER)) == []
     answers = disk.sync()
     assert [type(a) for a in answers] == [AnswerFence, AnswerFence]
-    assert disk.handle(FenceReceived(4, A, LEDGER)) == [AnswerFence(4, LEDGER, EntryId(0), NONE, ReadStatus.OK)]
+    assert disk.handle(FenceReceived(4, A, LEDGER)) == [
+        AnswerFence(4, LEDGER, EntryId(0), NONE, ReadStatus.OK, OPEN.topic_id)
+    ]
     assert sum(record.kind is RecordKind.FENCE for record in disk.synced) == 1
+
+
+@pytest.mark.hazard("ledger-id-given-twice")
+def test_fence_says_whose_entries_it_found() -> None:
+    """Also before they are durable, and after a restart."""
+    disk = writable()
+    disk.handle(append(2, E2))
+    disk.handle(FenceReceived(3, A, LEDGER))
+    whole = [each for each in disk.sync() if isinstance(each, AnswerFence)]
+    disk.start()
+    again = disk.handle(FenceReceived(4, A, LEDGER))
+    assert [each.topic_id for each in [*whole, *again] if isinstance(each, AnswerFence)] == [OPEN.topic_id] * 2
 
 
 def test_unknown_ledger_is_fenced_and_remembered() -> None:
@@ -126,7 +140,7 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
     disk.sync()
     disk.start()
     disk.handle(FenceReceived(3, A, LEDGER))
-    assert disk.sync() == [AnswerFence(3, LEDGER, EntryId(9), EntryId(6), ReadStatus.OK)]
+    assert disk.sync() == [AnswerFence(3, LEDGER, EntryId(9), EntryId(6), ReadStatus.OK, OPEN.topic_id)]
 
 
 # --- at random --------------------------------------------------------------------------------------------------------

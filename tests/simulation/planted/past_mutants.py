@@ -1,14 +1,17 @@
 """Planted bugs about a storage node's past: each takes one rule from the starts of a node, its reviews, or the check of
 an entry's topic."""
 
+from dataclasses import replace
 from typing import Any
 
 from oncelog.core.formats import entry
+from oncelog.core.ledger.recovery import LedgerRecovery, MemberFenced
 from oncelog.core.node import starts
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
 from tests.simulation.watches.watching import Watch
 
+_member_fenced = LedgerRecovery._member_fenced
 _verified = LedgerReviews.verified
 
 
@@ -30,6 +33,11 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
     if ledger is not None:
         ledger.attested = False
     return _verified(reviews, event, records)
+
+
+def _believing(recovery: LedgerRecovery, event: MemberFenced) -> Any:
+    """Whatever the member holds is taken for the topic's."""
+    return _member_fenced(recovery, replace(event, topic_id=None))
 
 
 #: (name, hazard, first seed, swaps)
@@ -55,6 +63,10 @@ PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...]
             (starts, "is_newer", _never), (Watch, "_registered", _never),
             (entry, "require_topic", _never), (StorageLedger, "is_of", _always),
         ),
+    ),
+    (
+        "last_add_confirmed of another topic believed", "ledger-id-given-twice", 5870459,
+        ((LedgerRecovery, "_member_fenced", _believing),),
     ),
     ("copies of another topic are not needed", "ledger-id-given-twice", 84, ((StorageLedger, "is_of", _always),)),
 )  # fmt: skip

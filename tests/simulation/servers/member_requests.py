@@ -101,7 +101,8 @@ class MemberRequests:
                 return self._erased(effect)
             if reply.status is not ReadStatus.OK:
                 return False
-            self.shell.handle(MemberFenced(effect.ledger_id, effect.member, reply.last_entry, reply.last_add_confirmed))
+            last, confirmed = reply.last_entry, reply.last_add_confirmed
+            self.shell.handle(MemberFenced(effect.ledger_id, effect.member, last, confirmed, reply.topic_id))
             return True
 
         label = f"fence {effect.ledger_id}"

@@ -21,6 +21,8 @@ Rules
 - The record of a ledger that an operator has given up names the members that are given up. They are not asked: when all
   others are fenced, the ledger is read from its beginning, and it ends before the first entry of which none of them has
   a valid copy. What is written back needs as many of them as the ack quorum, or all.
+- Each member's LAC counts only if what it holds is the topic's: an id that was given twice may lead to the ledger of
+  another topic there (hazard ledger-id-given-twice).
 - The entry at LAC is read only for its cumulative length: it is acknowledged and is not written back.
 - Members are static, and the shell calls exactly the incarnations that the record names: a wiped node never answers for
   its former incarnation. The shell repeats each request until it is answered or this recovery ends. A newer
@@ -35,7 +37,7 @@ from typing import Protocol, assert_never
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.quorum import coverage, fence_suffices
 from oncelog.core.ledger.recovery_range import MemberAnswers, RecoveryProblem, RecoveryRange
@@ -56,12 +58,14 @@ class RecoveryStarted:
 
 @dataclass(frozen=True, slots=True)
 class MemberFenced:
-    """The member's fence is durable. last_entry, last_add_confirmed: -1 if it holds nothing of the ledger."""
+    """The member's fence is durable. last_entry, last_add_confirmed: -1 if it holds nothing of the ledger. topic_id: of
+    what it holds; None if nothing, or from a node that does not say it."""
 
     ledger_id: LedgerId
     member: Incarnation
     last_entry: EntryId
     last_add_confirmed: EntryId
+    topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +368,8 @@ class LedgerRecovery:
         metadata = self._known()
         if event.member not in metadata.survivors:
             return []
-        self._fenced[event.member] = event.last_add_confirmed
+        foreign = event.topic_id not in (None, metadata.topic_id)
+        self._fenced[event.member] = NO_ENTRY if foreign else event.last_add_confirmed
         if not self._fence_suffices(metadata):
             return []
         self._lac = max(self._fenced.values())

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple, assert_never
 
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.node.limbo import Limbo
@@ -60,13 +60,14 @@ class AnswerAppend:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFence:
-    """last_entry, last_add_confirmed: -1 if no entry is held."""
+    """last_entry, last_add_confirmed: -1 if no entry is held. topic_id: of the entries that are held, if any."""
 
     call: int
     ledger_id: LedgerId
     last_entry: EntryId
     last_add_confirmed: EntryId
     status: ReadStatus
+    topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,9 @@ class StorageAnswers:
             case FenceReceived():
                 if self.is_erased(ledger):
                     return [AnswerFence(reply.call, reply.ledger_id, NO_ENTRY, NO_ENTRY, ReadStatus.ERASED)]
-                lac = ledger.last_add_confirmed
-                return [AnswerFence(reply.call, reply.ledger_id, self._last_entry(ledger), lac, ReadStatus.OK)]
+                last, lac = self._last_entry(ledger), ledger.last_add_confirmed
+                topic_id = ledger.origin and ledger.origin.topic_id
+                return [AnswerFence(reply.call, reply.ledger_id, last, lac, ReadStatus.OK, topic_id)]
             case ReadReceived():
                 return [self._read(reply, ledger)]
             case _:

@@ -116,6 +116,7 @@ class StorageService:
             status=wire_status(answer.status),
             last_entry=answer.last_entry,
             last_add_confirmed=answer.last_add_confirmed,
+            topic_id=answer.topic_id or "",
         )
 
     async def recover(self, request: RecoverRequest) -> RecoverAnswer:

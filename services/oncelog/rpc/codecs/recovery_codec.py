@@ -83,6 +83,7 @@ def encode_answer(answer: RecoverAnswer) -> bytes:
         statuses=[fence.status for fence in answer.fences],
         last_entries=[fence.last_entry for fence in answer.fences],
         last_add_confirmed=[fence.last_add_confirmed for fence in answer.fences],
+        topic_ids=[fence.topic_id for fence in answer.fences],
     )
     return join_frame(head.SerializeToString(), [encode_read(frame) for frame in answer.reads])
 
@@ -91,10 +92,17 @@ def decode_answer(data: bytes) -> ReceivedRecovery:
     """Raises InvalidArgument."""
     head_bytes, frames = split_frame(data)
     head = parse(pb.RecoverAnswer.FromString, head_bytes)
+    topic_ids = head.topic_ids or [""] * len(head.statuses)
+    columns = (head.statuses, head.last_entries, head.last_add_confirmed, topic_ids)
     try:
         fences = [
-            pb.FenceAnswer(status=wire_status(read_status(status)), last_entry=last, last_add_confirmed=confirmed)
-            for status, last, confirmed in zip(head.statuses, head.last_entries, head.last_add_confirmed, strict=True)
+            pb.FenceAnswer(
+                status=wire_status(read_status(status)),
+                last_entry=last,
+                last_add_confirmed=confirmed,
+                topic_id=topic_id,
+            )
+            for status, last, confirmed, topic_id in zip(*columns, strict=True)
         ]
     except ValueError as error:
         raise InvalidArgument(f"cannot read the answers to fences: {error}", field="statuses") from error
