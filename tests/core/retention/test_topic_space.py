@@ -8,15 +8,15 @@ import pytest
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.delivery.events import SeekRequested
 from oncelog.core.errors import BacklogQuotaExceeded, NotOwner, ServiceUnavailable, TopicLoading
-from oncelog.core.ids import LedgerId
+from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.policies.ack_state_limit import PausePolicy
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.retention.topic_retention import TRUNCATE_WAIT_MS
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
-from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, EndSession, ReadLedgerEnds
-from oncelog.core.topic_events.events import DrainRequested, PoliciesChanged, TruncateRequested
+from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, EndSession, LogTrimmed, ReadLedgerEnds
+from oncelog.core.topic_events.events import DrainRequested, PoliciesChanged, TrimRequested, TruncateRequested
 from tests.core.builders import A, B, received
 from tests.core.topic.test_topic_subscriptions import SMALL, Consuming
 from tests.core.topic.topic_world import SETTINGS, Owner, World
@@ -154,6 +154,28 @@ def test_clock_that_disagrees_with_zookeepers_deletes_nothing() -> None:
     for _ in range(20):
         passes(own, MINUTE)
     assert first_index(own) == 10
+
+
+def test_trim_of_another_list_does_not_end_that_of_the_log() -> None:
+    """Ledgers without messages: the index of the first message is the same before and after. Taken for trimmed, the
+    second trim began from sizes that did not fit the record any more, and the core raised."""
+    own = consuming()
+    own.owner.open("p")
+    for _ in range(3):
+        own.owner.roll()
+        own.owner.run()
+    own.publish(0, 10)
+    serving = own.owner.core.serving
+    assert serving is not None
+    empty = [link.ledger_id for link, after in pairwise(own.world.record.ledgers) if after.base_index == 0]
+    own.owner.handle(TrimRequested(Position(LedgerId(empty[-1] + 1), EntryId(0))))
+    assert not serving.space.idle
+    serving.space.trimmed()  # ledgers left the list of the ack log
+    assert own.owner.emitted(LogTrimmed) == []
+    assert not serving.space.idle
+    own.owner.run()
+    assert [effect.ledgers for effect in own.owner.emitted(LogTrimmed)] == [len(empty)]
+    assert own.world.record.ledgers[0].ledger_id > empty[-1]
 
 
 @pytest.mark.hazard("failed-ack-write", "seek-below-a-trim")

@@ -8,6 +8,7 @@ from oncelog.core.formats import topic_record
 from oncelog.core.formats.ledger_page import ListPage, encode_page
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.retention.ledger_sizes import LedgerSizes
+from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.topic.serving import Serving
 from tests.simulation.servers import records
 from tests.simulation.servers.ledger_lists import page_path
@@ -54,6 +55,15 @@ def _from_the_tail(ledgers: ReplayList, begin: Any) -> None:
     _start(ledgers, begin)
 
 
+def _at_any_trim(space: TopicRetention) -> None:
+    """A trim of the ack log ends that of the log, if the index at which the log begins stays as it is."""
+    first, trim = space._ownership.record.first, space._trimming
+    if first is not None and trim is not None and first.base_index >= trim.first_index:
+        space._trimming = None
+        space.ledgers.trimmed(space._ownership.record)
+        space._subscriptions.trim_ended(first.base_index)
+
+
 def _last_of(_serving: Serving, last: Any, _ledgers: Any) -> Any:
     """Every ledger leaves the list when the next one is linked."""
     return last[0] if last else None
@@ -66,6 +76,10 @@ PAGE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...]
     (
         "trim of a page without a floor", "oversized-ledger-list", 31,
         ((topic_record.TopicRecord, "without", _without_a_floor),),
+    ),
+    (
+        "trim of the ack log taken for the log's", "oversized-ledger-list", 2_870_242,
+        ((TopicRetention, "trimmed", _at_any_trim),),
     ),
     ("trim within a page takes all of it", "oversized-ledger-list", 32, ((LedgerSizes, "cut", _cut_as_a_whole),)),
     ("ledger with entries leaves its list", "oversized-ledger-list", 0, ((Serving, "_empty_one", _last_of),)),

@@ -132,8 +132,8 @@ class TopicRetention:
         self.held: HeldPublishing | None = None
         self._ack_state_bytes_max = ack_state_bytes_max
         self._ack_limit: AckStateLimit | None = None
-        #: the index at which the log begins when the trim in flight is over
-        self._trim_target: int | None = None
+        #: in flight
+        self._trimming: Trim | None = None
         self._clock: ClockCheck | None = None
         self._clock_asked_ms: int | None = None
         #: former owners' ledgers whose ends were asked for, and pages that were
@@ -179,7 +179,7 @@ class TopicRetention:
             self._set_ack_limit()
         if self._truncation is not None:
             self._truncate(self._truncation)
-        if self._trim_target is None:
+        if self._trimming is None:
             self.paging.tick()
         policies, now_ms = self.policies, self._step.now_ms
         if policies.keeps_everything:
@@ -199,7 +199,7 @@ class TopicRetention:
     @property
     def idle(self) -> bool:
         """Whether the policies have nothing to do soon."""
-        if self._truncation is not None or self._trim_target is not None:
+        if self._truncation is not None or self._trimming is not None:
             return False
         return self.policies.keeps_everything or self._checked == (self.ledgers.changes, self._acks.state.position)
 
@@ -373,7 +373,7 @@ class TopicRetention:
         from the place of a step back that is in flight (hazards failed-ack-write and seek-below-a-trim).
         """
         bound = self.ledgers.covered(self._cursor.trim_bound())
-        if bound is None or self._trim_target is not None:
+        if bound is None or self._trimming is not None:
             return
         self._pages_known()  # until then the first page goes as a whole, or not at all
         limit = min(bound, event.before).ledger_id
@@ -388,16 +388,17 @@ class TopicRetention:
             self._begin_trim(trim)
 
     def _begin_trim(self, trim: Trim) -> None:
-        if self._trim_target is None and self.paging.moving is None:
-            self._trim_target = trim.first_index
+        if self._trimming is None and self.paging.moving is None:
+            self._trimming = trim
             self._subscriptions.trim_began(trim.first_index)
             self._ownership.trim(LogTrim(trim.ledgers[-1], *self.ledgers.cut(trim.ledgers[-1])))
 
     def trimmed(self) -> None:
-        """Ledgers left one of the topic's lists."""
-        first = self._ownership.record.first
-        if first is not None and self._trim_target is not None and first.base_index >= self._trim_target:
-            self._trim_target = None
+        """Ledgers left one of the topic's lists. Those of the log without messages do not move the index of its first
+        message, so which ledger is the first one tells whether the trim in flight is over."""
+        first, trim = self._ownership.record.first, self._trimming
+        if first is not None and trim is not None and first.ledger_id > trim.ledgers[-1]:
+            self._trimming = None
             gone = self.ledgers.trimmed(self._ownership.record)
             # Numbers that were given up are no messages (hazard index-given-twice).
             messages = sum((span.end_index - span.first_index) % GIVEN_UP_INDEXES for span in gone)
@@ -444,7 +445,7 @@ class TopicRetention:
         """Trim the ledgers that end at or below an index; write a base where only the snapshots hold them back."""
         link = next(link for link in self._ownership.record.ledgers if link.base_index >= below)
         self.trim(TrimRequested(Position(link.ledger_id, EntryId(0))))
-        if self._trim_target is None:
+        if self._trimming is None:
             self._rebase(after_ms=0)
 
     def end(self, error: OncelogError) -> None:
