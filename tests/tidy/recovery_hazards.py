@@ -205,6 +205,14 @@ RECOVERY_HAZARDS = {
         "A restore keeps a copy of the records that it has written on storage nodes. A list of era e names all ledgers "
         "of the eras before, so one that it does not name stays left out.",
     ),
+    "snapshot-that-was-never-acknowledged": Hazard(
+        "A restore lists a snapshot that one storage node alone has: it is as good as another, and its record is "
+        "CLOSED. That node is lost before the repair has copied it, and the next restore misses a ledger that its copy "
+        "of the records lists. Nothing acknowledged is lost, and it waits for its operator.",
+        "A snapshot that no asked node has is left out; if the front of the log is gone and no other snapshot is left, "
+        "the operator is asked for that. A ledger with snapshots ends at the last entry that may have been "
+        "acknowledged.",
+    ),
     "copy-of-an-attempt": Hazard(
         "A restore has given up storage nodes, has stored a copy of its records, and ends before its COMMIT. The nodes "
         "come back, and it is repeated. By the copy they are retired, rights are closed, and the ledgers that they "

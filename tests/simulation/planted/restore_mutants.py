@@ -46,6 +46,11 @@ def _as_of_the_takeover(serving: Serving, metadata: LedgerMetadata) -> LedgerHea
     return serving._ownership.head(metadata, record.deleted_below, former)
 
 
+def _all_listed(_walk: _ChainWalk, ids: list[LedgerId]) -> list[LedgerId]:
+    """What the copy of the records lists is asked for, also a snapshot that was never acknowledged."""
+    return ids
+
+
 def _once(ledgers: ManagedLedger, writer: LedgerWriter, base_index: int) -> None:
     """A head is written to the first ledger of an owner only."""
     if ledgers not in _appended:
@@ -216,6 +221,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "head counts what a failed write has appended", "refused-then-stored", 5_000_003,
         ((Serving, "head", _appended_counts), (ManagedLedger, "linked", _remember_the_end)),
+    ),
+    (
+        "snapshot that no node has is missed", "snapshot-that-was-never-acknowledged", 5_870_075,
+        ((_ChainWalk, "_snapshots", _all_listed),),
     ),
     (
         "era at one node", "era-at-one-node", 5_000_001,

@@ -14,7 +14,9 @@ Rules
   ledger of which a node beside its members has or had a copy, or of which a member once erased its copy, is closed, at
   the last entry that any node has: what is stored behind it has a head (hazard refilled-member).
 - Ledgers with snapshots do not follow from one another: each begins with a base. So all of them are listed, and a
-  snapshot that was never acknowledged is as good as another: it is what a durable state was.
+  snapshot that was never acknowledged is as good as another: it is what a durable state was. But such a one may be at
+  one node only, although its record is CLOSED. So a ledger ends, if possible, at the last entry that may have been
+  acknowledged, and one that no asked node has is left out (hazard snapshot-that-was-never-acknowledged).
 - A list that was written in a later era names every ledger of the eras before it. One that it does not name was left
   out, and stays so: since then the ledgers before it have got entries that it does not know. Unless a ledger of the
   chain names it as its former one: then the chain went on behind it (hazard left-out-ledger-returns).
@@ -109,7 +111,7 @@ class _ChainWalk:
     def result(self) -> ChainList:
         known = {**self._heads, **dict.fromkeys(self._copied)}
         ids = self._of_chain(sorted(each for each in known if self._in_chain(each) and self._may_have(each)))
-        order = ids if self._list.chain.purpose is LedgerPurpose.DEDUP else self._walk(ids)
+        order = self._snapshots(ids) if self._list.chain.purpose is LedgerPurpose.DEDUP else self._walk(ids)
         for place, ledger_id in enumerate(order):
             self._list.ledgers.append(self._ledger(ledger_id, is_last=place == len(order) - 1))
         if self._list.chain.purpose is not LedgerPurpose.DEDUP:
@@ -146,11 +148,17 @@ class _ChainWalk:
         return self._evidence.begins(ledger_id) or self._maybe_unseen(ledger_id)
 
     def _maybe_unseen(self, ledger_id: LedgerId) -> bool:
+        return self._evidence.unseen(ledger_id) >= self._ack_quorum(ledger_id)
+
+    def _ack_quorum(self, ledger_id: LedgerId) -> int:
         record = self._evidence.copied.ledgers.get(ledger_id)
-        needed = self._evidence.ack_quorum if record is None else record.ack_quorum
-        return self._evidence.unseen(ledger_id) >= needed
+        return self._evidence.ack_quorum if record is None else record.ack_quorum
 
     # --- the order ----------------------------------------------------------------------------------------------------
+
+    def _snapshots(self, ids: list[LedgerId]) -> list[LedgerId]:
+        """Without those that no node has."""
+        return [each for each in ids if self._shown_or_unseen(each)]
 
     def _walk(self, ids: list[LedgerId]) -> list[LedgerId]:
         """From the last ledger to the first. Returns those of the chain, ascending."""
@@ -246,7 +254,11 @@ class _ChainWalk:
             )
             self._list.findings.append(Finding(ReviewReason.ENDS_DIFFER, message))
         if end is None and (not is_last or self._repaired(ledger_id, record)):
-            end = self._covered(ledger_id)
+            end = self._covered(ledger_id, 1)
+            if self._list.chain.purpose is LedgerPurpose.DEDUP:
+                needed = self._ack_quorum(ledger_id) - self._evidence.unseen(ledger_id)
+                acknowledged = self._covered(ledger_id, max(needed, 1))
+                end = acknowledged if acknowledged >= 0 else end
             asked = self._evidence.asked
             given_up = bool(asked.given_up_by) and not asked.may_return
             sure = is_last and (given_up or not self._maybe_unseen(ledger_id))
@@ -278,13 +290,12 @@ class _ChainWalk:
         copies = self._evidence.copies(ledger_id)
         return any(copy.held.runs for copy in copies) or self._maybe_unseen(ledger_id)
 
-    def _covered(self, ledger_id: LedgerId) -> EntryId:
-        """The last entry of those that, together, nodes have without a hole."""
+    def _covered(self, ledger_id: LedgerId, nodes: int) -> EntryId:
+        """The last entry of those without a hole that so many nodes have, each entry perhaps others."""
+        runs = [run for copy in self._evidence.copies(ledger_id) for run in copy.held.runs]
         end = NO_ENTRY
-        for run in sorted(run for copy in self._evidence.copies(ledger_id) for run in copy.held.runs):
-            if run.first > end + 1:
-                break
-            end = max(end, run.last)
+        while len(lasts := [run.last for run in runs if run.first <= end + 1 <= run.last]) >= nodes:
+            end = min(lasts)
         return end
 
     def _base_index(self, ledger_id: LedgerId) -> int:
