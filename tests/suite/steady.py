@@ -3,6 +3,9 @@
 The load is so many processes that all begin to compute at the same moment, every two seconds, and together take three
 tenths of the machine. So the tests have most of the time to themselves, and each two seconds a moment in which a
 process of theirs waits for twelve others: what a test takes for granted about time does not hold then.
+
+A machine that shares its cores with others is not always as fast: before each run a loop says how fast
+it is, and the seconds of two runs compare by it.
 """
 
 import argparse
@@ -38,14 +41,27 @@ class Run(NamedTuple):
     seconds: float
     code: int
     load_average: float
+    loop_s: float
     log: Path
 
     def __str__(self) -> str:
         said = "passed" if self.code == 0 else f"failed: {', '.join(self.failed_tests()) or 'see the log'}"
-        return f"run {self.number}: {clock(self.seconds)}, load average {self.load_average:.1f}, {said} ({self.log})"
+        machine = f"load average {self.load_average:.1f}, a loop {self.loop_s:.2f} s"
+        return f"run {self.number}: {clock(self.seconds)}, {machine}, {said} ({self.log})"
 
     def failed_tests(self) -> list[str]:
         return sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log.read_text(errors="replace"), re.MULTILINE)))
+
+
+def loop_s() -> float:
+    """Seconds of CPU of ten million turns, the median of five tries."""
+    tries = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(10_000_000):
+            pass
+        tries.append(time.process_time() - began)
+    return sorted(tries)[2]
 
 
 @contextmanager
@@ -62,10 +78,10 @@ def load(count: int) -> Iterator[None]:
 
 
 def run_once(number: int, command: list[str], log: Path) -> Run:
-    began = time.monotonic()
+    measured, began = loop_s(), time.monotonic()
     with log.open("wb") as written:
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=written, stderr=written, check=False)
-    return Run(number, time.monotonic() - began, done.returncode, os.getloadavg()[1], log)
+    return Run(number, time.monotonic() - began, done.returncode, os.getloadavg()[1], measured, log)
 
 
 def main() -> int:

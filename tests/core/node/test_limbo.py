@@ -90,7 +90,7 @@ def test_fence_recovery_adds_and_repair_adds_are_accepted() -> None:
     """A recovery must be able to close the ledger, and a repair must be able to complete the copy."""
     disk = in_limbo()
     disk.handle(FenceReceived(2, A, LEDGER))
-    assert disk.sync() == [AnswerFence(2, LEDGER, EntryId(0), NONE, ReadStatus.OK)]
+    assert disk.sync() == [AnswerFence(2, LEDGER, EntryId(0), NONE, ReadStatus.OK, OPEN.topic_id)]
     assert disk.handle(append(3, E1)) == [answer(3, AppendStatus.FENCED, 1)]
     disk.handle(append(4, E1, recovery=True))
     assert disk.sync() == [answer(4, AppendStatus.OK, 1)]

@@ -478,7 +478,7 @@ def test_snapshot_ends_where_it_may_have_been_acknowledged() -> None:
     """What one node alone has behind that may be gone before it is copied. A node that is missing may have had it."""
     snapshots = held(4, 3, purpose=DEDUP), held(4, 6, purpose=DEDUP), held(5, 1, purpose=DEDUP)
     log = held(1, 4)
-    holding = {A: (log, snapshots[0], snapshots[2]), B: (log, snapshots[1]), C: log}
+    holding: Holding = {A: (log, snapshots[0], snapshots[2]), B: (log, snapshots[1]), C: log}
     assert record(joined(holding), 4).end == 3
     assert record(joined(holding, absent=[C]), 4).end == 6
     assert record(joined({A: (log, snapshots[2]), B: (log, snapshots[1])}), 4).end == 6, "nobody has it with another"
