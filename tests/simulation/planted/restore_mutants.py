@@ -283,5 +283,5 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
     ("deletions not noted", "revoked-right-returns", 5_000_000, ((NewestRecords, "noted", _without_tombstones),)),
-    ("deletion answered before it is noted", "revoked-right-returns", 5_000_389, ((deletions, "ACK_QUORUM", 1),)),
+    ("deletion answered before it is noted", "revoked-right-returns", 5_000_415, ((deletions, "ACK_QUORUM", 1),)),
 )  # fmt: skip

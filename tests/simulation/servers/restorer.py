@@ -10,6 +10,7 @@ are beyond the bound, although nothing is lost in truth: all is there, and every
 What storage nodes note of the nodes that ever joined is taken for complete here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
@@ -19,7 +20,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.note import Note
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.ledger.member_status import CopyState, ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
@@ -338,13 +339,22 @@ class Restorer(Process):
         asked = Asked(effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below)
         copied = parts.copied(inventories)
         rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
-        if rebuilt.reviews and not self._absent:
+        beyond = self._beyond_the_bound(len(effect.missing))
+        self.world.count("restore beyond the bound asks", beyond and bool(rebuilt.reviews))
+        if rebuilt.reviews and not self._absent and not beyond:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
         self._rebuilt = replace(
             rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
         )
         # Beside those that are named absent another node is silent: it is waited for, and nothing is accepted.
         self._handle(RecordsJoined(tuple(each.message for each in rebuilt.reviews)))
+
+    def _beyond_the_bound(self, missing: int) -> bool:
+        """Whether an acknowledged entry may have no sound copy at the nodes that were asked: some are missing for now,
+        and another one's copy is damaged."""
+        held = [copy for each in self._inventories.values() for copy in each.ledgers.values()]
+        damaged = Counter(copy.ledger_id for copy in held if copy.state is CopyState.DAMAGED)
+        return missing + max(damaged.values(), default=0) >= self.parts.ack_quorum
 
     def _newest(self) -> NewestRecords:
         newest = NewestRecords()
