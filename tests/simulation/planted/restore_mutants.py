@@ -24,6 +24,7 @@ from oncelog.metadata.restoring.noted_records import NewestRecords
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.faults import deletions
 from tests.simulation.servers import restorer as restoring
+from tests.simulation.servers.member_requests import MemberRequests
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import Caller, Reply, StorageServer
 
@@ -44,6 +45,11 @@ def _as_of_the_takeover(serving: Serving, metadata: LedgerMetadata) -> LedgerHea
     record = serving._ownership.record
     former = _first.setdefault(serving, serving.log.table.state.position)
     return serving._ownership.head(metadata, record.deleted_below, former)
+
+
+def _at_once(_requests: MemberRequests, done: Callable[[], None]) -> None:
+    """A topic record that is missing was deleted, whatever era the store is of."""
+    done()
 
 
 def _all_listed(_walk: _ChainWalk, ids: list[LedgerId]) -> list[LedgerId]:
@@ -225,6 +231,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "snapshot that no node has is missed", "snapshot-that-was-never-acknowledged", 5_870_075,
         ((_ChainWalk, "_snapshots", _all_listed),),
+    ),
+    (
+        "deletion of a former era believed", "the-lost-ensemble-returns", 5_870_006,
+        ((MemberRequests, "until_era_is_proved", _at_once),),
     ),
     (
         "era at one node", "era-at-one-node", 5_000_001,

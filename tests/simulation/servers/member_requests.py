@@ -6,6 +6,7 @@ the request is repeated until its takeover is over.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost, SendAdds
@@ -90,6 +91,34 @@ class MemberRequests:
 
         self.owner.parts.network.send(server.name, owner, "is of another era", told)
         return True
+
+    def until_era_is_proved(self, done: Callable[[], None]) -> None:
+        """Ask the storage nodes until an ack quorum takes a call of this owner's era."""
+        owner, network, life = self.owner, self.owner.parts.network, self.owner.life
+        over = False
+
+        def attempt(wait: int) -> None:
+            proved = set[Incarnation]()
+            if over or self.shell.over:
+                return
+
+            def told(node: Incarnation) -> None:
+                nonlocal over
+                proved.add(node)
+                if not over and owner.life == life and len(proved) >= owner.parts.settings.ack_quorum:
+                    over = True
+                    done()
+
+            def ask(node: Incarnation) -> None:
+                server = self.server(node)
+                if server.incarnation == node and not self._refused(server):
+                    network.send(server.name, owner, "is of this era", lambda: told(node))
+
+            for node in owner.storage_nodes().live:
+                network.send(owner.name, self.server(node), "of this era?", partial(ask, node))
+            owner.post(wait, "asks for its era again", lambda: attempt(min(wait * 2, RETRY_TICKS[1])))
+
+        attempt(RETRY_TICKS[0])
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import FenceMember, RecoveryAdd, RecoveryRead
-from oncelog.core.records.records import ReadRecord, WriteRecord
+from oncelog.core.records.records import ReadRecord, RecordRead, TopicKey, WriteRecord
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import (
@@ -241,7 +241,7 @@ class TopicShell:
             case StartTopicTimer(key, after_ms):
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
             case ReadRecord():
-                read_record(self.owner.store, self.owner, effect, self.handle)
+                read_record(self.owner.store, self.owner, effect, self._record_read)
             case WriteRecord():
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
@@ -336,6 +336,13 @@ class TopicShell:
                 for ledger in page.ledgers:
                     store.remove(f"ledgers/{ledger.ledger_id}")
                 store.remove(path)
+
+    def _record_read(self, event: RecordRead[Any, Any]) -> None:
+        """A topic was deleted if its record is missing and the store's era has not ended."""
+        if event.value is None and isinstance(event.key, TopicKey):
+            self.requests.until_era_is_proved(lambda: self.handle(event))
+        else:
+            self.handle(event)
 
     def _read_ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
         """A last entry that cannot be read counts as new."""

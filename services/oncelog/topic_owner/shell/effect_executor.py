@@ -78,6 +78,8 @@ _WAITS_FOR_VERSION = {PAGES_VERSION: "its ledgers move to pages", LEASES_VERSION
 
 POLICY_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
+#: Between two questions whether a topic record that is missing was deleted.
+ERA_RETRY_MS = 1000
 #: Entries of a takeover in one step: one chunk of a snapshot, or this many to replay.
 STEP_BYTES, STEP_ENTRIES = 256 * 1024 + 1024, 1000
 NEXT_LEDGER_ID = "an id for the next ledger"
@@ -129,11 +131,20 @@ class EffectExecutor:
     """Performs one topic's effects on ZooKeeper and storage nodes."""
 
     def __init__(
-        self, topic_id: TopicId, parts: OwnerParts, post: Post, wait_reasons: WaitReasons, pace: Pace | None = None
+        self,
+        topic_id: TopicId,
+        parts: OwnerParts,
+        post: Post,
+        wait_reasons: WaitReasons,
+        pace: Pace | None = None,
+        *,
+        era_is_proved: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """pace: of the reads of a replay."""
+        """pace: of the reads of a replay. era_is_proved: whether a topic record that was missing was deleted; without
+        it nothing reads that record."""
         self.topic_id = topic_id
         self._pace = pace or Unhurried()
+        self._era_is_proved = era_is_proved
         self.parts = parts
         self._post = post
         self._wait_reasons = wait_reasons
@@ -323,6 +334,9 @@ class EffectExecutor:
         match key:
             case TopicKey():
                 topic = await self._until_answered("the topic record", lambda: parts.topics.read(key.topic_id))
+                while topic is None and self._era_is_proved is not None and not await self._era_is_proved():
+                    await asyncio.sleep(ERA_RETRY_MS / 1000)
+                    topic = await self._until_answered("the topic record", lambda: parts.topics.read(key.topic_id))
                 self._post(RecordRead(key, *(topic or _ABSENT)))
             case CursorKey():
                 cursor = await self._until_answered(

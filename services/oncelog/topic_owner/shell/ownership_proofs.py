@@ -8,12 +8,16 @@ Rules
   the open ledger unfenced (`core.chain.ownership_proof`), or the topic record, read after a sync, names this owner and
   epoch, and an ack quorum of storage nodes is of its era. No proof needs a clock, and the first kind works without
   ZooKeeper. Questions that arrive during a proof share the next one.
+- A topic record that is missing means a deletion, which is final for clients, only if an ack quorum of storage nodes is
+  of this owner's era afterwards. The ZooKeeper of a former era may have been told of a deletion that no storage node
+  has noted, and the topic lives (hazard the-lost-ensemble-returns).
 - This module decides in which order is asked, because answers arrive one by one. What they mean is decided by
   `core.chain.ownership_proof` and by the topic, which reads its record again when it is in doubt.
 - Readers that wait at the end of the log: see `ownership_watch`. Consumers: see `core.delivery.delivery_gate`.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
@@ -36,6 +40,9 @@ FENCES_TIMEOUT_MS = 1_000
 PROOF_TIMEOUT_MS = 3_000
 #: How long a question waits for a takeover to finish.
 SERVING_TIMEOUT_MS = 10_000
+
+
+logger = logging.getLogger(__name__)
 
 
 class OwnershipProofs:
@@ -127,6 +134,7 @@ class OwnershipProofs:
         await self._require_era()
         stored = await self._topics.read(mine.topic_id)
         if stored is None:
+            await self._require_era()
             self._post(HigherEpochReported())
             raise TopicNotFound(f"topic {mine.record.name} was deleted", topic_id=mine.topic_id)
         record = stored.value
@@ -143,6 +151,16 @@ class OwnershipProofs:
                 if verdict is not ownership_proof.OwnershipProof.UNPROVED:
                     break
         return verdict
+
+    async def era_is_proved(self) -> bool:
+        """Whether storage nodes say that this owner's era has not ended: a record that was missing before was deleted.
+        Where the era has ended, the process ends by itself."""
+        try:
+            await self._require_era()
+        except NotOwner as error:
+            logger.warning("topic %s has no record: %s", self._core.ownership.topic_id, error.message)
+            return False
+        return True
 
     async def _require_era(self) -> None:
         """Return if the topic record may be believed. Raises NotOwner."""

@@ -123,10 +123,12 @@ class TopicRunner:
         self._calls: dict[int, SessionSink] = {}
         self.progress = TopicProgress(self.core)
         self.parts = parts
-        self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.wait_reasons)
         #: proofs that this owner is the current one
         self.ownership_proofs = OwnershipProofs(
             self.core, self.progress, topics=parts.topics, links=parts.links, post=self.post
+        )
+        self._executor = EffectExecutor(
+            topic_id, parts, self.post, self.progress.wait_reasons, era_is_proved=self.ownership_proofs.era_is_proved
         )
         self.log = ReadableLog(
             self.core, self.progress, self.cache, LedgerList(self.core.ownership, self._executor.page), parts.links,
@@ -206,7 +208,7 @@ class TopicRunner:
             stored = await self.parts.topics.read(self.topic_id)
         except OncelogError:
             return error  # whether the topic was deleted is unknown
-        if stored is not None:
+        if stored is not None or not await self.ownership_proofs.era_is_proved():
             return error
         return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.era import Era
+from oncelog.core.errors import LogHole, NotOwner, TopicNotFound
 from oncelog.core.names import parse_topic
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
@@ -55,3 +56,22 @@ async def test_assignment_after_the_deletion_is_ignored(tmp_path: Path) -> None:
         await until(lambda: world.topics.find(topic_id) is None, DEADLINE_S)
         with pytest.raises(TopicNotFound):
             await waiting
+
+
+@pytest.mark.hazard("the-lost-ensemble-returns")
+async def test_deletion_in_a_former_era_is_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The ZooKeeper of the former era was told of a deletion after the records had been restored into another one.
+    The error would be final for producers of a topic that lives."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("flights")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        await world.node.runner.raise_era(world.node.incarnation, Era(2, "a" * 32), committed=False)
+        await DeletionStore(world.session).begin(parse_topic("flights"))
+        world.topics.assign(runner.topic_id)
+        await until(lambda: "has no record" in caplog.text, DEADLINE_S)
+        assert world.topics.find(runner.topic_id) is runner
+        assert not runner.progress.ended
+        hole = LogHole("entry 3 is missing")
+        assert await runner.why(hole) is hole
