@@ -1,123 +1,51 @@
 """What JOIN decides, rule by rule, and what it leaves to an operator."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.era import Era
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord, GivenUpBehind, LedgerLink, TopicRecord
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
 from oncelog.core.rebuild.evidence import Evidence
-from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.result import (
-    Asked,
     CopiedRecords,
     NotedName,
     NotedRecords,
-    Rebuilt,
-    RebuiltTopic,
     ReviewReason,
     Side,
     WantedLength,
 )
-from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
-from oncelog.core.retention.paging import PageSettings
-
-A, B, C, D, E = (Incarnation(letter * 32) for letter in "abcde")
-ABC = (A, B, C)
-TOPIC, OTHER, NAME = TopicId("7" * 32), TopicId("8" * 32), "public/default/orders"
-LOG, ACKS, DEDUP = LedgerPurpose.LOG, LedgerPurpose.ACKS, LedgerPurpose.DEDUP
-OPEN, CLOSED = LedgerState.OPEN, LedgerState.CLOSED
-Holding = Mapping[Incarnation, HeldLedger | tuple[HeldLedger, ...]]
-
-
-def at(ledger_id: int, entry_id: int) -> Position:
-    return Position(LedgerId(ledger_id), EntryId(entry_id))
-
-
-def held(
-    ledger_id: int,
-    last: int,
-    *,
-    former: Position | None = None,
-    first: int = 0,
-    purpose: LedgerPurpose = LOG,
-    topic: TopicId = TOPIC,
-    floor: int = 0,
-    head: bool = True,
-    members: tuple[Incarnation, ...] = ABC,
-    base_index: int = 0,
-    state: CopyState = CopyState.HELD,
-    erased_before: bool = False,
-) -> HeldLedger:
-    """Entries first..last; each has 10 bytes. last -1: none."""
-    written = LedgerHead(NAME, members, 2, 1, A, LedgerId(floor), former) if head and first == 0 <= last else None
-    runs = (EntryRange(EntryId(first), EntryId(last)),) if last >= first else ()
-    return HeldLedger(
-        LedgerId(ledger_id), Chain(topic, purpose), state, runs, head=written, base_index=base_index,
-        last_length=10 * (last + 1), erased_before=erased_before or state is CopyState.ERASED,
-    )  # fmt: skip
-
-
-def joined(
-    holding: Holding,
-    *,
-    absent: Sequence[Incarnation] = (),
-    limbo: Sequence[Incarnation] = (),
-    also_missing: Sequence[Incarnation] = (),
-    floors: Mapping[Incarnation, int] | None = None,
-    noted: NotedRecords | None = None,
-    copied: CopiedRecords | None = None,
-    by: str = "",
-    given_up: Sequence[Incarnation] | None = None,
-    ack_quorum: int = 2,
-    owed_below: int = 0,
-    pages: PageSettings | None = None,
-) -> Rebuilt:
-    """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
-    counted so although they gave an inventory. given_up: all missing ones, if it is done by anybody."""
-    inventories = []
-    for node in sorted({*ABC, *holding} - set(absent)):
-        ledgers = holding.get(node, ())
-        ledgers = ledgers if isinstance(ledgers, tuple) else (ledgers,)
-        floor = (floors or {}).get(node)
-        inventories.append(
-            Inventory(
-                node, "cluster", FIRST_ERA, {each.ledger_id: each for each in ledgers},
-                LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
-            )
-        )  # fmt: skip
-    missing = (*absent, *also_missing)
-    gone = missing if given_up is None else given_up
-    asked = Asked(missing, ack_quorum, by, tuple(gone) if by else (), LedgerId(owed_below))
-    return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
-
-
-def topic_of(rebuilt: Rebuilt) -> RebuiltTopic:
-    (topic,) = rebuilt.topics.values()
-    return topic
-
-
-def listed(rebuilt: Rebuilt) -> list[int]:
-    return [link.ledger_id for link in topic_of(rebuilt).record.ledgers]
-
-
-def record(rebuilt: Rebuilt, ledger_id: int) -> LedgerMetadata:
-    return next(each for each in topic_of(rebuilt).ledgers if each.ledger_id == ledger_id)
-
-
-def reasons(rebuilt: Rebuilt) -> list[ReviewReason]:
-    return [review.reason for review in rebuilt.reviews]
-
-
-def everywhere(*ledgers: HeldLedger) -> dict[Incarnation, tuple[HeldLedger, ...]]:
-    return dict.fromkeys(ABC, ledgers)
+from oncelog.core.rebuild.sources import HeldLedger
+from tests.core.rebuild.join_world import (
+    ABC,
+    ACKS,
+    CLOSED,
+    DEDUP,
+    LOG,
+    NAME,
+    OPEN,
+    OTHER,
+    TOPIC,
+    A,
+    B,
+    C,
+    D,
+    E,
+    Holding,
+    at,
+    everywhere,
+    held,
+    joined,
+    listed,
+    reasons,
+    record,
+    topic_of,
+)
 
 
 def test_rebuilt_topic_has_no_owner_and_begins_with_the_epoch_of_the_era() -> None:
@@ -471,41 +399,3 @@ def test_topic_that_has_not_said_what_an_earlier_restore_gave_up_still_owes_it(
     last = (log[-1].ledger_id, acks[-1].ledger_id if acks else 0)
     assert rebuilt.given_up == (GivenUpBehind(last[0], LedgerId(last[1])) if owed else None)
     assert topic_of(joined(everywhere(*log, *acks))).given_up is None
-
-
-@pytest.mark.hazard("snapshot-that-was-never-acknowledged")
-def test_snapshot_ends_where_it_may_have_been_acknowledged() -> None:
-    """What one node alone has behind that may be gone before it is copied. A node that is missing may have had it."""
-    snapshots = held(4, 3, purpose=DEDUP), held(4, 6, purpose=DEDUP), held(5, 1, purpose=DEDUP)
-    log = held(1, 4)
-    holding: Holding = {A: (log, snapshots[0], snapshots[2]), B: (log, snapshots[1]), C: log}
-    assert record(joined(holding), 4).end == 3
-    assert record(joined(holding, absent=[C]), 4).end == 6
-    assert record(joined({A: (log, snapshots[2]), B: (log, snapshots[1])}), 4).end == 6, "nobody has it with another"
-
-
-@pytest.mark.hazard("snapshot-that-was-never-acknowledged")
-def test_snapshot_that_no_node_has_is_left_out() -> None:
-    """The copy of the records lists it; its log needs no other node. Where the log's front is gone, the operator is
-    asked, unless another snapshot is left."""
-    cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(4), None), CursorLink(LedgerId(5), None)))
-    closed = LedgerMetadata(LedgerId(4), TOPIC, ABC, 2, CLOSED, EntryId(0), 10)
-    trimmed = TopicRecord(
-        TOPIC, NAME, owner_epoch=OwnerEpoch(1), ledgers=(LedgerLink(LedgerId(6), 5),), deleted_below=LedgerId(6)
-    )
-    copied = CopiedRecords({TOPIC: trimmed}, {TOPIC: cursor}, {LedgerId(4): closed})
-    other = held(5, 1, purpose=DEDUP)
-    rebuilt = joined(everywhere(held(6, 4, base_index=5), other), copied=copied)
-    assert rebuilt.reviews == ()
-    assert [link.ledger_id for link in (topic_of(rebuilt).cursor or cursor).ledgers] == [5]
-    assert reasons(joined(everywhere(held(6, 4, base_index=5)), copied=copied)) == [ReviewReason.NO_SNAPSHOT]
-
-
-def test_snapshots_end_where_nodes_have_them_without_a_hole() -> None:
-    """Each of their ledgers begins with a base, so no head names the end of the one before it."""
-    newer = held(5, 1, purpose=DEDUP)
-    older = (held(3, 3, purpose=DEDUP), held(3, 6, first=4, purpose=DEDUP))
-    rebuilt = joined({A: (held(1, 4), older[0], newer), B: (held(1, 4), older[1], newer)})
-    cursor = topic_of(rebuilt).cursor or CursorRecord(OwnerEpoch(0))
-    assert [link.ledger_id for link in cursor.ledgers] == [3, 5]
-    assert (record(rebuilt, 3).end, record(rebuilt, 5).state) == (6, OPEN)

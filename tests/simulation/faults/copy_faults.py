@@ -129,6 +129,8 @@ def make_copies_differ(faults: "Faults") -> None:
     def do(ledger: SoundLedger) -> None:
         if _is_repaired(faults, ledger.ledger_id):
             return  # a repair that has already compared the changed entry could heal the spoiled one
+        if faults.cluster.shape.heads_from is not None:
+            return  # a restore opens a last ledger again, and its recovery meets copies that no writer writes
         faults.world.count("sound copies differ")
         first, second, *_ = ledger.members
         changed = (ledger.ledger_id, EntryId(faults.world.rng.randint(1, ledger.record.end)))
