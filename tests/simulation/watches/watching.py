@@ -207,6 +207,13 @@ class Watch:
         replaced-member-erased-early and missing-record-is-no-deletion)."""
         if self.copies.has_another(node, ledger_id):
             raise Violation("erasing", f"{node} erased ledger {ledger_id} of a topic that the store does not know")
+        server = self.copies.existing(node)
+        if server is not None and server.core.durable_era < self.store.era:
+            # Its ZooKeeper still answers, where the ledger was trimmed. The restore did without this node, so the copy
+            # is one of those that are missing.
+            self.store.world.count("erased in a former era")
+            self.copies.spoiled.setdefault(ledger_id, {})[node] = None
+            return
         if self.copies.may_go(node, ledger_id):
             return
         lists = [
