@@ -257,20 +257,26 @@ class Asked:
         self._ask_each(self.owner.storage_nodes().live, ownership_proof.NO_LEDGER, told)
 
     def _ask_each(self, nodes: Iterable[Incarnation], ledger_id: LedgerId, told: Callable[[FenceState], None]) -> None:
+        era = self.owner.store.era
         for node in nodes:
             server = self.client.nodes[Incarnation(node.split(".")[0])].at(self.owner.name)
             self.client._send(
                 self.owner.name,
                 server,
                 "fenced?",
-                lambda s=server, n=node: self._at_node(s, n, ledger_id, told),  # type: ignore[misc]
+                lambda s=server, n=node: self._at_node(s, n, era, ledger_id, told),  # type: ignore[misc]
             )
 
     def _at_node(
-        self, server: StorageServer, member: Incarnation, ledger_id: LedgerId, told: Callable[[FenceState], None]
+        self,
+        server: StorageServer,
+        member: Incarnation,
+        era: Era,
+        ledger_id: LedgerId,
+        told: Callable[[FenceState], None],
     ) -> None:
         if server.incarnation == member:
-            if server.refuses(self.owner):
+            if server.refuses(era):
                 self.owner.world.count("question of a former era")
                 self.client._send(server.name, self.owner, "is of a former era", lambda: told(FenceState.FENCED))
                 return

@@ -83,7 +83,7 @@ class _Deletion:
                 network.send(replica.name, node, "notes", lambda n=node, r=replica: self._at_node(n, r))  # type: ignore[misc]
 
     def _at_node(self, node: StorageServer, replica: MetadataServer) -> None:
-        if node.refuses(replica):
+        if node.refuses(self.store.era):
             self.cluster.world.count("note of a former era refused")
             return
         node.notes |= {note.path: note for note in self.notes}

@@ -26,7 +26,7 @@ from tests.simulation.faults import deletions
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.member_requests import MemberRequests
 from tests.simulation.servers.restorer import RestoreParts, Restorer
-from tests.simulation.servers.storage_server import Caller, Reply, StorageServer
+from tests.simulation.servers.storage_server import Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
@@ -211,7 +211,7 @@ def _without_tombstones(newest: NewestRecords) -> NotedRecords:
 # --- storage nodes ----------------------------------------------------------------------------------------------------
 
 
-def _refuses_nobody(_: StorageServer, __: Caller) -> bool:
+def _refuses_nobody(_: StorageServer, __: Era) -> bool:
     """The era in the header of a call is not compared."""
     return False
 

@@ -46,6 +46,8 @@ class MemberRequests:
     def __init__(self, shell: "TopicShell") -> None:
         self.shell = shell
         self.owner = shell.owner
+        #: of this life of the owner
+        self._era = shell.owner.store.era
         #: (ledger, entry, bytes) of the newest entries: the owner's memory
         self.memory: deque[tuple[LedgerId, EntryId, bytes]] = deque(maxlen=MEMORY_ENTRIES)
         #: {(member, whether of the ack log): (ledger, first id)} of the newest recovery read
@@ -82,7 +84,7 @@ class MemberRequests:
     def _refused(self, server: StorageServer) -> bool:
         """Whether a call is refused where it arrives, because this owner is of another era. The owner is told."""
         owner, life = self.owner, self.owner.life
-        if not server.refuses(owner):
+        if not server.refuses(self._era):
             return False
 
         def told() -> None:

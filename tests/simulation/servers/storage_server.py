@@ -6,7 +6,7 @@ calls for the former one are refused there.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
@@ -66,12 +66,6 @@ class ReadReply(NamedTuple):
 
 
 Reply = AnswerAppend | AnswerFence | ReadReply | AnswerReview | AnswerEra
-
-
-class Caller(Protocol):
-    """A process that calls storage nodes."""
-
-    store: Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +228,9 @@ class StorageServer(Process):
 
         self.raise_era(newest.era, raised, committed=True)
 
-    def refuses(self, caller: "Caller") -> bool:
-        """Whether calls of this process are refused, because it is of another era."""
-        return self.core.ledgers.era.judge(caller.store.era) is not EraVerdict.SAME
+    def refuses(self, era: Era) -> bool:
+        """Whether a call is refused because its caller was of another era when it sent it."""
+        return self.core.ledgers.era.judge(era) is not EraVerdict.SAME
 
     def register(self) -> None:
         """The ephemeral only names the node to connect to; the cookie stays."""
