@@ -1,4 +1,6 @@
-"""`python -m tests.simulation SEED [--steps]` replays a run; `--seeds N` sweeps; `--mutants` finds each planted bug."""
+"""`python -m tests.simulation SEED [--steps]` replays a run; `--shrink` looks for the least of it that still fails;
+`--seeds N` sweeps; `--mutants` finds each planted bug.
+"""
 
 import argparse
 import sys
@@ -7,6 +9,7 @@ from multiprocessing import get_context
 
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
+from tests.simulation.shrinking import shrunk_report
 
 PROCESSES = 2
 
@@ -32,14 +35,15 @@ def replay(seed: int, *, steps: bool) -> int:
 
 
 def sweep(first: int, count: int) -> int:
-    """Many runs on two processes, up to the first failing seed, with the command that replays it."""
+    """Many runs on two processes, up to the first failing seed, and the least of that one that still fails."""
     began, steps = time.monotonic(), 0
     with get_context("spawn").Pool(PROCESSES) as pool:
         for done, outcome in enumerate(pool.imap_unordered(run, range(first, first + count), chunksize=8), start=1):
             steps += outcome.steps
             if outcome.problem:
-                command = f"python -m tests.simulation {outcome.seed} --steps"
-                print(f"seed {outcome.seed}: {outcome.problem}\n    {command}", flush=True)
+                print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
+                pool.terminate()
+                print(shrunk_report(outcome.seed), flush=True)
                 return 1  # which ends the pool, and so the other runs
             if done % 200 == 0 or done == count:
                 seconds = time.monotonic() - began
@@ -66,6 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", nargs="?", type=int, help="replay this run")
     parser.add_argument("--steps", action="store_true", help="a line for each step")
+    parser.add_argument("--shrink", action="store_true", help="find the least that still fails, and its last steps")
     parser.add_argument("--seeds", type=int, metavar="N", help="sweep N seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep, or of --mutants")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
@@ -83,6 +88,9 @@ def main() -> int:
         return 0
     if arguments.seed is None:
         parser.error("a seed, --seeds, --mutants or --traces")
+    if arguments.shrink:
+        print(shrunk_report(arguments.seed))
+        return 0
     return replay(arguments.seed, steps=arguments.steps)
 
 

@@ -1,7 +1,8 @@
 """One run: faults for a while, then they stop and all work must complete; then the whole history is checked."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from oncelog.core.formats.entry import EntryHeader
@@ -70,9 +71,16 @@ def outcome_of(steps: Steps) -> Outcome:
 class Run:
     """A seed, step by step."""
 
-    def __init__(self, seed: int, rules: Rules | None = None, shape: Shape | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        rules: Rules | None = None,
+        shape: Shape | None = None,
+        changes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """shape: None: that of the seed. changes: fields of the shape that are others."""
         self.world = World(seed)
-        shape = shape if shape is not None else draw_shape(self.world)
+        shape = replace(shape if shape is not None else draw_shape(self.world), **changes)  # type: ignore[arg-type]
         self.cluster = Cluster(self.world, shape, rules or Rules())
         self.faults = Faults(self.cluster, shape.only_faults)
         self.cluster.start()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation.shrinking import shrunk_report
 from tests.simulation.sweep import (
     ACK_RUNS,
     CHUNK,
@@ -21,10 +22,9 @@ RUNS = (*SEEDS, *ACK_RUNS)
     "seeds", [RUNS[at : at + CHUNK] for at in range(0, len(RUNS), CHUNK)], ids=lambda each: each[0]
 )
 def test_no_seed_violates_an_invariant(seeds: tuple[int, ...]) -> None:
-    """The failure shows the command that replays the seed, step by step."""
-    failed = [outcome_of(seed) for seed in seeds if outcome_of(seed).problem]
-    failures = [f"python -m tests.simulation {o.seed} --steps\n    {o.problem}" for o in failed]
-    assert not failures, "\n".join(failures)
+    """The failure shows the least of the first seed that still fails."""
+    failed = [seed for seed in seeds if outcome_of(seed).problem]
+    assert not failed, shrunk_report(failed[0])
 
 
 @pytest.mark.hazard(
@@ -52,7 +52,7 @@ def test_no_seed_violates_an_invariant(seeds: tuple[int, ...]) -> None:
 def test_no_seed_with_consumers_violates_an_invariant(seed: int) -> None:
     """An acknowledged message is not delivered again by any owner; all messages are delivered until acknowledged."""
     outcome = outcome_of(seed)
-    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.problem is None, shrunk_report(seed)
     assert outcome.counts["message received"] >= 10
 
 
@@ -60,7 +60,7 @@ def test_no_seed_with_consumers_violates_an_invariant(seed: int) -> None:
 def test_no_seed_with_effects_violates_an_invariant(seed: int) -> None:
     """The store crashes, forgets and answers late, and has every effect once in the end that the ack log calls for."""
     outcome = outcome_of(seed)
-    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.problem is None, shrunk_report(seed)
     assert outcome.counts["effect applied"] >= 10
 
 
@@ -69,7 +69,7 @@ def test_no_seed_with_effects_violates_an_invariant(seed: int) -> None:
 def test_no_seed_with_leases_violates_an_invariant(seed: int) -> None:
     """Clocks jump, owners sleep, holders are away: no lease ends early, and no id comes back."""
     outcome = outcome_of(seed)
-    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.problem is None, shrunk_report(seed)
     assert outcome.counts["producer expired"] >= 2
 
 
@@ -78,11 +78,11 @@ def test_no_seed_with_heads_violates_an_invariant(seed: int) -> None:
     """Of each closed ledger, the ledger behind it says where the fold of the chain stands: its end, for a rebuild. The
     store is lost or replaced, and what is restored from storage nodes is what was stored."""
     outcome = outcome_of(seed)
-    assert outcome.problem is None, f"python -m tests.simulation {seed} --steps"
+    assert outcome.problem is None, shrunk_report(seed)
     assert outcome.counts["ledger with a head"] >= 1
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
 def test_seed_that_failed_before_passes(seed: int) -> None:
     """seeds.txt gives the reason for each failure."""
-    assert outcome_of(seed).problem is None
+    assert outcome_of(seed).problem is None, shrunk_report(seed)

@@ -115,7 +115,7 @@ def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, compu
 _SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "determinism", "seeds"))
 _RUNS = tuple(
     f"simulation/test_{name}.py"
-    for name in ("ack_model", "hazards", "lost_disks", "mutants", "repetition", "replaced_disk")
+    for name in ("ack_model", "hazards", "lost_disks", "mutants", "repetition", "replaced_disk", "shrinking")
 )
 
 PARTS: tuple[Part, ...] = (

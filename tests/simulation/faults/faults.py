@@ -6,7 +6,7 @@ every directory may be lost, but only while all ledgers can do without it. All o
 once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from oncelog.core.ids import EntryId
@@ -87,6 +87,9 @@ class Faults:
         self.rotten = False
         #: the histories that this run follows
         self.histories: list[object] = []
+        #: (when, kind) of each fault so far, and the numbers of those that are left out (`shrinking`)
+        self.injected: list[tuple[int, str]] = []
+        self.without: Container[int] = ()
         #: [from, to) in which deduplication was off at some owner
         self.dedup_off: list[tuple[int, int]] = []
 
@@ -123,7 +126,10 @@ class Faults:
 
     def _inject(self, kind: Kind) -> None:
         if self.on:
-            kind.inject(self)
+            number = len(self.injected)
+            self.injected.append((self.world.now, kind.name))
+            if number not in self.without:
+                kind.inject(self)
             self._later(kind)
 
     def heal(self) -> None:
