@@ -205,6 +205,15 @@ RECOVERY_HAZARDS = {
         "A restore keeps a copy of the records that it has written on storage nodes. A list of era e names all ledgers "
         "of the eras before, so one that it does not name stays left out.",
     ),
+    "deletion-in-a-former-era": Hazard(
+        "A restore did without one storage node. The ZooKeeper of the era before comes back, a zombie owner trims "
+        "there, and that node erases its copies. It joins the new era, ZooKeeper is lost again, and the next restore "
+        "takes its tombstones, its floor, or the floor in a head that it alone has for a trim of this era: a ledger "
+        "that the list names is left out, although others have its acknowledged entries.",
+        "A node that has learned late of its era shows no tombstone and no floor from before; those of a node that "
+        "knows nothing of the newest committed era do not count. Neither does a head that the list of a later era left "
+        "out.",
+    ),
     "snapshot-that-was-never-acknowledged": Hazard(
         "A restore lists a snapshot that one storage node alone has: it is as good as another, and its record is "
         "CLOSED. That node is lost before the repair has copied it, and the next restore misses a ledger that its copy "

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
@@ -14,6 +14,7 @@ from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryReadAnswered
 from oncelog.core.records.records import ABSENT_VERSION
@@ -67,6 +68,16 @@ class OneMemberHangs:
         await self._of(member)
         missing = frozenset(EntryId(entry_id) for entry_id in range(first, first + count))
         return RecoveryReadAnswered(ledger_id, member, first, {}, missing)
+
+    async def fence_states(
+        self,
+        member: Incarnation,
+        ledger_ids: Sequence[LedgerId],
+        *,
+        timeout_ms: int,
+    ) -> list[FenceState]:
+        await self._of(member)
+        return [FenceState.UNKNOWN] * len(ledger_ids)
 
     async def _of(self, member: Incarnation) -> None:
         if member == C:

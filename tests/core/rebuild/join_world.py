@@ -70,9 +70,11 @@ def joined(
     ack_quorum: int = 2,
     owed_below: int = 0,
     pages: PageSettings | None = None,
+    committed: Mapping[Incarnation, Era] | None = None,
 ) -> Rebuilt:
     """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
-    counted so although they gave an inventory. given_up: all missing ones, if it is done by anybody."""
+    counted so although they gave an inventory. given_up: all missing ones, if it is done by anybody. committed: the era
+    above the first that a node knows."""
     inventories = []
     for node in sorted({*ABC, *holding} - set(absent)):
         ledgers = holding.get(node, ())
@@ -82,6 +84,7 @@ def joined(
             Inventory(
                 node, "cluster", FIRST_ERA, {each.ledger_id: each for each in ledgers},
                 LedgerId(100 if node in limbo else 0), {} if floor is None else {Chain(TOPIC, LOG): LedgerId(floor)},
+                frozenset({FIRST_ERA, (committed or {}).get(node, FIRST_ERA)}),
             )
         )  # fmt: skip
     missing = (*absent, *also_missing)

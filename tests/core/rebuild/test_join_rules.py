@@ -282,6 +282,28 @@ def test_ledger_that_an_earlier_restore_left_out_does_not_return() -> None:
     assert listed(joined(world, copied=first)) == [4, 6]
 
 
+@pytest.mark.hazard("deletion-in-a-former-era")
+@pytest.mark.parametrize("knows", [True, False])
+def test_node_that_knows_nothing_of_the_newest_era_proves_no_deletion(knows: bool) -> None:
+    """The ZooKeeper of era 1 was told of a trim after the restore that listed ledger 2. Node C has erased its copy by
+    it, and has a head of a ledger that was opened there, too."""
+    two = Era(2, "f" * 32)
+    names = TopicRecord(
+        TOPIC,
+        NAME,
+        owner_epoch=OwnerEpoch(two.first_epoch),
+        ledgers=(LedgerLink(LedgerId(2), 0), LedgerLink(LedgerId(4), 5)),
+    )
+    here = held(2, 4), held(4, 2, former=at(2, 4), base_index=5)
+    gone = HeldLedger(LedgerId(2), None, CopyState.ERASED, deleted=True, erased_before=True)
+    zombie = held(6, 1, former=at(4, 0), base_index=6, floor=4)
+    rebuilt = joined(
+        {A: here, B: here, C: (gone, zombie)}, floors={C: 4}, copied=CopiedRecords({TOPIC: names}),
+        committed={A: two, B: two} | ({C: two} if knows else {}),
+    )  # fmt: skip
+    assert listed(rebuilt) == ([4] if knows else [2, 4])
+
+
 @pytest.mark.hazard("left-out-ledger-returns")
 def test_ledger_in_a_gap_returns_and_one_in_a_lacking_page_was_not_left_out() -> None:
     epoch = OwnerEpoch(Era(2, "f" * 32).first_epoch)

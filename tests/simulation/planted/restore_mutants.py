@@ -12,6 +12,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.node.era import EraState, StoredEra
+from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen, RestoreEffect
 from oncelog.core.rebuild.restore_plan import Restore
@@ -23,6 +24,7 @@ from oncelog.metadata.restoring import new_tree as trees
 from oncelog.metadata.restoring.noted_records import NewestRecords
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.faults import deletions
+from tests.simulation.servers import inventories
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.member_requests import MemberRequests
 from tests.simulation.servers.restorer import RestoreParts, Restorer
@@ -45,6 +47,11 @@ def _as_of_the_takeover(serving: Serving, metadata: LedgerMetadata) -> LedgerHea
     record = serving._ownership.record
     former = _first.setdefault(serving, serving.log.table.state.position)
     return serving._ownership.head(metadata, record.deleted_below, former)
+
+
+def _all_records(server: StorageServer) -> list[JournalRecord]:
+    """A restore believes what a node has erased before it learned of its era."""
+    return server.disk.records[: server.disk.synced]
 
 
 def _at_once(_requests: MemberRequests, done: Callable[[], None]) -> None:
@@ -235,6 +242,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "deletion of a former era believed", "the-lost-ensemble-returns", 5_870_006,
         ((MemberRequests, "until_era_is_proved", _at_once),),
+    ),
+    (
+        "trim of a former era believed", "deletion-in-a-former-era", 5_910_562,
+        ((inventories, "_since_its_era", _all_records),),
     ),
     (
         "era at one node", "era-at-one-node", 5_000_001,

@@ -7,7 +7,7 @@ from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.node.era import EraState
-from oncelog.core.node.node_ledger import DELETED, RecordKind
+from oncelog.core.node.node_ledger import DELETED, JournalRecord, LedgerOrigin, RecordKind
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
 from tests.simulation.servers.storage_server import StorageServer
 
@@ -23,9 +23,26 @@ def inventory_of(server: StorageServer) -> Inventory:
         server.core.durable_era,
         {ledger_id: _held(server, ledger_id) for ledger_id in known},
         ledgers.limbo.below,
-        {Chain(*chain): below for chain, below in ledgers.floors.items()},
+        _floors(server),
         frozenset({FIRST_ERA, *_committed_eras(server)}),
     )
+
+
+def _since_its_era(server: StorageServer) -> list[JournalRecord]:
+    """The synced records behind the one by which the node has learned late of its era; all, if there is none."""
+    records = server.disk.records[: server.disk.synced]
+    eras = [at for at, each in enumerate(records) if each.kind is RecordKind.ERA]
+    late = [at for at in eras if EraState(records[at].entry_id) is EraState.JOINED_LATE]
+    return records[late[-1] + 1 :] if late else records
+
+
+def _floors(server: StorageServer) -> dict[Chain, LedgerId]:
+    floors: dict[Chain, LedgerId] = {}
+    for each in _since_its_era(server):
+        origin = LedgerOrigin.decode(each.data) if each.kind is RecordKind.FLOOR else None
+        if origin is not None:
+            floors[Chain(*origin)] = max(each.ledger_id, floors.get(Chain(*origin), LedgerId(0)))
+    return floors
 
 
 def _committed_eras(server: StorageServer) -> list[Era]:
@@ -47,7 +64,7 @@ def _held(server: StorageServer, ledger_id: LedgerId) -> HeldLedger:
     last = index.read(ledger_id, sound[-1]) if sound else None
     header = None if last is None else peek_header(last)
     has_head = first is not None and sound[0] == 0 and peek_header(first).kind in HEAD_KINDS
-    erasures = [r for r in server.disk.records if r.ledger_id == ledger_id and r.kind is RecordKind.LEDGER_ERASED]
+    proofs = [r for r in _since_its_era(server) if r.ledger_id == ledger_id and r.kind is RecordKind.LEDGER_ERASED]
     return HeldLedger(
         ledger_id,
         None if ledger.origin is None else Chain(*ledger.origin),
@@ -59,7 +76,7 @@ def _held(server: StorageServer, ledger_id: LedgerId) -> HeldLedger:
         0 if first is None else peek_header(first).base_index,
         0 if header is None else header.length,
         OwnerEpoch(0) if header is None else header.owner_epoch,
-        deleted=any(record.entry_id == DELETED for record in erasures),
+        deleted=any(record.entry_id == DELETED for record in proofs),
         erased_before=ledger_id in ledgers.tombstones,
     )
 

@@ -7,7 +7,10 @@ Rules
   never acknowledged, was given up, or has nothing but a head (hazards former-ignored and a-tail-that-was-given-up).
 - A ledger of which no asked node shows entry 0 was never acknowledged, unless nodes that show nothing could have done
   so. It is left out.
-- A ledger below the highest floor that any node, head or copy knows was trimmed (hazard floor-ignored).
+- A ledger below the highest floor that any node, head or copy knows was trimmed (hazard floor-ignored). What a node
+  has erased before it learned of an era proves nothing to a list of that era, and neither does the head of a ledger
+  that the list has left out: the ZooKeeper of the era before may have been told of a trim after the restore (hazard
+  deletion-in-a-former-era).
 - A ledger without a head is of a time before heads. Its place and its end are those of the copy.
 - The last ledger is left open, and its recovery finds the end. But a repair replaces members of closed ledgers only,
   and a node that it fills lacks acknowledged entries for a while, which a recovery would take for the end. So a last
@@ -99,7 +102,7 @@ class _ChainWalk:
         self._copied_pages = copied.missing_pages
         self._shown = evidence.shown(chain)
         self._heads = {each: head for each in self._shown if (head := evidence.head(each)) is not None}
-        floors = (head.floor for head in self._heads.values())
+        floors = (head.floor for each, head in self._heads.items() if not self._unnamed(each))
         self._list = ChainList(chain, max([evidence.floor(chain), copied.floor, *floors]))
         #: {ledger: its end, as the head of the next one says}
         self._ends: dict[LedgerId, EntryId] = {}
@@ -123,8 +126,7 @@ class _ChainWalk:
         kept: list[LedgerId] = []
         formers: set[LedgerId] = set()
         for ledger_id in reversed(ids):
-            unnamed = ledger_id < self._complete_below and ledger_id not in self._copied
-            if unnamed and ledger_id not in formers and not self._in_missing_page(ledger_id):
+            if self._unnamed(ledger_id) and ledger_id not in formers:
                 self._list.passed_over.append(ledger_id)
                 continue
             kept.append(ledger_id)
@@ -132,6 +134,11 @@ class _ChainWalk:
             if head is not None and head.former is not None:
                 formers.add(head.former.ledger_id)
         return kept[::-1]
+
+    def _unnamed(self, ledger_id: LedgerId) -> bool:
+        """Whether a list of a later era does not name it."""
+        named = ledger_id >= self._complete_below or ledger_id in self._copied
+        return not named and not self._in_missing_page(ledger_id)
 
     def _in_missing_page(self, ledger_id: LedgerId) -> bool:
         return any(page.first <= ledger_id <= page.last for page in self._copied_pages)

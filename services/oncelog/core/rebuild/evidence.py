@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import FIRST_ERA
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
@@ -72,8 +73,9 @@ class Evidence:
         self._deleted: set[LedgerId] = set()
         #: (below which ledger a node may have more than it shows, the node)
         self._holes = [(each.limbo_below, each.node) for each in self.inventories.values() if each.limbo_below > 0]
+        newest = max((era for each in self.inventories.values() for era in each.committed_eras), default=FIRST_ERA)
         for inventory in self.inventories.values():
-            self._take(inventory)
+            self._take(inventory, proves_deletions=newest in inventory.committed_eras)
         quorums = [asked.ack_quorum, *(record.ack_quorum for record in self.copied.ledgers.values()), *self._quorums()]
         #: the lowest that anything tells; 1 if nothing does
         self.ack_quorum = min((quorum for quorum in quorums if quorum > 0), default=1)
@@ -83,12 +85,12 @@ class Evidence:
         #: below this, an acknowledged entry may be in a ledger that no asked node shows; 0: nowhere
         self.unseen_below = LedgerId(0) if len(holes) < self.ack_quorum else holes[self.ack_quorum - 1]
 
-    def _take(self, inventory: Inventory) -> None:
-        for chain, floor in inventory.floors.items():
+    def _take(self, inventory: Inventory, *, proves_deletions: bool) -> None:
+        for chain, floor in inventory.floors.items() if proves_deletions else ():
             self._floors[chain] = max(floor, self._floors.get(chain, floor))
         for ledger_id, held in inventory.ledgers.items():
             self._copies.setdefault(ledger_id, []).append(NodeCopy(inventory.node, held))
-            if held.deleted:
+            if held.deleted and proves_deletions:
                 self._deleted.add(ledger_id)
             if held.chain is not None:
                 chains = self._ledgers.setdefault(held.chain.topic_id, {})

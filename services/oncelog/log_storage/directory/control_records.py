@@ -74,6 +74,15 @@ class ControlRecords:
         """The number of the last record that put ledgers into limbo: what was cleared before it does not count."""
         return max(self.limbo_number, self.joined_late_number)
 
+    def proves(self, number: int) -> bool:
+        """Whether this FLOOR or tombstone proves a deletion to a restore. Before this node has learned of its era, it
+        may have erased what the ZooKeeper of the former one had trimmed, and this era's lists (hazard
+        deletion-in-a-former-era)."""
+        return number > self.joined_late_number
+
+    def was_deleted(self, ledger_id: int) -> bool:
+        return ledger_id in self.deleted and self.proves(self.tombstones.get(ledger_id, 0))
+
     def note_stored(self, ledger_id: int, segment_id: int) -> None:
         """A record of the ledger is stored in that segment."""
         ledgers = self._ledgers.get(segment_id)

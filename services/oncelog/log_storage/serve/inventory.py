@@ -19,7 +19,7 @@ from oncelog.core.formats.entry import decode_entry
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.member_status import CopyState, ReadStatus
-from oncelog.core.node.node_ledger import PURPOSES
+from oncelog.core.node.node_ledger import PURPOSES, LedgerOrigin
 from oncelog.log_storage.directory.segment_format import RecordLocation
 from oncelog.log_storage.directory.segment_reader import SegmentPin
 from oncelog.log_storage.serve.node_runner import NodeRunner
@@ -90,7 +90,7 @@ class InventoryService:
                     "this storage node found more damage while it read its ledgers: retry, and it goes on from there"
                 )
             more = len(ids) > request.ledgers_max
-            floors = {} if more else core.ledgers.floors
+            floors = {} if more else self._floors()
             return pb.InventoryAnswer(
                 status=wire_status(ReadStatus.OK),
                 cluster_id=self._cluster_id,
@@ -127,7 +127,7 @@ class InventoryService:
             fenced=ledger.fenced,
             runs=[end for run in runs for end in run],
             last_add_confirmed=ledger.last_add_confirmed,
-            deleted=ledger_id in journal.control.deleted,
+            deleted=journal.control.was_deleted(ledger_id),
             erased_before=ledger_id in ledgers.tombstones,
         )
         if ledger.origin is not None:
@@ -135,6 +135,10 @@ class InventoryService:
         ends = {runs[0][0], runs[-1][1]} if runs else set()
         places = ((EntryId(each), journal.index.location(ledger_id, each)) for each in sorted(ends))
         return _Copy(found, tuple((each, place) for each, place in places if place is not None))
+
+    def _floors(self) -> dict[LedgerOrigin, LedgerId]:
+        control = self._runner.journal.control
+        return {chain: LedgerId(below) for chain, (below, number) in control.floors.items() if control.proves(number)}
 
     def _complete(self, copies: list[_Copy], _: tuple[SegmentPin, ...]) -> bool:
         """Add what the entries say, on a thread that holds the pins. False: an entry is damaged, which is noted now.

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.ids import TopicId
 from oncelog.core.node.era import EraState, StoredEra
-from oncelog.core.node.node_ledger import RecordKind
+from oncelog.core.node.node_ledger import DELETED, LedgerOrigin, RecordKind
+from oncelog.log_storage.directory.control_records import ControlRecords
 from oncelog.log_storage.directory.holes import encode_holes
 from oncelog.log_storage.directory.replay import Replayed, replay
 from oncelog.log_storage.directory.segment_format import FIRST_GROUP, SegmentRecord
@@ -50,6 +53,20 @@ def test_the_newest_record_counts(path: Path) -> None:
     write_groups(path, [[record(TWO, EraState.COMMITTED)], [record(THREE, EraState.CLAIMED)]])
     assert stored(path) == StoredEra(THREE, EraState.CLAIMED)
     assert committed_eras(path) == {FIRST_ERA, TWO}, "the restore of era 3 may have ended before its COMMIT"
+
+
+@pytest.mark.hazard("deletion-in-a-former-era")
+def test_deletions_from_before_a_node_learned_of_its_era_prove_nothing() -> None:
+    """Those that it was asked for in time were known to the restore."""
+    control, chain = ControlRecords(), LedgerOrigin(TopicId("0f" * 16), LedgerPurpose.LOG)
+    control.note(RecordKind.LEDGER_ERASED, 7, DELETED, 5)
+    control.note(RecordKind.FLOOR, 8, 0, 6, body=chain.encode())
+    control.note(RecordKind.ERA, 2, EraState.CLAIMED, 7, body=TWO.restore_id.encode())
+    assert (control.was_deleted(7), control.proves(control.floors[chain][1])) == (True, True)
+    control.note(RecordKind.ERA, 3, EraState.JOINED_LATE, 8, body=THREE.restore_id.encode())
+    assert (control.was_deleted(7), control.proves(control.floors[chain][1])) == (False, False)
+    control.note(RecordKind.LEDGER_ERASED, 9, DELETED, 10)
+    assert control.was_deleted(9)
 
 
 @pytest.mark.asyncio
