@@ -287,7 +287,8 @@ class ConsumerClient(Process):
             self.world.count("message received")
             self.history.received(place, index, key)
             if ordered:
-                working = (each.index for each in self._working)
+                over = self.history.at(place).over
+                working = (each.index for each in self._working if each.index not in over)
                 self._repetition.received(index, working, asked_again=index in self._unwanted)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._working.append(message)
