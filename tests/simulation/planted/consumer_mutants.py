@@ -58,6 +58,7 @@ from tests.core.sdk.test_consumer_cumulative import (
 from tests.core.sdk.test_consumer_flush import test_flush_waits_for_every_acknowledgement_before_it
 from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted.planted_bug import Mutant
+from tests.simulation.servers.ownership_proofs import OwnershipWatch
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose
@@ -308,6 +309,10 @@ CONSUMER_MUTANTS = (
         "frames of a deposed owner are taken", "deposed-owner-delivers", None,
         ((OwnerAttempts, "believes", _keeps_lower),),
         core_test=test_frame_of_a_lower_owner_epoch_is_refused,
+    ),
+    Mutant(
+        "nobody watches for consumers that get nothing", "deposed-owner-delivers", 2_910_190,
+        ((OwnershipWatch, "_look", _always(None)),),
     ),
     Mutant(
         "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_004,
