@@ -38,6 +38,8 @@ class PlaceHistory:
     received: dict[int, int] = field(default_factory=dict)
     #: messages that the topic itself has acknowledged, because they expired or were over a quota
     evicted: set[int] = field(default_factory=set)
+    #: messages that never come again, by the ack log: acknowledged, or dead letters from now on
+    over: set[int] = field(default_factory=set)
     #: {key: the highest message of it that an application has received}
     keys: dict[bytes, int] = field(default_factory=dict)
     #: consumers whose streams broke, less the deliveries that were counted for them
@@ -66,11 +68,13 @@ class ConsumptionHistory:
         unasked = sorted(indexes - self.at(place).asked)
         if unasked:
             raise Violation("delivered until acknowledged", f"nobody acknowledged {unasked[:5]} at {place}")
+        self.at(place).over |= indexes
 
     def evicted(self, place: Place, indexes: set[int]) -> None:
         """The topic has acknowledged these messages itself. A consumer that was away may still work on one that it had
         got before: nobody waits for it, so later messages of its key may have been received."""
         self.at(place).evicted |= indexes
+        self.at(place).over |= indexes
 
     def acknowledged(self, place: Place, ranges: Iterable[IndexRange], moment: int, owner_epoch: int) -> None:
         """A consumer was told that its acknowledgement is durable."""
@@ -111,9 +115,15 @@ class ConsumptionHistory:
 
     # --- order, counts, grants ----------------------------------------------------------------------------------------
 
-    def counted(self, place: Place, index: int, deliveries: int, moment: int, owner_epoch: int) -> None:
-        """The ack log holds how often a message was delivered so far."""
-        self.at(place).counted.setdefault(index, []).append((deliveries, moment, owner_epoch))
+    def counted(
+        self, place: Place, index: int, deliveries: int, moment: int, owner_epoch: int, *, max_deliveries: int
+    ) -> None:
+        """The ack log holds how often a message was delivered so far. max_deliveries: then it becomes a dead letter and
+        does not come again; 0: never."""
+        history = self.at(place)
+        history.counted.setdefault(index, []).append((deliveries, moment, owner_epoch))
+        if 0 < max_deliveries <= deliveries:
+            history.over.add(index)
 
     def received(self, place: Place, index: int, key: bytes | None) -> None:
         """An application received a message. key: of a key_shared subscription; the same one for all messages of an
@@ -131,6 +141,7 @@ class ConsumptionHistory:
         timeout-in-the-window). Each loss of a consumer may count one delivery that its application had no time to
         report (hazard wrong-delivery-count)."""
         history = self.at(place)
+        history.over.add(index)
         received = history.received.get(index, 0)
         history.losses -= max(0, max_deliveries - received)
         if history.losses < 0:
@@ -189,7 +200,8 @@ class Repetition:
 
     def received(self, index: int, working: Iterable[int], *, asked_again: bool) -> None:
         """The application receives a message. working: what it has received before and neither acknowledged nor asked
-        for again. asked_again: whether it has asked for this one again."""
+        for again, without what never comes again (`PlaceHistory.over`). asked_again: whether it has asked for this one
+        again."""
         working = set(working)
         came = {index} if asked_again else set()  # whose former delivery the application may still work on
         self._behind = [each for each in self._behind if each in working - came]

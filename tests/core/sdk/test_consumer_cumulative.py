@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.acks.changes import SubscriptionType
-from oncelog.core.delivery.events import AckRequested, AnswerAck, AnswerSubscribe
+from oncelog.core.delivery.events import AckRequested, AnswerAck, AnswerSubscribe, RecallMessages
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
 from oncelog.core.sdk.consumer.events import AckEnded, AckWanted, NackWanted, OwnerRequest
@@ -47,6 +47,34 @@ def test_cumulative_acknowledgement_ends_before_an_own_negative_one() -> None:
     assert ack_below(session, 4, 3) == [AckRequested(C1, 4, EPOCH0, (), 3, Generation(1))]
     assert reported(session, AnswerAck(C1, 4))[0] == AckEnded(4)
     assert (taken(session), session.messages.held()) == ([], ())
+
+
+@pytest.mark.hazard("former-consumer-acks")
+@pytest.mark.parametrize("newer", ["waits", "is recalled"])
+def test_newer_delivery_that_nobody_received_does_not_void_a_negative_acknowledgement(newer: str) -> None:
+    """A time-out delivered 0 and 1 again. The application, which has not received them, still rejects what it has."""
+    session = attached(EXCLUSIVE, generation=1)
+    reported(session, frame(0, 1, generation=1))
+    taken(session)
+    reported(session, RecallMessages(C1, ranges((0, 1))))
+    reported(session, frame(0, 1, generation=1, counts={0: 2, 1: 2}))
+    if newer == "is recalled":
+        reported(session, RecallMessages(C1, ranges((0, 1))))
+    session.handle(NackWanted(1, EPOCH0, ranges((1, 1))))
+    assert ack_below(session, 2, 2) == [AckRequested(C1, 2, EPOCH0, (), 1, Generation(1))]
+
+
+@pytest.mark.hazard("former-consumer-acks")
+def test_negative_acknowledgement_of_a_former_delivery_ends_nothing_once_the_newer_one_was_received() -> None:
+    """What the application says last of a message is what it says of the newest delivery that it has received."""
+    session = attached(EXCLUSIVE, generation=1)
+    reported(session, frame(0, 1, generation=1))
+    taken(session)
+    reported(session, RecallMessages(C1, ranges((0, 1))))
+    reported(session, frame(0, 1, generation=1, counts={0: 2, 1: 2}))
+    assert taken(session) == [0, 1]
+    session.handle(NackWanted(1, EPOCH0, ranges((1, 1))))
+    assert ack_below(session, 2, 2) == [AckRequested(C1, 2, EPOCH0, (), 2, Generation(1))]
 
 
 def test_cumulative_acknowledgement_before_nothing_but_a_negative_one_acknowledges_nothing() -> None:

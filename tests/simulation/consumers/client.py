@@ -120,8 +120,10 @@ class ConsumerClient(Process):
         self._limit = 0
         #: the highest epoch of an owner that this consumer has heard of
         self._epoch_seen = 0
-        #: what the application has asked for again and not received since
+        #: what the application has asked for again and not received since; {message: the newest delivery that it has
+        #: received}
         self._unwanted: dict[int, None] = {}
+        self._newest: dict[int, int] = {}
         self._repetition = Repetition()
 
     @property
@@ -137,7 +139,7 @@ class ConsumerClient(Process):
         """A new `subscribe`."""
         instance = f"{self.name}.{next(self._instances)}".encode()
         self.session = ConsumerSession(self.settings, InstanceId(instance))
-        self._working, self._acking, self._unwanted, self.stream = [], {}, {}, None
+        self._working, self._acking, self._unwanted, self._newest, self.stream = [], {}, {}, {}, None
         self._repetition = Repetition()
         self._epoch_seen = 0
         self._feed(OpenWanted())
@@ -178,6 +180,7 @@ class ConsumerClient(Process):
                 self.world.count("sought")
                 self._working.clear()
                 self._unwanted.clear()
+                self._newest.clear()
                 self._repetition = Repetition()
             case MessagesReady():
                 self._later("takes messages", lambda: self._take_now(3), (1, 10))
@@ -284,11 +287,13 @@ class ConsumerClient(Process):
             self.world.count("message received")
             self.history.received(place, index, key)
             if ordered:
-                working = (each.index for each in self._working)
+                over = self.history.at(place).over
+                working = (each.index for each in self._working if each.index not in over)
                 self._repetition.received(index, working, asked_again=index in self._unwanted)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._working.append(message)
             self._unwanted.pop(index, None)
+            self._newest[index] = max(message.delivery_count, self._newest.get(index, 0))
             self._later(f"works on {index}", partial(self._work, self.session, message))
 
     def _work(self, session: ConsumerSession, message: Message) -> None:
@@ -330,7 +335,9 @@ class ConsumerClient(Process):
         place = Place(self._place().subscription_id, request.seek_epoch)
         asked = [i for first, last in ranges for i in range(first, last + 1)]
         if isinstance(request, NackWanted):
-            self._unwanted.update(dict.fromkeys(asked))
+            # A word about a former delivery is void: about the newest one that it has received, it has yet to speak.
+            counts = request.delivery_counts
+            self._unwanted.update(dict.fromkeys(i for i in asked if counts.get(i, 1) >= self._newest.get(i, 1)))
         else:
             wanted = [i for i in asked if request.below is None or i not in self._unwanted]
             self.history.asked(place, (IndexRange(i, i) for i in wanted))

@@ -95,9 +95,13 @@ class DurableAcks:
                     raise Violation("subscription numbers", f"{change.number} is given twice")
                 self._created[change.number] = change
             case Redelivered() if known is not None and change.seek_epoch == known.seek_epoch:
-                moment = self._parts.world.steps - 1
+                place, moment, limit = (
+                    self.place(change.number),
+                    self._parts.world.steps - 1,
+                    self.max_deliveries[known.name],
+                )
                 for index, deliveries, _ in change.messages:
-                    self._history.counted(self.place(change.number), index, deliveries, moment, epoch)
+                    self._history.counted(place, index, deliveries, moment, epoch, max_deliveries=limit)
             case Acked() | AckedBelow() if known is not None:
                 self._history.recorded(self.place(change.number), known.acked - before)
             case Evicted() if known is not None:

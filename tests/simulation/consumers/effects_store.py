@@ -79,7 +79,8 @@ class SimulatedStore:
             self._world.count("store crashes")
             return
         self._world.count("store forgets")
-        self._newest = max(self._newest, self.content, key=_age)
+        if not self.content.applied < self._newest.applied:
+            self._newest = self.content
         self.content = self._former[-back]
         del self._former[-back:]
 
@@ -88,10 +89,12 @@ class SimulatedStore:
         self._queue.clear()
 
     def restore_newest(self) -> None:
-        """An operator does, because the store is too old."""
+        """An operator does, because the store is too old. Its row does not tell: a claim raises the rank of one that
+        lacks effects, and a redo lowers the position."""
         self._world.count("newer backup restored")
         self._abort()
-        self.content = max(self._newest, self.content, key=_age)
+        if not self._newest.applied <= self.content.applied:
+            self.content = self._newest
 
     def check_rewind(self, lost: Sequence[IndexRange]) -> None:
         """Only what took effect once can be lost. Raises Violation."""
@@ -180,9 +183,3 @@ class SimulatedStore:
     def _unlock(self) -> None:
         if self._queue and self._locked_by is None:
             self._queue.pop(0)()
-
-
-def _age(content: Content) -> tuple[tuple[int, ...], int]:
-    """Ascends with time."""
-    row = content.row
-    return ((), -1) if row is None else (row.rank[:2], row.position)

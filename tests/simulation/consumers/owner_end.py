@@ -62,6 +62,10 @@ class ShellConsumers:
     def _topic(self) -> "TopicConsumption":
         return self._shell.owner.parts.consumption[self._shell.topic_id]
 
+    @property
+    def any_attached(self) -> bool:
+        return bool(self._streams)
+
     def request(self, stream: ConsumerStream, request: OwnerRequest) -> None:
         match request:
             case ConsumerDetached(consumer, True) if consumer in self._numbers:

@@ -29,6 +29,7 @@ from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.sdk.consumer import session as consumer_session
 from oncelog.core.sdk.consumer.events import FlushEnded
 from oncelog.core.sdk.consumer.flushes import Flushes
+from oncelog.core.sdk.consumer.messages import ReceivedMessages
 from oncelog.core.sdk.consumer.requests import PendingRequests
 from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
@@ -51,9 +52,13 @@ from tests.core.retention.test_topic_space import (
     test_clock_that_disagrees_with_zookeepers_deletes_nothing,
     test_expired_messages_count_as_acknowledged,
 )
+from tests.core.sdk.test_consumer_cumulative import (
+    test_newer_delivery_that_nobody_received_does_not_void_a_negative_acknowledgement,
+)
 from tests.core.sdk.test_consumer_flush import test_flush_waits_for_every_acknowledgement_before_it
 from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted.planted_bug import Mutant
+from tests.simulation.servers.ownership_proofs import OwnershipWatch
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose
@@ -157,6 +162,12 @@ def _any_receiver(keys: KeyShared, index: int, slot: int, entry: Any, picks: Any
         if index not in keys._context.deliverable.hidden
         else None
     )
+
+
+def _void_before_it_is_received(messages: ReceivedMessages, ranges: Any, counts: Any) -> None:
+    """A newer delivery that waits, or was taken back, voids a negative acknowledgement of the former one."""
+    for first, last in messages._newest(ranges, counts):
+        messages.nacked.add(first, last)
 
 
 def _ends_at_once(flushes: Flushes, _: int | None) -> list[FlushEnded]:
@@ -300,6 +311,10 @@ CONSUMER_MUTANTS = (
         core_test=test_frame_of_a_lower_owner_epoch_is_refused,
     ),
     Mutant(
+        "nobody watches for consumers that get nothing", "deposed-owner-delivers", 2_910_190,
+        ((OwnershipWatch, "_look", _always(None)),),
+    ),
+    Mutant(
         "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_004,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
@@ -311,6 +326,12 @@ CONSUMER_MUTANTS = (
     Mutant(
         "cumulative ack over an own negative one", "former-consumer-acks", 2_000_004,
         ((consumer_session, "up_to_nacked", lambda request, _: request),),
+    ),
+    Mutant(
+        "a newer delivery voids a negative ack before it is received", "former-consumer-acks", None,
+        ((ReceivedMessages, "nack", _void_before_it_is_received),),
+        core_test=test_newer_delivery_that_nobody_received_does_not_void_a_negative_acknowledgement,
+        core_arguments=("waits",),
     ),
     Mutant(
         "more is reported as acknowledged than is", "former-consumer-acks", 2_000_004,

@@ -30,6 +30,7 @@ from oncelog.verify.violation import Violation
 from tests.simulation.clients.ack_workload import Recorder
 from tests.simulation.consumers.streams import OwnerStreams
 from tests.simulation.network import Network, Stream
+from tests.simulation.servers.ownership_proofs import OwnershipWatch
 from tests.simulation.servers.records import read_record, write_record
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store
@@ -187,6 +188,8 @@ class OwnerServer(Process):
         self.waiting = None if bytes_max is None else OwnerStreams(self, bytes_max)
         self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
         self.producer_ids = IdSource(self, Counter.PRODUCER, block=self.parts.pid_block, prefetch_below=1)
+        if self.parts.consumption:
+            OwnershipWatch(self)
         self.register()
 
     def register(self) -> None:

@@ -3,6 +3,9 @@
 Topics with waiting readers or consumers are checked together, with one call for each storage node. The streams of
 waiting readers end when a member is fenced, or when no quorum of members has responded for longer than a ZooKeeper
 session lasts, by this process's clock. For consumers a check is a proof (`core.delivery.delivery_gate`).
+
+No fence shows that a topic without an open ledger, or with one that has no entry, was given to another owner, and
+consumers that get nothing here would stay for ever. So where nothing has been proved for long, the record is asked.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.chain.ownership_proof import OwnershipProof, WaitVerdict, assess, assess_wait
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -29,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 #: Between two checks.
 CHECK_INTERVAL_MS = 1_000
+#: Between two proofs for consumers that no fence gives, and for how many topics at one check.
+PROOF_INTERVAL_MS = 30_000
+PROOFS_MAX = 50
 
 
 @dataclass(slots=True)
@@ -43,10 +49,16 @@ class _Waiting:
 class OwnershipWatch:
     """Checks the topics of one owner that have consumers, or readers that wait at the end of the log."""
 
-    def __init__(self, topics: TopicRegistry, links: StorageClient, *, doubt_after_ms: int) -> None:
+    def __init__(
+        self, topics: TopicRegistry, links: StorageClient, *, doubt_after_ms: int,
+        proof_interval_ms: int = PROOF_INTERVAL_MS,
+    ) -> None:  # fmt: skip
         self._topics = topics
         self._links = links
         self._doubt_after_ms = doubt_after_ms
+        self._proof_interval_ms = proof_interval_ms
+        #: {topic: when a proof for its consumers began last, on the monotonic clock}
+        self._proof_began: dict[TopicRunner, float] = {}
         #: {topic: since when no quorum has responded, on the monotonic clock}
         self._unanswered_since: dict[TopicRunner, float] = {}
 
@@ -74,6 +86,19 @@ class OwnershipWatch:
         await asyncio.gather(*(self._ask(member, ids, waiting) for member, ids in by_member.items()))
         for one in waiting.values():
             self._answered(one, began)
+        await self._prove([runner for runner in runners if runner.consumers.any_attached])
+
+    async def _prove(self, consumed: list[TopicRunner]) -> None:
+        """Prove the ownership of those topics that nothing has proved for long. A refuted owner steps down."""
+        self._proof_began = {
+            runner: max(runner.ownership_proofs.proved_at, self._proof_began.get(runner, float("-inf")))
+            for runner in consumed
+        }
+        now = time.monotonic()
+        due = [runner for runner, at in self._proof_began.items() if now - at > self._proof_interval_ms / 1000]
+        due = sorted(due, key=self._proof_began.__getitem__)[:PROOFS_MAX]
+        self._proof_began |= dict.fromkeys(due, now)
+        await asyncio.gather(*map(_prove_one, due))
 
     async def _ask(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], waiting: dict[LedgerId, _Waiting]
@@ -111,3 +136,12 @@ class OwnershipWatch:
             runner.progress.doubt(
                 NotOwner("no quorum of storage nodes responds to this owner: look the topic up again")
             )
+
+
+async def _prove_one(runner: TopicRunner) -> None:
+    try:
+        await runner.ownership_proofs.prove()
+    except InvariantViolated:
+        raise
+    except OncelogError as error:
+        logger.info("nothing proves that this process still owns %s: %s", runner.name, error.message)

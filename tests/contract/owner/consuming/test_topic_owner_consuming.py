@@ -31,6 +31,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import Incarnation, SubscriptionNumber, TopicId
 from oncelog.core.process_version import ACKS_VERSION
+from oncelog.core.topic.topic import Phase
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.consumer_codec import (
@@ -322,6 +323,20 @@ async def test_watch_renews_the_proof_of_topics_with_consumers(tmp_path: Path) -
         runner.ownership_proofs.proved_at = before = runner.ownership_proofs.proved_at - 60
         await OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=60_000).check()
         assert runner.ownership_proofs.proved_at > before
+
+
+@pytest.mark.hazard("deposed-owner-delivers")
+async def test_consumer_leaves_a_deposed_owner_that_has_written_nothing(tmp_path: Path) -> None:
+    """No ledger is open, so no fence tells this owner, and nothing is delivered or acknowledged here. Its ZooKeeper
+    session lives, as after an unload that it did not hear of."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client = ConsumeClient(channel, runner)
+        await client.attach()
+        await world.place(runner.topic_id, ANOTHER)
+        watch = OwnershipWatch(world.topics, world.parts.links, doubt_after_ms=60_000, proof_interval_ms=-1)
+        await watch.check()
+        await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
 
 
 async def test_absurd_ranges_cost_nothing(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class ReceivedMessages:
         self.left += self.received - before
 
     def drop_waiting(self, ranges: Iterable[IndexRange]) -> None:
-        """These messages must not reach the application."""
+        """These deliveries must not reach the application: it has received former ones at most."""
         dropped = IndexSet(part for first, last in ranges for part in self.waiting.overlap(first, last))
         if not dropped:
             return
@@ -140,6 +140,7 @@ class ReceivedMessages:
             self._runs.extend((_part(run, part), present) for part in kept)
         for first, last in dropped:
             self.waiting.remove(first, last)
+        self.delivery_counts = {i: n for i, n in self.delivery_counts.items() if i not in dropped}
 
     def _gone(self, count: int, *, present: bool) -> None:
         if present:
@@ -255,8 +256,10 @@ class ReceivedMessages:
 
     def nack(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
         """Remember messages that a cumulative acknowledgement must not cover (hazard former-consumer-acks). counts: as
-        in `nack_settled`."""
-        for first, last in self._newest(ranges, counts):
+        in `nack_settled`. A newer delivery that waits here says nothing: the application has not received it."""
+        ranges = tuple(ranges)
+        unseen = [part for first, last in ranges for part in self.waiting.overlap(first, last)]
+        for first, last in (*self._newest(ranges, counts), *unseen):
             self.nacked.add(first, last)
 
     def acknowledged_below(self, index: int) -> None:
