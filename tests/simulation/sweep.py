@@ -24,7 +24,7 @@ EFFECT_RUNS = range(EFFECT_SEEDS + 4, EFFECT_SEEDS + 14)
 #: of the runs in which ids are leased and producers expire
 LEASE_RUNS = tuple(LEASE_SEEDS + n for n in (*range(12), 17, 18))
 #: of the runs whose ledgers begin with heads, and in which the records are restored; the last one in a failed write
-RESTORE_RUNS = (*range(RESTORE_SEEDS + 2, RESTORE_SEEDS + 26), RESTORE_SEEDS + 47)
+RESTORE_RUNS = (*range(RESTORE_SEEDS + 2, RESTORE_SEEDS + 26), RESTORE_SEEDS + 35, RESTORE_SEEDS + 47)
 CHUNK = 35
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,10 @@ from oncelog.rpc.options import ERA
 from oncelog.runtime.security import OPEN
 from oncelog.wire import recovery_pb2 as recovery
 from oncelog.wire import storage_pb2 as pb
+from tests.cluster.until import until
 from tests.contract.node.directory.small_log import CLUSTER
 from tests.contract.node.test_log_storage_service import LEDGER, TIMEOUT_MS, append, found_in, opened, read
-from tests.contract.storage_client.ledger_world import Node, adds_of, nodes, whole, writer_of
+from tests.contract.storage_client.ledger_world import DEADLINE_S, Node, adds_of, nodes, whole, writer_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -67,6 +69,18 @@ async def raise_to(node: Node, channel: Channel, era: Era) -> Era:
 
 async def fence(channel: Channel, node: Node) -> None:
     await channel.call(FENCE, pb.FenceRequest(target=node.incarnation, ledger_id=9), timeout_ms=TIMEOUT_MS)
+
+
+async def append_is_stale(channel: Channel, node: Node) -> bool:
+    """The reason may not arrive while the first message is being sent: then callers ask again."""
+    try:
+        await append(channel, node.incarnation, adds_of(writer_of(opened(node)), 1), recovery=True)
+    except StaleEra:
+        return True
+    except ServiceUnavailable as error:
+        if "the reason did not arrive" not in error.message:
+            raise
+    return False
 
 
 async def test_an_era_is_durable_when_it_is_answered(tmp_path: Path) -> None:
@@ -113,8 +127,7 @@ async def test_callers_of_a_former_era_are_stale_and_newer_ones_are_not_believed
                     fencing = ReadRequest(node.incarnation, LEDGER, EntryId(0), 1, fence=True)
                     with pytest.raises(StaleEra):
                         _ = [frame async for frame in stale.read(READ, fencing, timeout_ms=TIMEOUT_MS)]
-                    with pytest.raises(StaleEra):
-                        await append(stale, node.incarnation, adds_of(writer_of(opened(node)), 1), recovery=True)
+                    await until(partial(append_is_stale, stale, node), DEADLINE_S)
                     await stale.call(DESCRIBE, pb.DescribeRequest(), timeout_ms=TIMEOUT_MS)
         async with channel_of(node, "99999.x") as wrong:
             with pytest.raises(InvalidArgument, match="era"):

@@ -229,8 +229,8 @@ def _append_of_any_era(server: StorageServer, *arguments: Any, **how: Any) -> No
 
 #: (name, hazard, first seed, swaps)
 RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
-    ("head names the fold of the takeover", "", 5_000_000, ((Serving, "head", _as_of_the_takeover),)),
-    ("head in the first ledger of an owner only", "", 5_000_000, ((ManagedLedger, "_begin", _once),)),
+    ("head names the fold of the takeover", "", 5_000_001, ((Serving, "head", _as_of_the_takeover),)),
+    ("head in the first ledger of an owner only", "", 5_000_001, ((ManagedLedger, "_begin", _once),)),
     (
         "head counts what a failed write has appended", "refused-then-stored", 5_000_003,
         ((Serving, "head", _appended_counts), (ManagedLedger, "linked", _remember_the_end)),
@@ -256,11 +256,11 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
     ),
     (
-        "another restore counts as raised", "two-restores", 5_000_007,
+        "another restore counts as raised", "two-restores", 5_000_038,
         ((Restore, "_raised", _raise_any_restore), (Restore, "_collected", _collect_of_any_restore)),
     ),
     (
-        "ballots are compared by the era only", "two-restores", 5_000_007,
+        "ballots are compared by the era only", "two-restores", 5_000_038,
         (
             (StoredEra, "raised", _by_number), (Restore, "_raised", _raise_any_restore),
             (Restore, "_collected", _collect_of_any_restore),
@@ -272,7 +272,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((restoring, "_records", _counters_of_the_lost_store),),
     ),
     (
-        "former ignored", "former-ignored", 5_000_000,
+        "former ignored", "former-ignored", 5_000_003,
         ((_ChainWalk, "_walk", _by_ids), (_ChainWalk, "result", _without_findings)),
     ),
     (
@@ -304,5 +304,5 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
     ("deletions not noted", "revoked-right-returns", 5_000_000, ((NewestRecords, "noted", _without_tombstones),)),
-    ("deletion answered before it is noted", "revoked-right-returns", 5_000_415, ((deletions, "ACK_QUORUM", 1),)),
+    ("deletion answered before it is noted", "revoked-right-returns", 5_000_629, ((deletions, "ACK_QUORUM", 1),)),
 )  # fmt: skip
