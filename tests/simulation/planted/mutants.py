@@ -33,6 +33,7 @@ from oncelog.core.publishing.sessions import Sessions
 from oncelog.core.records.id_claim import ClaimState, IdClaim
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
+from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.sdk.producer.events import Fail
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.snapshots.dedup_encoder import SnapshotEncoder
@@ -41,13 +42,14 @@ from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
 from tests.core.publishing.test_sessions import test_batch_that_waits_for_the_format_is_not_lost_with_the_record
+from tests.core.retention.test_topic_space import test_trim_of_another_list_does_not_end_that_of_the_log
 from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
 from tests.simulation.planted.consumer_mutants import CONSUMER_MUTANTS
 from tests.simulation.planted.effect_mutants import EFFECT_MUTANTS
 from tests.simulation.planted.lease_mutants import LEASE_MUTANTS
-from tests.simulation.planted.page_mutants import PAGE_MUTANTS
+from tests.simulation.planted.page_mutants import PAGE_MUTANTS, at_any_trim
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
 from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.planted.repair_mutants import REPAIR_MUTANTS
@@ -426,6 +428,12 @@ MUTANTS = (
         "a new compression stored in a record of an old format", "older-owner-and-codecs", None,
         ((Ownership, "has_format", _always(value=True)),),
         core_test=test_batch_that_waits_for_the_format_is_not_lost_with_the_record,
+    ),
+    Mutant(
+        # Only a trim of ledgers without messages beside one of the ack log finds it, as in few runs of thousands.
+        "trim of the ack log taken for the log's", "oversized-ledger-list", None,
+        ((TopicRetention, "trimmed", at_any_trim),),
+        core_test=test_trim_of_another_list_does_not_end_that_of_the_log,
     ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),

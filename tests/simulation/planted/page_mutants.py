@@ -55,7 +55,7 @@ def _from_the_tail(ledgers: ReplayList, begin: Any) -> None:
     _start(ledgers, begin)
 
 
-def _at_any_trim(space: TopicRetention) -> None:
+def at_any_trim(space: TopicRetention) -> None:
     """A trim of the ack log ends that of the log, if the index at which the log begins stays as it is."""
     first, trim = space._ownership.record.first, space._trimming
     if first is not None and trim is not None and first.base_index >= trim.first_index:
@@ -76,10 +76,6 @@ PAGE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...]
     (
         "trim of a page without a floor", "oversized-ledger-list", 31,
         ((topic_record.TopicRecord, "without", _without_a_floor),),
-    ),
-    (
-        "trim of the ack log taken for the log's", "oversized-ledger-list", 2_870_242,
-        ((TopicRetention, "trimmed", _at_any_trim),),
     ),
     ("trim within a page takes all of it", "oversized-ledger-list", 32, ((LedgerSizes, "cut", _cut_as_a_whole),)),
     ("ledger with entries leaves its list", "oversized-ledger-list", 0, ((Serving, "_empty_one", _last_of),)),
