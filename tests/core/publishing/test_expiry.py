@@ -462,6 +462,19 @@ def test_many_expire_in_steps() -> None:
     assert [len(each.expired) for each in aged_entries(world) if each.expired] == [3, 3, 1]
 
 
+@pytest.mark.hazard("minimum-lifetime-shortened")
+def test_period_is_an_eighth_of_a_short_lease_also_while_others_are_due() -> None:
+    """The rest of a step follows soon, but never after a longer period than the shortest lease allows."""
+    _, owner = serving()
+    assert owner.core.serving is not None
+    owner.core.serving.openings.expiry.expired_max = 1
+    for name in (X, Y):
+        leased(owner, lifetime_ms=300, instance_id=name)
+    pass_time(owner, 600)
+    assert not known(owner)
+    assert max(timer.after_ms for timer in periods(owner)) <= 300 // EIGHTHS
+
+
 def test_expiry_list_finds_what_is_due_among_a_million() -> None:
     """Ids and times ascend, so it is found by bisection, and taken from the front."""
     found = ExpiryList()

@@ -31,7 +31,13 @@ from oncelog.core.sdk.owner_attempts import (
     TimerKind,
 )
 from oncelog.core.sdk.producer.events import Complete, Fail, ReportOpen
-from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, OpenRefused, WithdrawOpening
+from oncelog.core.sdk.producer.opening import (
+    CloseSession,
+    OpenProducer,
+    OpenRefused,
+    ProducerSettings,
+    WithdrawOpening,
+)
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
 from tests.core.sdk.producer_world import (
@@ -223,6 +229,31 @@ def test_expired_producer_reopens_only_if_it_sent_no_batch() -> None:
     contiguous.handle(OwnerFound(2, OwnerEpoch(1)))
     contiguous.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
     assert contiguous.state is ProducerSessionState.FAILED
+
+
+@pytest.mark.hazard("forgotten-producer")
+def test_expired_producer_does_not_fence_a_newer_one_that_has_its_name() -> None:
+    """Its application has not asked again for the name; the newer instance's has."""
+    producer = opened(last=4)
+    producer.handle(StreamLost(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    producer.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
+    asked = reopened_question(producer)
+    assert asked.on_conflict is OnConflict.REFUSE
+    producer.handle(OpenRefused(asked.attempt, ProducerBusy(), OwnerEpoch(1)))
+    assert isinstance(producer.error, ProducerBusy)
+
+
+def test_expired_producer_gives_its_assigned_name_back() -> None:
+    """Under the old name the new id would count as one with a chosen name, which may live for ever."""
+    producer = ProducerSession(ProducerSettings(), checksum, INSTANCE)
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    producer.handle(grant(1, session=1))
+    producer.handle(StreamLost(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    producer.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
+    assert reopened_question(producer).name is None
 
 
 def test_instance_that_gets_another_producer_id_is_expired() -> None:

@@ -177,7 +177,10 @@ class ProducerClient(Process):
             link.stream.sever(at_once=link is not self.link)
 
     def handle(self, event: ProducerEvent) -> None:
-        for effect in self.core.handle(event):
+        effects = self.core.handle(event)
+        if isinstance(event, ProducerGranted):
+            self._became_new(event.last_sequence_id)
+        for effect in effects:
             match effect:
                 case LookUp(attempt, _, owner_epoch):
                     self._look_up(attempt, owner_epoch)
@@ -215,6 +218,20 @@ class ProducerClient(Process):
             app.next = sum(1 for i in source.ids if i <= last)
             source.complete = source.complete or self.done
         self.post(self.world.rng.randint(1, 20), "application", self._pump)
+
+    def _became_new(self, last: SequenceId) -> None:
+        """After it had expired with nothing sent, the core went on as a new producer: what waits is the new one's."""
+        app, core, history = self.app, self.core, self.parts.history
+        now, name = core.opening.instance, core.opening.name
+        if app.instance < 0 or now is None or name is None:
+            return
+        before = history.opens[app.instance]
+        if now.producer_id == before.instance.producer_id:
+            return
+        self.world.count("expired producer went on as a new one")
+        app.instance = history.opened(name, now, last, dense=before.dense)
+        for request, ids in app.unanswered.items():
+            history.invoked(app.instance, request, ids, [self.source.value(i, self.instances) for i in ids])
 
     def _pump(self) -> None:
         if self.core.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED) or self.app.next >= len(

@@ -206,12 +206,13 @@ class ProducerExpiry:
         return self._policy_is_news and self.supported and not self._policy_in_flight
 
     def _start_next(self) -> None:
+        longest_ms = min([PERIOD_MS_MAX, *(lifetime_ms // EIGHTHS for lifetime_ms in self._lists)])
         if self._says_policy:
-            self._start(CONTINUE_MS)
+            self._start(min(CONTINUE_MS, longest_ms))
         elif self._lists and self.supported:
             time_ms = self._log.time_ms
             overdue = any(each.first_due_ms <= time_ms for each in self._lists.values())
-            self._start(CONTINUE_MS if overdue else min(PERIOD_MS_MAX, min(self._lists) // EIGHTHS))
+            self._start(min(CONTINUE_MS, longest_ms) if overdue else longest_ms)
 
     def _ask(self, now_ms: int) -> None:
         if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS:

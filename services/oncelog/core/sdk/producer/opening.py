@@ -87,7 +87,7 @@ class OpenRefused:
 class OpenProducer:
     """Ask the owner for a session: ProducerGranted or OpenRefused follows. At most one of resume, present is set.
 
-    on_conflict applies to a new instance; one that was granted before always fences.
+    on_conflict applies to a new instance; one that was granted before always fences, unless it has expired.
     """
 
     attempt: int
@@ -134,17 +134,20 @@ class SessionOpening(OwnerAttempts):
         self.instance: ProducerInstance | None = settings.lease
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
+        #: it expired with nothing sent: a newer instance that has its name is left alone
+        self.expired = False
         #: recorded when the name was first opened, see ProducerOpened; known from the first grant on
         self.growths = settings.growths
 
     def request(self) -> OpenProducer:
         """What the owner of the present attempt is asked."""
         proven = self.instance
+        wanted = OnConflict.REFUSE if self.expired else self._settings.on_conflict
         return OpenProducer(
             self.attempt,
             self.name,
             self._settings.mode,
-            on_conflict=self._settings.on_conflict if proven is None else OnConflict.FENCE,
+            on_conflict=wanted if proven is None else OnConflict.FENCE,
             resume=None if self.id_unknown else proven,
             present=proven if self.id_unknown else None,
             owner_epoch=self.owner_epoch,
@@ -162,7 +165,13 @@ class SessionOpening(OwnerAttempts):
         self.name = event.name
         self.instance = ProducerInstance(event.producer_id, event.generation)
         self.growths = event.growths
-        self.id_unknown = False
+        self.id_unknown = self.expired = False
+
+    def start_anew(self) -> None:
+        """The log has forgotten the instance, which has sent nothing that is pending: the next opening makes a new one.
+        An assigned name went with its id, and under it a new id would count as one that the application chose."""
+        self.instance, self.id_unknown, self.expired = None, False, True
+        self.name = self._settings.name
 
     def withdraw(self) -> list[WithdrawOpening]:
         """Withdraw the request to the owner, if it is unanswered."""

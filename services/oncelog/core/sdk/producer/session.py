@@ -10,7 +10,8 @@ Rules
   the producer (hazard endless-resend).
 - Answers of another session number are ignored (hazard marks-of-a-failed-write). Answers with an owner_epoch below the
   highest one that this client has seen are rejected, and the owner is looked up again (hazard deposed-owner-refuses).
-- ProducerExpired is final when any pending batch was ever sent (hazard forgotten-producer).
+- ProducerExpired is final when any pending batch was ever sent (hazard forgotten-producer). Otherwise a new instance
+  goes on. It does not fence: an instance that took the name meanwhile is newer, and ProducerBusy is then final.
 - last_sequence_id is used only when final, or of the first grant of a lease, as what is stored at least. Resuming never
   lowers the counter of automatic ids (hazard deposed-owner-refuses).
 - A grant with a mark below what this producer was told to be stored is final: the log went back (hazard
@@ -193,9 +194,10 @@ class ProducerSession:
         self.trouble = error
         if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
             # No pending batch can be a duplicate: a new instance may send them.
-            self.opening.instance, self.opening.id_unknown = None, False
+            self.opening.start_anew()
             return [*self.opening.again()]
-        if not error.retriable or (isinstance(error, errors.ProducerBusy) and not self.numbers.known):
+        is_new = not self.numbers.known or self.opening.expired
+        if not error.retriable or (isinstance(error, errors.ProducerBusy) and is_new):
             return self._fail(error)
         if isinstance(error, errors.UnknownProducer):
             self.opening.id_unknown = True
