@@ -470,7 +470,7 @@ def test_period_is_an_eighth_of_a_short_lease_also_while_others_are_due() -> Non
     owner.core.serving.openings.expiry.expired_max = 1
     for name in (X, Y):
         leased(owner, lifetime_ms=300, instance_id=name)
-    pass_time(owner, 600)
+    run_out(owner, 600)
     assert not known(owner)
     assert max(timer.after_ms for timer in periods(owner)) <= 300 // EIGHTHS
 

@@ -7,11 +7,17 @@ from oncelog.core.formats.opening import Lease
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import Generation
 from oncelog.core.publishing.dedup_state import DedupState, assigned_name
-from oncelog.core.publishing.expiry import ProducerExpiry
+from oncelog.core.publishing.expiry import CONTINUE_MS, ProducerExpiry
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.openings import Openings
+from oncelog.core.sdk.producer.opening import SessionOpening
+from tests.core.sdk.test_session_opening import (
+    test_expired_producer_does_not_fence_a_newer_one_that_has_its_name,
+    test_expired_producer_gives_its_assigned_name_back,
+)
+from tests.simulation.planted.planted_bug import Mutant
 
-_aged, _lease = Openings._aged, Openings._lease
+_aged, _lease, _start_next = Openings._aged, Openings._lease, ProducerExpiry._start_next
 _append_aged, _age, _restore = TopicLog.append_aged, ProducerExpiry._age, DedupState.restore
 
 
@@ -68,6 +74,20 @@ def _whole_period(_: ProducerExpiry, _lifetime_ms: int) -> None:
     """A period that is longer than a new lease goes on, and counts."""
 
 
+def _goes_on_within_100_ms(expiry: ProducerExpiry) -> None:
+    """The rest of a step follows after a period that is longer than an eighth of a short lease."""
+    overdue = any(each.first_due_ms <= expiry._log.time_ms for each in expiry._lists.values())
+    if expiry._says_policy or (overdue and expiry.supported):
+        expiry._start(CONTINUE_MS)
+    else:
+        _start_next(expiry)
+
+
+def _takes_its_name_back(opening: SessionOpening) -> None:
+    """A producer that has expired opens anew as if its application had asked for its name."""
+    opening.instance, opening.id_unknown = None, False
+
+
 #: (name, hazard, first seed, swaps)
 LEASE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("expired id issued again", "", 4_000_003, ((Openings, "_aged", _issued_again),)),
@@ -83,5 +103,23 @@ LEASE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...
     (
         "long period counts for a short lease", "minimum-lifetime-shortened", 4_000_001,
         ((ProducerExpiry, "_shorten", _whole_period),),
+    ),
+    (
+        "rest of a step after a long period", "minimum-lifetime-shortened", 4_870_376,
+        ((ProducerExpiry, "_start_next", _goes_on_within_100_ms),),
+    ),
+)  # fmt: skip
+
+#: Without an oracle: the newer instance is told that it is fenced, and an id lives for longer.
+EXPIRED_MUTANTS = (
+    Mutant(
+        "expired producer fences a newer one", "forgotten-producer", None,
+        ((SessionOpening, "start_anew", _takes_its_name_back),),
+        core_test=test_expired_producer_does_not_fence_a_newer_one_that_has_its_name,
+    ),
+    Mutant(
+        "expired producer keeps its assigned name", "", None,
+        ((SessionOpening, "start_anew", _takes_its_name_back),),
+        core_test=test_expired_producer_gives_its_assigned_name_back,
     ),
 )  # fmt: skip

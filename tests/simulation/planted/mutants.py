@@ -48,7 +48,7 @@ from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
 from tests.simulation.planted.consumer_mutants import CONSUMER_MUTANTS
 from tests.simulation.planted.effect_mutants import EFFECT_MUTANTS
-from tests.simulation.planted.lease_mutants import LEASE_MUTANTS
+from tests.simulation.planted.lease_mutants import EXPIRED_MUTANTS, LEASE_MUTANTS
 from tests.simulation.planted.page_mutants import PAGE_MUTANTS, at_any_trim
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
 from tests.simulation.planted.planted_bug import Mutant
@@ -438,4 +438,5 @@ MUTANTS = (
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),
     *CONSUMER_MUTANTS,
+    *EXPIRED_MUTANTS,
 )  # fmt: skip
