@@ -269,7 +269,7 @@ CONSUMER_MUTANTS = (
         core_test=test_step_back_waits_for_a_trim_in_flight,
     ),
     Mutant(
-        "retention ignores subscriptions", "seek-below-a-trim", 2_000_013,
+        "retention ignores subscriptions", "seek-below-a-trim", 2_000_021,
         ((topic_retention, "trim_of", _whatever_is_needed),),
     ),
     Mutant(
