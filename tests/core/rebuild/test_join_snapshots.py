@@ -37,7 +37,9 @@ def test_snapshot_ends_where_it_may_have_been_acknowledged() -> None:
     holding: Holding = {A: (log, snapshots[0], snapshots[2]), B: (log, snapshots[1]), C: log}
     assert record(joined(holding), 4).end == 3
     assert record(joined(holding, absent=[C]), 4).end == 6
-    assert record(joined({A: (log, snapshots[2]), B: (log, snapshots[1])}), 4).end == 6, "nobody has it with another"
+    assert record(joined({A: (log, snapshots[2]), B: (log, snapshots[1])}), 4).end == 6, (
+        "no entry of it is at two nodes"
+    )
 
 
 @pytest.mark.hazard("snapshot-that-was-never-acknowledged")

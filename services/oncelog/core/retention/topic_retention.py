@@ -132,7 +132,7 @@ class TopicRetention:
         self.held: HeldPublishing | None = None
         self._ack_state_bytes_max = ack_state_bytes_max
         self._ack_limit: AckStateLimit | None = None
-        #: in flight
+        #: the trim of the log that is in flight
         self._trimming: Trim | None = None
         self._clock: ClockCheck | None = None
         self._clock_asked_ms: int | None = None

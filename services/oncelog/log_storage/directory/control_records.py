@@ -75,9 +75,9 @@ class ControlRecords:
         return max(self.limbo_number, self.joined_late_number)
 
     def proves(self, number: int) -> bool:
-        """Whether this FLOOR or tombstone proves a deletion to a restore. Before this node has learned of its era, it
-        may have erased what the ZooKeeper of the former one had trimmed, and this era's lists (hazard
-        deletion-in-a-former-era)."""
+        """Whether the FLOOR record or tombstone of this number proves a deletion to a restore. Before this node learned
+        of its era, it may have erased what the lists of this era still name: only the ZooKeeper of the former era had
+        trimmed it (hazard deletion-in-a-former-era)."""
         return number > self.joined_late_number
 
     def was_deleted(self, ledger_id: int) -> bool:

@@ -134,7 +134,7 @@ class OwnershipProofs:
         await self._require_era()
         stored = await self._topics.read(mine.topic_id)
         if stored is None:
-            await self._require_era()
+            await self._require_era()  # again: the era may have ended between the first answers and the read
             self._post(HigherEpochReported())
             raise TopicNotFound(f"topic {mine.record.name} was deleted", topic_id=mine.topic_id)
         record = stored.value
