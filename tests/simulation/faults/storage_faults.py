@@ -42,6 +42,8 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     cluster = faults.cluster
     if any(node.name != server.name and not _answers(faults, node) for node in cluster.nodes.values()):
         return False
+    if _another_in_limbo(faults, server):
+        return False
 
     def damaged(ledger_id: LedgerId) -> list[Incarnation]:
         return [node.incarnation for node in cluster.nodes.values() if _is_hurt(faults, node, ledger_id)]
@@ -156,9 +158,8 @@ def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
 def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[LedgerMetadata]) -> bool:
     """Whether every other member of these ledgers is live, and has lost nothing."""
     cluster = faults.cluster
-    others = [node for node in cluster.nodes.values() if node is not server]
-    if cluster.eras.is_restoring and any(node.core.ledgers.limbo.below > 0 for node in others):
-        return False  # to a restore both are missing
+    if _another_in_limbo(faults, server):
+        return False
     for record in records:
         for member in record.members:
             other = cluster.watch.copies.existing(member)
@@ -167,6 +168,12 @@ def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[
             ):
                 return False
     return True
+
+
+def _another_in_limbo(faults: "Faults", server: StorageServer) -> bool:
+    """Whether another node is in limbo: then `notes_refusal` allows no operator to replace this one. To a restore both
+    would be missing, and a ledger that an owner has prepared may have both as members before a list names it."""
+    return any(node is not server and node.core.ledgers.limbo.below > 0 for node in faults.cluster.nodes.values())
 
 
 def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bool:
