@@ -4,8 +4,9 @@ It performs one effect after the other, and may crash between two of them: the n
 Others may restore at the same time, in the same ensemble or in another one. An ensemble has the cluster's record, and
 the records of one era are put below it as a whole, if the record still has the version of the claim.
 
-If a restore is refused, its operator names the directories absent that were replaced and are not emptied. Two of them
-are beyond the bound, although nothing is lost in truth: all is there, and every topic gives up.
+If a restore is refused, its operator names the directories absent that were replaced and are not emptied, and accepts
+the review when every other node was asked. Two of them, or one beside a node in limbo, are beyond the bound, although
+nothing is lost in truth: all is there, and every topic gives up.
 
 What storage nodes note of the nodes that ever joined is taken for complete here.
 """
@@ -46,7 +47,7 @@ from oncelog.core.rebuild.restore_events import (
     Surveyed,
     WriteRecords,
 )
-from oncelog.core.rebuild.restore_plan import Restore
+from oncelog.core.rebuild.restore_plan import ACCEPT_ALL, Restore
 from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTopic
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
@@ -346,7 +347,10 @@ class Restorer(Process):
         self._rebuilt = replace(
             rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
         )
-        # Beside those that are named absent another node is silent: it is waited for, and nothing is accepted.
+        # A node that is silent beside those that are named absent is waited for. All that are left are in limbo, which
+        # ends in an era that is served only: there is nothing to wait for.
+        if self._absent and all(node in self._absent or node in self._inventories for node in effect.missing):
+            self.plan.request = replace(self.plan.request, accepted=(ACCEPT_ALL,))
         self._handle(RecordsJoined(tuple(each.message for each in rebuilt.reviews)))
 
     def _beyond_the_bound(self, missing: int) -> bool:

@@ -32,6 +32,8 @@ class AckLogWatch:
         #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
         self.ledgers: list[LedgerId] = []
         self.trimmed: dict[LedgerId, None] = {}
+        #: those that a restore has listed although they were trimmed
+        self.listed_again: dict[LedgerId, None] = {}
         self._folded = 0
         self.fold = SubscriptionsState()
         self._model = AckModel()

@@ -2,7 +2,8 @@
 
 - A closed ledger ends where it ended. The last one of a chain may be open again, and then ends there or later.
 - No ledger with a stored entry is missing. What is left out had nothing but a head, or was never acknowledged.
-- A ledger that was trimmed is listed again only if no node that was asked, and no head, knew the floor.
+- A ledger that was trimmed is listed again only if no node that was asked, and no head, knew the floor. If no node that
+  was asked knows of the commit of the era that listed it again, it may be left out: nothing needs what was trimmed.
 - A topic whose deletion was answered is not there, nor anything of it. Every other topic is, and has its name; but one
   that nothing notes is there only with an entry.
 - What was told to be stored is in the lists, or will be: the last ledger's end is checked when it closes.
@@ -13,6 +14,7 @@ The folds begin anew from the lists, and must give what owners of the new era ta
 from collections.abc import Iterable
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.era import Era
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
@@ -29,8 +31,8 @@ from tests.simulation.watches.ack_log_watch import AckLogWatch
 from tests.simulation.watches.watching import Closed, TopicWatch, Watch, durable_copies
 
 
-def begin_era(watch: Watch, store: Store, restored: Restored) -> None:
-    """store: has the records of the new era. Raises Violation."""
+def begin_era(watch: Watch, store: Store, former: Era, restored: Restored) -> None:
+    """store: has the records of the new era. former: the newest one before it. Raises Violation."""
     watch.follow(store)
     _check_deleted(watch, restored)
     for topic_id, before in list(watch.topics.items()):
@@ -41,7 +43,7 @@ def begin_era(watch: Watch, store: Store, restored: Restored) -> None:
         name = before.record.name
         if topic is None or restored.rebuilt.names.get(name) != topic_id:
             raise Violation("restore", f"topic {topic_id} is not found by {name}: {restored.rebuilt.names}")
-        watch.topics[topic_id] = _NewEra(watch, before, topic, restored.inventories).topic_watch()
+        watch.topics[topic_id] = _NewEra(watch, former, before, topic, restored.inventories).topic_watch()
 
 
 def check_given_up(watch: Watch, topic: TopicWatch, since: LedgerId) -> None:
@@ -73,11 +75,14 @@ def _check_deleted(watch: Watch, restored: Restored) -> None:
 class _NewEra:
     """One topic."""
 
-    def __init__(self, watch: Watch, before: TopicWatch, topic: RebuiltTopic, inventories: Iterable[Inventory]) -> None:
+    def __init__(
+        self, watch: Watch, former: Era, before: TopicWatch, topic: RebuiltTopic, inventories: Iterable[Inventory]
+    ) -> None:
         self.watch = watch
         self.before = before
         self.topic = topic
         self.inventories = tuple(inventories)
+        self.knows_former = any(former in each.committed_eras for each in self.inventories)
         self.records = {record.ledger_id: record for record in topic.ledgers}
 
     def topic_watch(self) -> TopicWatch:
@@ -87,8 +92,9 @@ class _NewEra:
             if before.begins.get(link.ledger_id, link.base_index) != link.base_index:
                 raise Violation("restore", f"{link} was linked with message {before.begins[link.ledger_id]}")
         log = [link.ledger_id for link in links]
-        self._check_list(LedgerPurpose.LOG, before.ledgers, before.trimmed, log)
-        self._check_list(LedgerPurpose.ACKS, before.acks.ledgers, before.acks.trimmed, list(record.acks))
+        trimmed = self._check_list(LedgerPurpose.LOG, before.ledgers, before.trimmed, before.listed_again, log)
+        acks, acks_again = list(record.acks), before.acks.listed_again
+        acks_trimmed = self._check_list(LedgerPurpose.ACKS, before.acks.ledgers, before.acks.trimmed, acks_again, acks)
         cursor = [] if self.topic.cursor is None else [link.ledger_id for link in self.topic.cursor.ledgers]
         last = [*log[-1:], *list(record.acks)[-1:]]
         longer = [
@@ -98,14 +104,13 @@ class _NewEra:
         ]
         new = TopicWatch(record.topic_id)
         new.record, new.owners, new.confirmed = record, before.owners, before.confirmed
-        new.ledgers, new.trimmed = self._from_the_front(before.ledgers, before.trimmed, log)
+        new.ledgers, new.trimmed = self._from_the_front(before.ledgers, trimmed, log)
         again = [each for each in before.trimmed if each in log]
         new.listed_again = before.listed_again | dict.fromkeys(again, LedgerId(self.watch.store.era.first_id))
         new.begins = before.begins | dict(links)
         new.acks = AckLogWatch()
-        new.acks.ledgers, new.acks.trimmed = self._from_the_front(
-            before.acks.ledgers, before.acks.trimmed, list(record.acks)
-        )
+        new.acks.ledgers, new.acks.trimmed = self._from_the_front(before.acks.ledgers, acks_trimmed, acks)
+        new.acks.listed_again = acks_again | dict.fromkeys(each for each in before.acks.trimmed if each in acks)
         open_ones = [each for each in record.acks if self.records[each].state is not LedgerState.CLOSED]
         new.acks.reopened = before.acks.reopened | dict.fromkeys([*open_ones, *longer])
         return new
@@ -120,9 +125,14 @@ class _NewEra:
     # --- lists --------------------------------------------------------------------------------------------------------
 
     def _check_list(
-        self, purpose: LedgerPurpose, known: list[LedgerId], trimmed: dict[LedgerId, None], listed: list[LedgerId]
-    ) -> None:
-        missing = [each for each in known if each not in listed and each not in trimmed and self._entries(each)]
+        self, purpose: LedgerPurpose, known: list[LedgerId], trimmed: dict[LedgerId, None],
+        again: Iterable[LedgerId], listed: list[LedgerId],
+    ) -> dict[LedgerId, None]:  # fmt: skip
+        """again: those that a restore listed although they were trimmed. Returns all that are trimmed now."""
+        left = [each for each in again if each not in listed and not self.knows_former]
+        self.watch.store.world.count("trimmed ledger left out again", len(left))
+        gone = trimmed | dict.fromkeys(left)
+        missing = [each for each in known if each not in listed and each not in gone and self._entries(each)]
         if missing:
             raise Violation("restore", f"ledgers {missing} of the {purpose.value} are not listed: {listed}")
         floor = self._known_floor(Chain(self.before.topic_id, purpose))
@@ -130,6 +140,7 @@ class _NewEra:
         if back and back[0] < floor:
             raise Violation("restore", f"ledger {back[0]} is listed again, and the floor {floor} was known")
         self.watch.store.world.count("trimmed ledger listed again", len(back))
+        return gone
 
     def _entries(self, ledger_id: LedgerId) -> int:
         """How many entries beside its head are certainly stored."""
