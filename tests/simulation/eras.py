@@ -44,11 +44,6 @@ class Eras:
         self.restores = self.awaited = 0
 
     @property
-    def owed_below(self) -> LedgerId:
-        """The first ledger of the newest era whose restore was beyond the bound; 0: none was."""
-        return self.kept.owed_below
-
-    @property
     def is_restoring(self) -> bool:
         """Or will restore, because a storage node waits for a higher era than that of the cluster."""
         return not all(each.done for each in self.ensembles) or self._is_awaited()

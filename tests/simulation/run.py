@@ -224,8 +224,7 @@ class Run:
         for topic_id, (history, producers, _) in self.cluster.clients.items():
             topic = watch.topics[topic_id]
             watch.fold_closed(topic, LedgerId(1 << 62))
-            if self.cluster.eras.owed_below:
-                check_given_up(watch, topic, self.cluster.eras.owed_below)
+            check_given_up(watch, topic)
             check_appends(history, topic.fold, dedup_enabled=self._checked)
             check_reads(history, topic.fold, trimmed=topic.trimmed, listed_again=topic.listed_again)
             for producer in topic.fold.everyone():

@@ -20,7 +20,7 @@ from oncelog.core.era import Era
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.note import Note
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import CopyState, ReadStatus
 from oncelog.core.node.era import AnswerEra
 from oncelog.core.rebuild.join import join
@@ -75,11 +75,13 @@ ANSWER_TICKS, REPEAT_TICKS = 250, 200
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has written below the root of its era."""
+    """What a restore has written below the root of its era. unseen_below: of a ledger from this one on, an asked node
+    shows every acknowledged entry."""
 
     records: dict[str, bytes]
     rebuilt: Rebuilt
     inventories: tuple[Inventory, ...]
+    unseen_below: LedgerId
 
 
 @dataclass(slots=True)
@@ -178,6 +180,7 @@ class Restorer(Process):
         #: {node: what it had noted with its inventory}
         self._notes: dict[Incarnation, tuple[Note, ...]] = {}
         self._rebuilt: Rebuilt | None = None
+        self._unseen_below = LedgerId(0)
 
     def start(self) -> None:
         super().start()
@@ -344,6 +347,7 @@ class Restorer(Process):
         self.world.count("restore beyond the bound asks", beyond and bool(rebuilt.reviews))
         if rebuilt.reviews and not self._absent and not beyond:
             raise Violation("review", f"a restore within the bound asks its operator: {rebuilt.reviews}")
+        self._unseen_below = self._highest_unseen(effect.missing)
         self._rebuilt = replace(
             rebuilt, topics={each: self._with_lengths(topic) for each, topic in rebuilt.topics.items()}
         )
@@ -359,6 +363,12 @@ class Restorer(Process):
         held = [copy for each in self._inventories.values() for copy in each.ledgers.values()]
         damaged = Counter(copy.ledger_id for copy in held if copy.state is CopyState.DAMAGED)
         return missing + max(damaged.values(), default=0) >= self.parts.ack_quorum
+
+    def _highest_unseen(self, missing: Sequence[Incarnation]) -> LedgerId:
+        limbo = [each.limbo_below for each in self._inventories.values() if each.limbo_below > 0]
+        silent = [LedgerId(1 << 62) for node in missing if node not in self._inventories]
+        holes, needed = sorted(silent + limbo, reverse=True), self.parts.ack_quorum
+        return holes[needed - 1] if len(holes) >= needed else LedgerId(0)
 
     def _newest(self) -> NewestRecords:
         newest = NewestRecords()
@@ -388,7 +398,7 @@ class Restorer(Process):
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
         records |= {emptied_nodes.emptied_path(node): b"" for node in parts.emptied()}
-        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
+        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()), self._unseen_below)
 
         def write() -> None:
             fenced = parts.store.get(CLUSTER)[1] != effect.version

@@ -20,7 +20,7 @@ from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.result import RebuiltTopic
-from oncelog.core.rebuild.sources import Chain, Inventory
+from oncelog.core.rebuild.sources import Chain
 from oncelog.verify.stored_log import check_copies
 from oncelog.verify.violation import Violation
 from tests.simulation.servers.decoding import decode_ledger
@@ -43,13 +43,14 @@ def begin_era(watch: Watch, store: Store, former: Era, restored: Restored) -> No
         name = before.record.name
         if topic is None or restored.rebuilt.names.get(name) != topic_id:
             raise Violation("restore", f"topic {topic_id} is not found by {name}: {restored.rebuilt.names}")
-        watch.topics[topic_id] = _NewEra(watch, former, before, topic, restored.inventories).topic_watch()
+        watch.topics[topic_id] = _NewEra(watch, former, before, topic, restored).topic_watch()
 
 
-def check_given_up(watch: Watch, topic: TopicWatch, since: LedgerId) -> None:
+def check_given_up(watch: Watch, topic: TopicWatch) -> None:
     """At the end, when every ledger is CLOSED: a restore beyond the bound is said in both chains, in a ledger of its
     era or of a later one. A topic that was created since has lost nothing. Raises Violation."""
-    if topic.topic_id in watch.unnoted and topic.ledgers and topic.ledgers[0] >= since:
+    since = topic.owed_from
+    if not since or (topic.topic_id in watch.unnoted and topic.ledgers and topic.ledgers[0] >= since):
         return
     for chain, ledgers in (("log", topic.ledgers), ("ack log", topic.acks.ledgers)):
         entries = [data for each in ledgers if each >= since for data in watch.closed[each][1]]
@@ -75,13 +76,11 @@ def _check_deleted(watch: Watch, restored: Restored) -> None:
 class _NewEra:
     """One topic."""
 
-    def __init__(
-        self, watch: Watch, former: Era, before: TopicWatch, topic: RebuiltTopic, inventories: Iterable[Inventory]
-    ) -> None:
+    def __init__(self, watch: Watch, former: Era, before: TopicWatch, topic: RebuiltTopic, restored: Restored) -> None:
         self.watch = watch
         self.before = before
         self.topic = topic
-        self.inventories = tuple(inventories)
+        self.inventories, self.unseen_below = restored.inventories, restored.unseen_below
         self.knows_former = any(former in each.committed_eras for each in self.inventories)
         self.records = {record.ledger_id: record for record in topic.ledgers}
 
@@ -107,6 +106,9 @@ class _NewEra:
         new.ledgers, new.trimmed = self._from_the_front(before.ledgers, trimmed, log)
         again = [each for each in before.trimmed if each in log]
         new.listed_again = before.listed_again | dict.fromkeys(again, LedgerId(self.watch.store.era.first_id))
+        lasts = [chain[-1] if chain else LedgerId(0) for chain in (log, acks)]
+        owes = self.unseen_below > min(lasts)  # a ledger that nobody showed may be behind one of them
+        new.owed_from = LedgerId(self.watch.store.era.first_id) if owes else before.owed_from
         new.begins = before.begins | dict(links)
         new.acks = AckLogWatch()
         new.acks.ledgers, new.acks.trimmed = self._from_the_front(before.acks.ledgers, acks_trimmed, acks)

@@ -63,6 +63,8 @@ class TopicWatch:
         self.trimmed: dict[LedgerId, None] = {}
         #: {ledger that had left it and that a restore listed again: the first ledger of that era}
         self.listed_again: dict[LedgerId, LedgerId] = {}
+        #: the first ledger of the newest era whose restore may have missed a ledger of this topic; 0: none may
+        self.owed_from = LedgerId(0)
         #: {ledger: the message with which it was linked}
         self.begins: dict[LedgerId, int] = {}
         self.folded = 0
