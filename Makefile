@@ -1,10 +1,8 @@
 # The commands of this repository; `make help` lists them. Each target sets up what it needs.
 PYTHON ?= python3
-SEEDS ?= 20000
+SEEDS ?= 500
+FIRST ?=
 LOSSES ?= 50
-# The first seed of a sweep of the simulation: new ones each day. Those from each further million on are other runs.
-FIRST ?= $(shell echo $$(($$(date +%s) / 86400 % 400 * 2000 + 100000)))
-SWEEP = $(BIN)/python -m tests.simulation --seeds
 SEED ?= 1
 STEPS ?= 10000000
 RETENTION_SECONDS ?= 1800
@@ -25,7 +23,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-changed test-steady proofs sim sim-long demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -99,20 +97,8 @@ how-long:
 	@echo "==> make test takes ten to twelve minutes on two cores, with a line of progress every 15 seconds; the first time"
 	@echo "    it also downloads half a gigabyte into .venv. make test-core takes a minute."
 
-sim: $(STAMP) ## simulate a cluster under faults, with 2000 new seeds each day, or from FIRST= on; ends at the first that fails
-	$(SWEEP) 2000 --first $(FIRST)
-	$(SWEEP) 300 --first $$(($(FIRST) + 1000000))
-	$(SWEEP) 500 --first $$(($(FIRST) + 2000000))
-	$(SWEEP) 300 --first $$(($(FIRST) + 3000000))
-	$(SWEEP) 300 --first $$(($(FIRST) + 4000000))
-	$(SWEEP) 300 --first $$(($(FIRST) + 5000000))
-
-sim-long: $(STAMP) ## the same with SEEDS=n seeds
-	$(SWEEP) $(SEEDS) --first $(FIRST)
-	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 2000000))
-	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 3000000))
-	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 4000000))
-	$(SWEEP) $(SEEDS) --first $$(($(FIRST) + 5000000))
+sim: $(STAMP) ## simulate a cluster under faults: SEEDS seeds of each of six kinds, 500 unless given, others each day or from FIRST on
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
 	$(BIN)/oncelog demo

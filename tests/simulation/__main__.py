@@ -1,17 +1,22 @@
 """`python -m tests.simulation SEED [--steps]` replays a run; `--shrink` looks for the least of it that still fails;
-`--seeds N` sweeps; `--mutants` finds each planted bug.
+`--seeds N` runs N seeds of each kind; `--mutants` finds each planted bug.
 """
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
+from datetime import UTC, datetime
 from multiprocessing import get_context
 
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
+from tests.simulation.shapes import KIND_SEEDS, KINDS
 from tests.simulation.shrinking import shrunk_report
 
-PROCESSES = 2
+#: Seeds from which a sweep of a day takes its first ones; below them are those that tests always run.
+FIRST_OF_DAYS, SEEDS_OF_A_DAY = 100_000, 2_000
 
 
 def replay(seed: int, *, steps: bool) -> int:
@@ -34,24 +39,39 @@ def replay(seed: int, *, steps: bool) -> int:
     return 1 if outcome.problem else 0
 
 
-def sweep(first: int, count: int) -> int:
-    """Many runs on two processes, up to the first failing seed, and the least of that one that still fails."""
-    began, steps = time.monotonic(), 0
-    with get_context("spawn").Pool(PROCESSES) as pool:
-        for done, outcome in enumerate(pool.imap_unordered(run, range(first, first + count), chunksize=8), start=1):
-            steps += outcome.steps
+def todays_first() -> int:
+    """Among the seeds of a kind, the first of today: each day has others for a year."""
+    return datetime.now(UTC).toordinal() % 400 * SEEDS_OF_A_DAY + FIRST_OF_DAYS
+
+
+def sweep(first: int, count: int, *, processes: int, show_counts: bool) -> int:
+    """Seeds first .. first + count - 1 of each kind. Every failing one is told, and the least of the first one."""
+    seeds = [kind + first + number for number in range(count) for kind in KINDS]
+    print(f"{count} seeds of each kind, from {first} on: {', '.join(str(kind + first) for kind in KINDS)}", flush=True)
+    began, failed, occurred = time.monotonic(), list[int](), {kind: Counter[str]() for kind in KINDS}
+    with get_context("spawn").Pool(processes) as pool:
+        for done, outcome in enumerate(pool.imap_unordered(run, seeds, chunksize=len(KINDS)), start=1):
+            occurred[outcome.seed // KIND_SEEDS * KIND_SEEDS].update(outcome.counts.keys())
             if outcome.problem:
+                failed.append(outcome.seed)
                 print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
-                pool.terminate()
-                print(shrunk_report(outcome.seed), flush=True)
-                return 1  # which ends the pool, and so the other runs
-            if done % 200 == 0 or done == count:
+            if done % 600 == 0 or done == len(seeds):
                 seconds = time.monotonic() - began
-                print(
-                    f"{done} seeds, {done / seconds:.1f} seeds/s, {steps // done} steps a seed, none failed",
-                    flush=True,
-                )
-    return 0
+                said = f"{len(failed)} failed" if failed else "none failed"
+                print(f"{done} of {len(seeds)} runs in {seconds:.0f} s, {said}", flush=True)
+    if show_counts:
+        print_counts(occurred, count)
+    if failed:
+        print(shrunk_report(min(failed)), flush=True)
+    return 1 if failed else 0
+
+
+def print_counts(occurred: dict[int, Counter[str]], count: int) -> None:
+    """occurred: {first seed of a kind: {condition: in how many runs}}."""
+    print(f"in how many of {count} runs of each kind each condition occurred:")
+    print(f"{'kind of the seeds from':50}", *(f"{kind:8}" for kind in occurred))
+    for what in sorted(set[str]().union(*occurred.values())):
+        print(f"{what[:50]:50}", *(f"{runs[what]:8}" for runs in occurred.values()))
 
 
 def find_mutants(first: int, limit: int, name: str) -> int:
@@ -71,16 +91,21 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, help="replay this run")
     parser.add_argument("--steps", action="store_true", help="a line for each step")
     parser.add_argument("--shrink", action="store_true", help="find the least that still fails, and its last steps")
-    parser.add_argument("--seeds", type=int, metavar="N", help="sweep N seeds")
-    parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep, or of --mutants")
+    parser.add_argument("--seeds", type=int, metavar="N", help="run N seeds of each kind")
+    parser.add_argument("--first", type=int, help="their first one, below 1000000; by default others each day")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run seeds")
+    parser.add_argument("--counts", action="store_true", help="show in how many runs each condition occurred")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
     parser.add_argument("--only", default="", metavar="TEXT", help="of --mutants: those whose name contains TEXT")
     parser.add_argument("--traces", type=int, metavar="N", help="print the trace hash of N seeds")
     arguments = parser.parse_args()
     if arguments.mutants is not None:
-        return find_mutants(arguments.first, arguments.mutants, arguments.only)
+        return find_mutants(arguments.first or 0, arguments.mutants, arguments.only)
     if arguments.seeds is not None:
-        return sweep(arguments.first, arguments.seeds)
+        first = todays_first() if arguments.first is None else arguments.first
+        if arguments.seeds < 1 or not 0 <= first <= KIND_SEEDS - arguments.seeds:
+            parser.error(f"--first and --seeds are of one kind, which has {KIND_SEEDS} seeds")
+        return sweep(first, arguments.seeds, processes=arguments.processes, show_counts=arguments.counts)
     if arguments.traces is not None:
         for seed in range(arguments.traces):
             outcome = run(seed)

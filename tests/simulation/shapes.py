@@ -18,6 +18,8 @@ from tests.simulation.world import World
 RETURN_TICKS = 1500
 #: how long a takeover waits for the recovery of the cursor's last ledger
 CURSOR_TICKS = 400
+#: How many seeds a kind of runs has. Those from 0 on publish and read.
+KIND_SEEDS = 1_000_000
 #: The runs from this seed on change subscriptions, too.
 ACK_SEEDS = 1_000_000
 #: The runs from this seed on have consumers instead.
@@ -28,6 +30,8 @@ EFFECT_SEEDS = 3_000_000
 LEASE_SEEDS = 4_000_000
 #: In the runs from this seed on ledgers begin with heads: all that a restore of ZooKeeper's records needs.
 RESTORE_SEEDS = 5_000_000
+#: The first seed of each kind.
+KINDS = (0, ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS)
 #: The fault of which two operators restore the records at the same time, and how many of those runs have it.
 SECOND_RESTORE, SECOND_RESTORES = "second restore", 0.3
 #: Between two ticks of an idle topic.
