@@ -171,9 +171,16 @@ def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[
 
 
 def _another_in_limbo(faults: "Faults", server: StorageServer) -> bool:
-    """Whether another node is in limbo: then `notes_refusal` allows no operator to replace this one. To a restore both
-    would be missing, and a ledger that an owner has prepared may have both as members before a list names it."""
-    return any(node is not server and node.core.ledgers.limbo.below > 0 for node in faults.cluster.nodes.values())
+    """Whether another node is in limbo, or will be when it joins the era that others are in.
+
+    Then `notes_refusal` allows no operator to replace this one. To a restore both would be missing, and a ledger
+    that an owner has prepared may have both as members before a list names it.
+    """
+    nodes = list(faults.cluster.nodes.values())
+    newest = max(node.core.era.number for node in nodes)
+    return any(
+        node is not server and (node.core.ledgers.limbo.below > 0 or node.core.era.number < newest) for node in nodes
+    )
 
 
 def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bool:
