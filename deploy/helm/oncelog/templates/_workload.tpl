@@ -9,10 +9,13 @@ labels:
   {{- with .values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- if or .checksum .values.podAnnotations }}
+{{- if or .checksum .certificate .values.podAnnotations }}
 annotations:
   {{- with .checksum }}
   checksum/config: {{ . }}
+  {{- end }}
+  {{- with .certificate }}
+  checksum/certificate: {{ . }}
   {{- end }}
   {{- with .values.podAnnotations }}
   {{- toYaml . | nindent 2 }}

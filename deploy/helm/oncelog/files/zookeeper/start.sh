@@ -15,8 +15,7 @@ mkdir -p /data/state
 echo "$number" >/data/state/myid
 if [ -e /etc/oncelog/tls/tls.crt ]; then
     bash /etc/oncelog-zookeeper/tls.sh /etc/oncelog/tls /tmp/tls
-    # Kubernetes updates the files of the Secret when its certificate is renewed.
-    while sleep 30; do bash /etc/oncelog-zookeeper/tls.sh /etc/oncelog/tls /tmp/tls || true; done &
+    bash /etc/oncelog-zookeeper/renewal.sh /etc/oncelog/tls /tmp/tls "$jars" $$ "$number" 30 &
 fi
 metrics=yes
 if ! compgen -G "$jars/zookeeper-prometheus-metrics*.jar" >/dev/null; then
