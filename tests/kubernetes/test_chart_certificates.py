@@ -12,7 +12,7 @@ from tests.kubernetes.chart import one
 from tests.kubernetes.test_chart_backend_tls import found, upgraded
 
 DEADLINE_S = 60.0
-CHART_MADE = ("--set", "auth.enabled=false,redis.enabled=false")
+CHART_MADE = ("--set", "auth.enabled=false")
 
 
 # --- a renewal --------------------------------------------------------------------------------------------------------
@@ -93,18 +93,19 @@ def test_server_that_reads_its_certificate_again_goes_on(tmp_path: Path, renewal
 # --- another CA -------------------------------------------------------------------------------------------------------
 
 
-def test_servers_restart_in_turn_when_the_chart_replaces_their_certificate(tmp_path: Path) -> None:
-    """Their pods get another annotation with the step `switch` alone: `finish` is sent when all serve the new
-    certificate, because `helm upgrade --wait` waits for the pods."""
+@pytest.mark.parametrize("component", ["zookeeper", "redis"])
+def test_pods_restart_when_the_chart_replaces_the_certificate_that_they_serve(tmp_path: Path, component: str) -> None:
+    """They get another annotation with the step `switch` alone: `finish` is sent when all serve the new certificate,
+    because `helm upgrade --wait` waits for the pods."""
     objects: dict[str, dict[str, Any]] = {}
     seen: list[str | None] = []
     for step in ("", "prepare", "switch", "switch", "", "finish", ""):
         manifests = upgraded(objects, tmp_path, *CHART_MADE, "--set", f"tls.rotation={step}")
-        pods = found(manifests, "StatefulSet", "oncelog-zookeeper")
+        pods = found(manifests, "StatefulSet", f"oncelog-{component}")
         seen.append(pods["spec"]["template"]["metadata"]["annotations"].get("checksum/certificate"))
         objects = {
             "secrets/oncelog-tls": {"data": found(manifests, "Secret", "oncelog-tls")["data"]},
-            "statefulsets/oncelog-zookeeper": {"spec": pods["spec"]},
+            f"statefulsets/oncelog-{component}": {"spec": pods["spec"]},
         }
     assert seen[:2] == [None, None]
     assert seen[2] is not None

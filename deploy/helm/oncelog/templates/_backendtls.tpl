@@ -34,15 +34,17 @@ off
 {{- if has (include "oncelog.tlsMode" .) (list "prefer" "require") }}yes{{ end -}}
 {{- end }}
 
-{{/* Another value when this chart replaces the certificate: then the servers of ZooKeeper restart one after the other, and `helm upgrade --wait` waits
-for them. Before 3.7.2, 3.8.1 and 3.9.0 they serve the certificate of their start. Any other upgrade keeps the value. */}}
-{{- define "oncelog.zookeeperCertificate" -}}
-{{- $name := printf "%s-zookeeper" (include "oncelog.fullname" .) -}}
-{{- $next := dig "data" "next.crt" "" (lookup "v1" "Secret" .Release.Namespace (include "oncelog.tlsSecret" .)) -}}
-{{- if and $next (has .Values.tls.rotation (list "switch" "finish")) -}}
+{{/* Another value when this chart replaces the certificate: then the pods of the component restart one after the other, and `helm upgrade --wait` waits
+for them. Redis serves the certificate of its start, and so does ZooKeeper before 3.7.2, 3.8.1 and 3.9.0. Any other upgrade keeps the value. */}}
+{{- define "oncelog.servedCertificate" -}}
+{{- $values := .root.Values -}}
+{{- $namespace := .root.Release.Namespace -}}
+{{- $next := dig "data" "next.crt" "" (lookup "v1" "Secret" $namespace (include "oncelog.tlsSecret" .root)) -}}
+{{- if and $next (has $values.tls.rotation (list "switch" "finish")) -}}
 {{- sha256sum $next -}}
 {{- else -}}
-{{- dig "spec" "template" "metadata" "annotations" "checksum/certificate" "" (lookup "apps/v1" "StatefulSet" .Release.Namespace $name) -}}
+{{- $kept := lookup "apps/v1" "StatefulSet" $namespace (printf "%s-%s" (include "oncelog.fullname" .root) .component) -}}
+{{- dig "spec" "template" "metadata" "annotations" "checksum/certificate" "" $kept -}}
 {{- end -}}
 {{- end }}
 
