@@ -12,8 +12,10 @@ from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.node.node import StorageNode
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.records.id_claim import IdClaim
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.topic.topic import Topic
+from oncelog.metadata_store.records.counter_store import new_counters
 from tests.oracles.history import History
 from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
@@ -69,6 +71,8 @@ class Cluster:
         self.world = world
         self.network = Network(world)
         self._first_store = Store(world, self.network)
+        for path, data in new_counters().items():
+            self._first_store.put(path.removeprefix("/"), data, ABSENT_VERSION)
         stale = StaleRoutes()
         topic_ids = tuple(TopicId(f"{n + 1:032x}") for n in range(shape.topics))
         self.nodes: dict[Incarnation, StorageServer] = {}

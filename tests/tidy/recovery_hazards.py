@@ -187,6 +187,12 @@ RECOVERY_HAZARDS = {
         "Another instance is told the mark behind its grant, which is an entry of the next ledger. So the head of that "
         "ledger is durable, and shuts out what the ledger before it had beyond the fold.",
     ),
+    "lost-counter": Hazard(
+        "The record of a counter of ids is lost. The next process that wants ids takes its absence for a cluster that "
+        "has given none yet, and begins at 1: ids of producers that are leased, or in the log, are given again.",
+        "A cluster is created with both counters. A counter that is missing gives no id: the one who starts a claim "
+        "waits, and the error names the command.",
+    ),
     "ids-again": Hazard(
         "The counter of ledger ids is lost, or taken from a backup. Ledger 7 is given anew, and storage nodes hold "
         "another ledger 7: copies differ, and a topic gets entries of another one.",

@@ -182,9 +182,9 @@ class StorageCluster:
     async def claim(self, ledger_id: int) -> None:
         """Let the counter of ledger ids be above it, as it is before an id is used."""
         stored = await self.counter.read()
-        if stored is None or stored.value.next <= ledger_id:
-            version = ABSENT_VERSION if stored is None else stored.version
-            await self.counter.write(CounterRecord(ledger_id + 1, Incarnation("t" * 32), "t"), version=version)
+        if stored.value.next <= ledger_id:
+            claim = CounterRecord(ledger_id + 1, Incarnation("t" * 32), "t")
+            await self.counter.write(claim, version=stored.version)
 
 
 async def append_until_lost(

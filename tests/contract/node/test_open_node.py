@@ -24,7 +24,6 @@ from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.node.starts import JournalEnd
 from oncelog.core.records.id_claim import Counter, CounterRecord
-from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.log_storage.directory.directory_starts import DirectoryStarts, mark_restored
 from oncelog.log_storage.open_node import OpenNode
@@ -181,9 +180,8 @@ async def test_node_does_not_join_a_zookeeper_that_lacks_its_newest_ledger(tmp_p
         assert newest is not None
         for following, reason in ((newest, f"it would give ledger id {newest} next"), (newest + 9, "does not know")):
             stored = await counter.read()
-            version = ABSENT_VERSION if stored is None else stored.version
             given = CounterRecord(following, node.runner.incarnation, str(following))
-            assert (await counter.write(given, version=version)).status is WriteStatus.OK
+            assert (await counter.write(given, version=stored.version)).status is WriteStatus.OK
             with pytest.raises(StorageDirectoryRefused, match=f"older than the data: .*{reason}"):
                 await refuse_older_zookeeper(path, node.runner, lookup)
         await session.ensure_path(paths.topic(TOPIC))

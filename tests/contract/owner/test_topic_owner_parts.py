@@ -54,7 +54,7 @@ class CountingStore(CounterStore):
 
     reads = 0
 
-    async def read(self) -> Versioned[CounterRecord] | None:
+    async def read(self) -> Versioned[CounterRecord]:
         self.reads += 1
         return await super().read()
 

@@ -14,7 +14,6 @@ from oncelog.core.errors import OncelogError, WrongCluster
 from oncelog.core.ids import Incarnation
 from oncelog.core.placement.level import Level
 from oncelog.core.records.id_claim import Counter, CounterRecord
-from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
@@ -113,9 +112,8 @@ class World:
     async def count(self, following: int) -> None:
         store = CounterStore(self.session, Counter.LEDGER)
         stored = await store.read()
-        version = ABSENT_VERSION if stored is None else stored.version
         record = CounterRecord(following, Incarnation("t" * 32), str(following))
-        assert (await store.write(record, version=version)).status is WriteStatus.OK
+        assert (await store.write(record, version=stored.version)).status is WriteStatus.OK
 
     async def looked(self) -> None:
         """The connection breaks and returns; the process has looked, and reads of others have been answered since."""

@@ -16,7 +16,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, Ledger
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import NamespaceName, TopicName, parse_namespace, parse_topic
-from oncelog.core.records.id_claim import Counter, CounterRecord
+from oncelog.core.records.id_claim import FIRST_ID, Counter, CounterRecord
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -124,19 +124,41 @@ async def test_lost_policies_of_a_namespace_name_the_rebuild(backend: Backend) -
         await PolicyStore(session).read(NamespaceName("public", "other"))
 
 
-async def test_two_counters_are_independent_and_begin_absent(backend: Backend) -> None:
+async def test_two_counters_are_independent_and_created_with_the_cluster(backend: Backend) -> None:
     """Claims of ledger ids and of producer ids do not affect each other."""
     session = await new_cluster(backend)
     ledger, producer = (CounterStore(session, counter) for counter in (Counter.LEDGER, Counter.PRODUCER))
-    assert await ledger.read() is None
+    for counter in (ledger, producer):
+        unclaimed = await counter.read()
+        assert (unclaimed.value.next, unclaimed.version) == (FIRST_ID, 0)
     first = CounterRecord(2, OWNER, "n1")
-    assert await ledger.write(first, version=ABSENT_VERSION) == (OK, 0)
-    assert (await ledger.write(first, version=ABSENT_VERSION)).status is CONFLICT
-    assert await producer.read() is None
+    assert await ledger.write(first, version=0) == (OK, 1)
+    assert (await ledger.write(first, version=0)).status is CONFLICT
+    assert (await producer.read()).version == 0
     second = CounterRecord(3, OWNER, "n2")
     backend.lose_next_reply(session)
-    assert (await ledger.write(second, version=0)).status is UNKNOWN
-    assert await ledger.read() == (second, 1)
+    assert (await ledger.write(second, version=1)).status is UNKNOWN
+    assert await ledger.read() == (second, 2)
+
+
+@pytest.mark.hazard("lost-counter")
+@pytest.mark.parametrize("counter", list(Counter))
+async def test_lost_counter_gives_no_id(backend: Backend, counter: Counter) -> None:
+    """Absent is not new: ids that were leased, or that are in the log, would be given a second time. A metadata service
+    that starts creates counters in a cluster without topics only, which an older version has created."""
+    session = await new_cluster(backend)
+    cluster, store = ClusterStore(session), CounterStore(session, counter)
+    path = f"{paths.IDS}/{counter.value}"
+    for each in Counter:
+        assert await session.delete(f"{paths.IDS}/{each.value}", version=0) is OK
+    await cluster.complete(await cluster.require())
+    assert (await store.read()).value.next == FIRST_ID
+    await TopicStore(session).create(TOPIC)
+    assert await session.delete(path, version=0) is OK
+    await cluster.complete(await cluster.require())
+    command = "rebuild /ids/ledger" if counter is Counter.LEDGER else "restore"
+    with pytest.raises(CorruptEntry, match=rf"{path} is missing in ZooKeeper; .*oncelog admin backup {command}"):
+        await store.read()
 
 
 async def test_created_topic_has_a_name_and_an_empty_record(backend: Backend) -> None:

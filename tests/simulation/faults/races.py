@@ -18,7 +18,7 @@ from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.topic_shell import TopicShell
-from tests.simulation.shapes import CURSOR_TICKS
+from tests.simulation.shapes import CURSOR_TICKS, is_drawn
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults
@@ -312,6 +312,9 @@ def lose_ledger_record(faults: "Faults") -> None:
     world.after(ticks, "a lost record is restored", cluster.store.lose(rng.choice(lost)))
     for _ in range(3):
         world.after(rng.randint(1, ticks), "collects", lambda: collect_all(faults))
+    if "ids/producer" in cluster.store.records and is_drawn(world.seed, "lost counter", 0.4):
+        world.count("counter lost")
+        world.after(ticks, "a lost counter is restored", cluster.store.lose("ids/producer"))
 
 
 def _recovery_phase(owner: OwnerServer) -> RecoveryPhase | None:

@@ -14,7 +14,16 @@ from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch, peek_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
-from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position, ProducerId
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    EntryId,
+    Generation,
+    Incarnation,
+    Position,
+    ProducerId,
+)
 from oncelog.core.ledger import recovery_range
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.node.answers import StorageAnswers
@@ -30,7 +39,7 @@ from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import Sessions
-from oncelog.core.records.id_claim import ClaimState, IdClaim
+from oncelog.core.records.id_claim import ClaimState, CounterRecord, IdClaim
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.topic_retention import TopicRetention
@@ -280,6 +289,12 @@ def _believe_the_number(claim: IdClaim, event: Any) -> Any:
     return _counter_read(claim, event)
 
 
+def _absent_is_new(claim: IdClaim, event: Any) -> Any:
+    """The next claimer begins at 1."""
+    unclaimed = CounterRecord(1, Incarnation(""), "")
+    return _counter_read(claim, event if event.value is not None else replace(event, value=unclaimed))
+
+
 # --- takeover ---------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +376,7 @@ MUTANTS = (
         "a block claim believed without its nonce", "block-claimed-twice", 2,
         ((IdClaim, "_counter_read", _believe_the_number),),
     ),
+    Mutant("lost counter taken for a new one", "lost-counter", 36, ((IdClaim, "_counter_read", _absent_is_new),)),
     Mutant(
         "accepted marks survive a failed write", "marks-of-a-failed-write", 2,
         ((TopicLog, "rollback", _forget_in_flight_only),),

@@ -13,6 +13,8 @@ Rules
   even if its write is applied later.
 - A nonce is never used twice: it holds the claimer, which is one run of a process, and the number of the attempt.
 - An id is granted at most once. Ids left over at a crash are lost. Ids start at 1.
+- A cluster is created with its counters. One that is missing was lost: it is read until it is there (hazard
+  lost-counter).
 - With a block of 1 nothing is claimed in advance, so an id is never older than its request: a topic's ledgers ascend.
   One claim serves all requests that wait when it is written: a thousand takeovers at once need a few claims.
 """
@@ -172,9 +174,11 @@ class IdClaim:
         if self.state not in (ClaimState.READING, ClaimState.VERIFYING):
             return []
         record = event.value
-        if self._claim is not None and record is not None and record.nonce == self._claim[1].nonce:
+        if record is None:
+            return [ReadRecord(self._counter)]
+        if self._claim is not None and record.nonce == self._claim[1].nonce:
             return self._won()
-        first = FIRST_ID if record is None else record.next
+        first = record.next
         # They are all older than the claim, so nothing is claimed in advance.
         demand = min(len(self._waiting), ID_MAX + 1 - first) if self._for_all_waiting else 0
         block = range(first, first + max(self._block, demand))
@@ -186,8 +190,7 @@ class IdClaim:
             self._waiting.clear()
             return [*refused]
         self._tries += 1
-        further = no_fields() if record is None else record.further
-        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}", further)
+        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}", record.further)
         self._claim = (block, claim)
         self.state = ClaimState.WRITING
         return [WriteRecord(self._counter, claim, event.version)]

@@ -120,7 +120,7 @@ class HistoryWatch:
                     return other
             if (outdated := await self._stale_fault()) is not None:
                 return outdated
-            counter = await self._counter.read()
+            next_ledger = 0 if record is None else (await self._counter.read()).value.next
         except StoreUnavailable:
             # The next change of the connection leads to the next look.
             return self._outdated() if self._stale else None
@@ -131,7 +131,6 @@ class HistoryWatch:
             return None
         if record is not None and record.era != self._joined.era:
             return None  # this process restores that era, or waits for it
-        next_ledger = 0 if counter is None else counter.value.next
         fault = self._history.fault(None if record is None else record.cluster_id, next_ledger)
         return await self._older_fault() if fault is None else WrongCluster(f"{fault}; {RESTORE}")
 

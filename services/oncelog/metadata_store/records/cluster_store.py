@@ -24,6 +24,7 @@ from oncelog.core.placement.first_cluster import RESTORE
 from oncelog.core.placement.level import UNSTORED, Level, start_refusal
 from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.metadata_store.records.counter_store import new_counters
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.session import paths
@@ -115,11 +116,22 @@ class ClusterStore:
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
 
     async def complete(self, record: ClusterRecord) -> None:
-        """Create the folders that a cluster of an older version lacks. record: its own. Raises StoreUnavailable."""
+        """Create the folders that a cluster of an older version lacks, and the counters of one that never had a topic.
+        record: its own. Raises StoreUnavailable."""
         if record.state is ClusterState.SERVING:
             session = self._session.below(paths.era_root(record.era.number))
             for folder in (paths.DELETIONS, paths.TOMBSTONES, paths.PROOFS, paths.VERDICTS):
                 await session.ensure_path(folder)
+            if record.era == FIRST_ERA and not await self._was_used(session):
+                for path, data in new_counters().items():
+                    await create_or_write(session, path, data, version=ABSENT_VERSION)
+
+    @staticmethod
+    async def _was_used(session: StoreSession) -> bool:
+        for folder in (paths.TOPICS, paths.LEDGERS, paths.TOMBSTONES, paths.IDS):
+            if await session.children(folder):
+                return True
+        return False
 
     async def read(self) -> ClusterRecord | None:
         """None if there is no cluster at this root. Raises WrongCluster for one of another format, StoreUnavailable,
@@ -183,6 +195,7 @@ def _checked(record: ClusterRecord, cluster_id: str | None) -> ClusterRecord:
 
 def _creation(record: ClusterRecord) -> list[Step]:
     steps: list[Step] = [CreateStep(paths.CLUSTER, encode_cluster(record)), *map(CreateStep, paths.FOLDERS)]
+    steps += [CreateStep(path, data) for path, data in new_counters().items()]
     steps += tenant_steps(DEFAULT_TENANT)
     steps += namespace_steps(NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE), Policies())
     return steps

@@ -131,8 +131,7 @@ class LedgerLookup:
 
     async def ledger_counter(self) -> LedgerId:
         """The next id of a ledger: every ledger that exists has a lower one. Raises StoreUnavailable, CorruptEntry."""
-        stored = await self._counter.read()
-        return LedgerId(0 if stored is None else stored.value.next)
+        return LedgerId((await self._counter.read()).value.next)
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
         """Whether a ledger whose record is missing was deleted. False also if nothing proves it.

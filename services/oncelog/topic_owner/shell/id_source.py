@@ -13,7 +13,7 @@ from oncelog.core.records.id_claim import (
     IdRefused,
     IdRequested,
 )
-from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, WriteRecord
+from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
 from oncelog.runtime.tasks import start
@@ -73,7 +73,7 @@ class IdSource:
     async def _read(self, effect: ReadRecord[Counter]) -> None:
         """No id is safe without the counter. The requests continue once it is repaired."""
         stored = await until_answered("a counter", self._store.read)
-        self._handle(RecordRead(effect.key, *(stored or (None, ABSENT_VERSION))))
+        self._handle(RecordRead(effect.key, *stored))
 
     async def _write(self, effect: WriteRecord[Counter, CounterRecord]) -> None:
         written = await sent_once(self._store.write(effect.value, version=effect.version))

@@ -32,9 +32,7 @@ pytestmark = pytest.mark.asyncio
 async def set_counter(world: OwnerWorld, counter: Counter, following: int) -> None:
     store = CounterStore(world.session, counter)
     stored = await store.read()
-    await store.write(
-        CounterRecord(following, world.node.incarnation, "by hand"), version=stored.version if stored else -1
-    )
+    await store.write(CounterRecord(following, world.node.incarnation, "by hand"), version=stored.version)
 
 
 async def opening(client: PublishClient, runner: TopicRunner, name: str) -> OncelogError | None:
