@@ -38,9 +38,11 @@ def listed_records(faults: "Faults") -> list[LedgerMetadata]:
 
 def may_lose(faults: "Faults", server: StorageServer) -> bool:
     """Whether an operator would replace this directory now: every other member of its ledgers answers, and has
-    everything."""
+    everything. A restore that goes on could use enough others, too."""
     cluster = faults.cluster
-    if any(node.name != server.name and not _answers(faults, node) for node in cluster.nodes.values()):
+    if _too_few_for_a_restore(faults, server) or any(
+        node.name != server.name and not _answers(faults, node) for node in cluster.nodes.values()
+    ):
         return False
 
     def damaged(ledger_id: LedgerId) -> list[Incarnation]:
@@ -156,9 +158,8 @@ def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
 def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[LedgerMetadata]) -> bool:
     """Whether every other member of these ledgers is live, and has lost nothing."""
     cluster = faults.cluster
-    others = [node for node in cluster.nodes.values() if node is not server]
-    if cluster.eras.is_restoring and any(node.core.ledgers.limbo.below > 0 for node in others):
-        return False  # to a restore both are missing
+    if _too_few_for_a_restore(faults, server):
+        return False
     for record in records:
         for member in record.members:
             other = cluster.watch.copies.existing(member)
@@ -167,6 +168,13 @@ def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[
             ):
                 return False
     return True
+
+
+def _too_few_for_a_restore(faults: "Faults", server: StorageServer) -> bool:
+    """Whether a restore goes on to which another node is missing already: limbo ends only when there is a store."""
+    cluster = faults.cluster
+    others = [node for node in cluster.nodes.values() if node is not server]
+    return cluster.eras.is_restoring and any(node.core.ledgers.limbo.below > 0 for node in others)
 
 
 def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bool:
