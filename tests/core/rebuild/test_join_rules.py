@@ -148,6 +148,19 @@ def test_last_ledger_that_was_repaired_is_closed(trace: str) -> None:
     ]
 
 
+@pytest.mark.hazard("refilled-member")
+def test_last_ledger_of_which_a_member_is_emptied_is_closed() -> None:
+    """Repair has replaced the member, or it never had an acknowledged entry: nobody waits for it. Only what it had when
+    a restore gave it up beyond the bound is nowhere else."""
+    holding: Holding = {A: held(1, 4, members=(A, B, D))}
+    rebuilt = joined(holding, absent=[B], emptied=[D])
+    closed = record(rebuilt, 1)
+    assert (closed.state, closed.end, closed.members[0], rebuilt.reviews) == (CLOSED, 4, A, ())
+    assert reasons(joined(holding, absent=[B, C], emptied=[D])) == [ReviewReason.NO_END]
+    assert reasons(joined(holding, absent=[B])) == [ReviewReason.TOO_FEW_MEMBERS]
+    assert reasons(joined(holding, absent=[B], emptied=[D], owed_below=2)) == [ReviewReason.TOO_FEW_MEMBERS]
+
+
 def test_closed_ledger_gets_its_holders_and_as_many_members_as_before() -> None:
     """The fullest first; a member that may return before a node that has nothing, and that before one that erased."""
     last = held(2, 1, former=at(1, 4))

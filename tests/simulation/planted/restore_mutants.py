@@ -32,7 +32,7 @@ from tests.simulation.servers.storage_server import Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
-_walk, _result = _ChainWalk._walk, _ChainWalk.result
+_walk, _result, _repaired = _ChainWalk._walk, _ChainWalk.result, _ChainWalk._repaired
 _append, _noted = StorageServer.append, NewestRecords.noted
 _raised, _collected_by, _too_few, _stored = Restore._raised, Restore._collected, Restore._too_few, StoredEra.raised
 
@@ -205,6 +205,16 @@ def _all_of_chain(_: _ChainWalk, ids: Sequence[LedgerId]) -> list[LedgerId]:
     return list(ids)
 
 
+def _repaired_by_copies(walk: _ChainWalk, ledger_id: LedgerId, record: LedgerMetadata | None) -> bool:
+    """A member that is emptied is waited for."""
+    asked = walk._evidence.asked
+    walk._evidence.asked = replace(asked, emptied=frozenset())
+    try:
+        return _repaired(walk, ledger_id, record)
+    finally:
+        walk._evidence.asked = asked
+
+
 def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
     """Floors, and tombstones of deleted ledgers, are not looked at."""
     return True
@@ -286,6 +296,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
         ((_ChainWalk, "_of_chain", _all_of_chain),),
+    ),
+    (
+        "emptied member is waited for", "refilled-member", 5_300_099,
+        ((_ChainWalk, "_repaired", _repaired_by_copies),),
     ),
     (
         "copy of a raised cluster is not read", "", 5_000_002,

@@ -336,7 +336,9 @@ class Restorer(Process):
         parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
         noted = self._newest().noted()
         by = "an operator" if self._absent else ""
-        asked = Asked(effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below)
+        asked = Asked(
+            effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below, self.plan.emptied
+        )  # fmt: skip
         copied = parts.copied(inventories)
         rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
         beyond = self._beyond_the_bound(len(effect.missing))
