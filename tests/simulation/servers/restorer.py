@@ -385,7 +385,9 @@ class Restorer(Process):
         records = _records(self._rebuilt, tree)
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
-        records |= {emptied_nodes.emptied_path(node): b"" for node in parts.emptied()}
+        # What was given up beyond the bound is told in every topic, so nobody copies it any more.
+        emptied = [*parts.emptied(), *(effect.absent if effect.gives_up else ())]
+        records |= {emptied_nodes.emptied_path(node): b"" for node in emptied}
         restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
 
         def write() -> None:
