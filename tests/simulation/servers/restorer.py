@@ -74,11 +74,12 @@ ANSWER_TICKS, REPEAT_TICKS = 250, 200
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has written below the root of its era."""
+    """What a restore has written below the root of its era. given_up: the nodes that it gave up beyond the bound."""
 
     records: dict[str, bytes]
     rebuilt: Rebuilt
     inventories: tuple[Inventory, ...]
+    given_up: tuple[Incarnation, ...] = ()
 
 
 @dataclass(slots=True)
@@ -353,10 +354,11 @@ class Restorer(Process):
 
     def _beyond_the_bound(self, missing: int) -> bool:
         """Whether an acknowledged entry may have no sound copy at the nodes that were asked: some are missing for now,
-        and another one's copy is damaged."""
+        another one's copy is damaged, and some were given up by an earlier restore, of which a topic may not know."""
         held = [copy for each in self._inventories.values() for copy in each.ledgers.values()]
         damaged = Counter(copy.ledger_id for copy in held if copy.state is CopyState.DAMAGED)
-        return missing + max(damaged.values(), default=0) >= self.parts.ack_quorum
+        away = missing + len(self.parts.kept.given_up)
+        return away + max(damaged.values(), default=0) >= self.parts.ack_quorum
 
     def _newest(self) -> NewestRecords:
         newest = NewestRecords()
@@ -386,9 +388,9 @@ class Restorer(Process):
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
         # What was given up beyond the bound is told in every topic, so nobody copies it any more.
-        emptied = [*parts.emptied(), *(effect.absent if effect.gives_up else ())]
-        records |= {emptied_nodes.emptied_path(node): b"" for node in emptied}
-        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()))
+        given_up = effect.absent if effect.gives_up else ()
+        records |= {emptied_nodes.emptied_path(node): b"" for node in (*parts.emptied(), *given_up)}
+        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()), given_up)
 
         def write() -> None:
             fenced = parts.store.get(CLUSTER)[1] != effect.version
