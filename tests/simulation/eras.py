@@ -116,6 +116,7 @@ class Eras:
         if restored.rebuilt.beyond_bound:
             self.world.count("restore beyond the bound")
             self.kept.owed_below = LedgerId(era.first_id)
+            self.kept.given_up |= dict.fromkeys(restored.given_up)
         begin_era(cluster.watch, store, former.era, restored)
         for topic_id in [each for each in cluster.clients if each not in cluster.watch.topics]:
             cluster.forget_topic(topic_id)

@@ -30,8 +30,8 @@ RECOVERY_HAZARDS = {
         "A member of a closed ledger was replaced, has erased its copy, and is filled again for another one. ZooKeeper "
         "is lost. A rebuild opens the ledger with its first members, and the recovery takes what the half filled copy "
         "lacks for the end of the ledger.",
-        "A ledger of which a copy was erased, or of which another node than its first members has a copy, was closed: "
-        "a rebuild closes it, at the last entry that any node has.",
+        "A ledger of which a copy was erased, of which another node than its first members has a copy, or of which a "
+        "member is retired and emptied, was closed: a rebuild closes it, at the last entry that any node has.",
     ),
     "half-a-copy": Hazard(
         "A copy of ZooKeeper's records was cut off, or a part of it is missing. A restore takes the records that it "

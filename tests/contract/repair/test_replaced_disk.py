@@ -79,6 +79,22 @@ async def test_emptied_disk_is_not_missing(tmp_path: Path) -> None:
         assert world.record(f"/era-2{paths.storage_cookie(c)}")["emptied"]
 
 
+@pytest.mark.hazard("refilled-member")
+async def test_emptied_disk_is_not_waited_for(tmp_path: Path) -> None:
+    """The head of a last ledger names it: of the other two members one is silent, which is within the bound."""
+    async with replaced_disk(tmp_path, emptied=True) as world:
+        a, b, _, d = world.nodes
+        every = world.members
+        world.members = every[:3]
+        await world.write(6, 3, former=Position(LedgerId(4), EntryId(3)), to=[a])
+        world.members = every
+        async with world.stopped([b]):
+            progress = await world.restore(given=[a, d])
+        assert (progress.state, progress.message) == (RestoreState.DONE, "")
+        assert listed(world) == [4, 6]
+        assert world.record("/era-2/ledgers/6")["state"] == "CLOSED"
+
+
 async def test_replaced_disk_that_is_given_up_is_told(tmp_path: Path) -> None:
     """Beyond the bound every topic gives up. Within it nothing is, and the disk is missing until repair has ended."""
     async with replaced_disk(tmp_path) as world:

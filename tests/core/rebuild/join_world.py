@@ -71,6 +71,7 @@ def joined(
     owed_below: int = 0,
     pages: PageSettings | None = None,
     committed: Mapping[Incarnation, Era] | None = None,
+    emptied: Sequence[Incarnation] = (),
 ) -> Rebuilt:
     """JOIN over A, B, C and whoever holds something, without the absent. limbo: of every ledger up to 99. also_missing:
     counted so although they gave an inventory. given_up: all missing ones, if it is done by anybody. committed: the era
@@ -89,7 +90,7 @@ def joined(
         )  # fmt: skip
     missing = (*absent, *also_missing)
     gone = missing if given_up is None else given_up
-    asked = Asked(missing, ack_quorum, by, tuple(gone) if by else (), LedgerId(owed_below))
+    asked = Asked(missing, ack_quorum, by, tuple(gone) if by else (), LedgerId(owed_below), frozenset(emptied))
     return join(inventories, noted or NotedRecords(), copied, asked, Era(2, "f" * 32), pages or PageSettings(), 1)
 
 

@@ -129,6 +129,16 @@ def test_copy_in_limbo_is_the_last_to_become_a_member_and_says_no_end() -> None:
     assert reasons(silent) == [ReviewReason.TOO_FEW_MEMBERS]
 
 
+@pytest.mark.hazard("limbo-counts-as-asked")
+def test_node_in_limbo_that_shows_a_ledger_counts_once() -> None:
+    """It is missing to the restore, and what it shows is unsure: that is one node, which is within the bound."""
+    partial = held(1, 2, state=CopyState.LIMBO)
+    holding: Holding = {A: held(1, 4), B: partial, C: held(1, -1, state=CopyState.ERASED)}
+    rebuilt = joined(holding, limbo=[B], also_missing=[B])
+    assert (record(rebuilt, 1).state, record(rebuilt, 1).end, rebuilt.reviews) == (CLOSED, 4, ())
+    assert reasons(joined(holding, limbo=[B], absent=[D], also_missing=[B])) == [ReviewReason.NO_END]
+
+
 @pytest.mark.hazard("refilled-member")
 @pytest.mark.parametrize("trace", ["refilled", "erased", "another node"])
 def test_last_ledger_that_was_repaired_is_closed(trace: str) -> None:
@@ -146,6 +156,19 @@ def test_last_ledger_that_was_repaired_is_closed(trace: str) -> None:
     assert reasons(joined({**holding, B: replace(partial, state=CopyState.DAMAGED)}, absent=[E])) == [
         ReviewReason.NO_END
     ]
+
+
+@pytest.mark.hazard("refilled-member")
+def test_last_ledger_of_which_a_member_is_emptied_is_closed() -> None:
+    """Repair has replaced the member, or it never had an acknowledged entry: nobody waits for it. Only what it had when
+    a restore gave it up beyond the bound is nowhere else."""
+    holding: Holding = {A: held(1, 4, members=(A, B, D))}
+    rebuilt = joined(holding, absent=[B], emptied=[D])
+    closed = record(rebuilt, 1)
+    assert (closed.state, closed.end, closed.members[0], rebuilt.reviews) == (CLOSED, 4, A, ())
+    assert reasons(joined(holding, absent=[B, C], emptied=[D])) == [ReviewReason.NO_END]
+    assert reasons(joined(holding, absent=[B])) == [ReviewReason.TOO_FEW_MEMBERS]
+    assert reasons(joined(holding, absent=[B], emptied=[D], owed_below=2)) == [ReviewReason.TOO_FEW_MEMBERS]
 
 
 def test_closed_ledger_gets_its_holders_and_as_many_members_as_before() -> None:

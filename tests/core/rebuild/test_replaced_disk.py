@@ -31,8 +31,10 @@ def test_replaced_disk_is_missing_until_it_is_emptied() -> None:
     assert f"{C} (" not in refusal
     assert world.tree is None
     world.replaced, world.retired = (), (B,)
-    assert ended(world) == ""
+    restore = Restore(RestoreRequest(R1))
+    assert run(world, restore) == RestoreEnded()
     assert world.joined == [JoinRecords((C,), False)]
+    assert restore.emptied == {B}
 
 
 @pytest.mark.hazard("replaced-disk-is-missing")

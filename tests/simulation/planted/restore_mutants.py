@@ -14,6 +14,7 @@ from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
+from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen, RestoreEffect
 from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import CopiedRecords, NotedRecords, Rebuilt
@@ -32,7 +33,8 @@ from tests.simulation.servers.storage_server import Reply, StorageServer
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
-_walk, _result = _ChainWalk._walk, _ChainWalk.result
+_unseen = Evidence.unseen
+_walk, _result, _repaired = _ChainWalk._walk, _ChainWalk.result, _ChainWalk._repaired
 _append, _noted = StorageServer.append, NewestRecords.noted
 _raised, _collected_by, _too_few, _stored = Restore._raised, Restore._collected, Restore._too_few, StoredEra.raised
 
@@ -205,6 +207,21 @@ def _all_of_chain(_: _ChainWalk, ids: Sequence[LedgerId]) -> list[LedgerId]:
     return list(ids)
 
 
+def _repaired_by_copies(walk: _ChainWalk, ledger_id: LedgerId, record: LedgerMetadata | None) -> bool:
+    """A member that is emptied is waited for."""
+    asked = walk._evidence.asked
+    walk._evidence.asked = replace(asked, emptied=frozenset())
+    try:
+        return _repaired(walk, ledger_id, record)
+    finally:
+        walk._evidence.asked = asked
+
+
+def _limbo_twice(evidence: Evidence, ledger_id: LedgerId) -> int:
+    """A node in limbo counts as silent, too."""
+    return _unseen(evidence, ledger_id) + len(evidence.inventories.keys() & {*evidence.asked.absent})
+
+
 def _is_in_chain(_: _ChainWalk, __: LedgerId) -> bool:
     """Floors, and tombstones of deleted ledgers, are not looked at."""
     return True
@@ -286,6 +303,11 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
         ((_ChainWalk, "_of_chain", _all_of_chain),),
+    ),
+    ("node in limbo counts twice", "limbo-counts-as-asked", 5_700_289, ((Evidence, "unseen", _limbo_twice),)),
+    (
+        "emptied member is waited for", "refilled-member", 5_300_099,
+        ((_ChainWalk, "_repaired", _repaired_by_copies),),
     ),
     (
         "copy of a raised cluster is not read", "", 5_000_002,

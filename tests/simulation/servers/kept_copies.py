@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from oncelog.core.era import Era
-from oncelog.core.ids import LedgerId
+from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.rebuild.result import CopiedRecords
 from oncelog.metadata.restoring.noted_records import copied_records, usable_copies
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
@@ -17,10 +17,11 @@ from tests.simulation.servers.inventories import CLUSTER_ID
 @dataclass(slots=True)
 class KeptCopies:
     """Of one cluster, for all its restores. owed_below: the first ledger of the newest era whose restore was beyond the
-    bound; 0: none was."""
+    bound; 0: none was. given_up: the nodes that such restores gave up."""
 
     copies: dict[str, RecordCopy] = field(default_factory=dict)
     owed_below: LedgerId = LedgerId(0)
+    given_up: dict[Incarnation, None] = field(default_factory=dict)
 
     def add(self, era: Era, records: Mapping[str, bytes], now_ms: int, *, claim: int | None = None) -> None:
         """By the paths of the product. claim: the version with which a restore has claimed what it writes; None: the

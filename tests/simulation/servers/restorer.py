@@ -76,12 +76,13 @@ ANSWER_TICKS, REPEAT_TICKS = 250, 200
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What a restore has written below the root of its era. unseen_below: of a ledger from this one on, an asked node
-    shows every acknowledged entry."""
+    shows every acknowledged entry. given_up: the nodes that it gave up beyond the bound."""
 
     records: dict[str, bytes]
     rebuilt: Rebuilt
     inventories: tuple[Inventory, ...]
     unseen_below: LedgerId
+    given_up: tuple[Incarnation, ...] = ()
 
 
 @dataclass(slots=True)
@@ -340,7 +341,9 @@ class Restorer(Process):
         parts, inventories = self.parts, [self._inventories[node] for node in sorted(self._inventories)]
         noted = self._newest().noted()
         by = "an operator" if self._absent else ""
-        asked = Asked(effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below)
+        asked = Asked(
+            effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below, self.plan.emptied
+        )  # fmt: skip
         copied = parts.copied(inventories)
         rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
         beyond = self._beyond_the_bound(len(effect.missing))
@@ -359,10 +362,11 @@ class Restorer(Process):
 
     def _beyond_the_bound(self, missing: int) -> bool:
         """Whether an acknowledged entry may have no sound copy at the nodes that were asked: some are missing for now,
-        and another one's copy is damaged."""
+        another one's copy is damaged, and some were given up by an earlier restore, of which a topic may not know."""
         held = [copy for each in self._inventories.values() for copy in each.ledgers.values()]
         damaged = Counter(copy.ledger_id for copy in held if copy.state is CopyState.DAMAGED)
-        return missing + max(damaged.values(), default=0) >= self.parts.ack_quorum
+        away = missing + len(self.parts.kept.given_up)
+        return away + max(damaged.values(), default=0) >= self.parts.ack_quorum
 
     def _highest_unseen(self, missing: Sequence[Incarnation]) -> LedgerId:
         limbo = [each.limbo_below for each in self._inventories.values() if each.limbo_below > 0]
@@ -397,8 +401,10 @@ class Restorer(Process):
         records = _records(self._rebuilt, tree)
         for node in parts.joined():
             records[f"storage_cookies/{node}"] = node.split(".")[0].encode()
-        records |= {emptied_nodes.emptied_path(node): b"" for node in parts.emptied()}
-        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()), self._unseen_below)
+        # What was given up beyond the bound is told in every topic, so nobody copies it any more.
+        given_up = effect.absent if effect.gives_up else ()
+        records |= {emptied_nodes.emptied_path(node): b"" for node in (*parts.emptied(), *given_up)}
+        restored = Restored(records, self._rebuilt, tuple(self._inventories.values()), self._unseen_below, given_up)
 
         def write() -> None:
             fenced = parts.store.get(CLUSTER)[1] != effect.version

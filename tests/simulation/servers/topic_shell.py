@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
-from oncelog.core.chain.replay import ReadEntries
+from oncelog.core.chain.replay import ChainReplay, ReadEntries, ReplayState
 from oncelog.core.delivery.events import ConsumerEffect
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
@@ -104,8 +104,8 @@ class TopicShell:
         self._known: list[ProducerId] = []
         #: ticks of the core while its present takeover has waited for the recovery of the cursor
         self._ticks_waiting = 0
-        #: the last ledger of the cursor whose recovery took too long
-        self.timed_out_cursor: LedgerId | None = None
+        #: the last ledger of a cursor whose recovery took too long, or was not possible
+        self.passed_over_cursor: LedgerId | None = None
         #: {entry: when it was appended}; None: in a run in which no producer expires
         self._appended = parts.appended.get(topic_id)
         #: the newest entry that was looked at for grants
@@ -156,7 +156,11 @@ class TopicShell:
 
     def handle(self, event: TopicEvent | AppendChanges) -> None:
         """One step of the core, and its effects; a process may crash between two of them."""
+        snapshots = None if self.core.takeover is None else self.core.takeover.snapshots
+        recovery = None if snapshots is None else snapshots.recovery
         effects = self.core.handle(event, now_ms=self.owner.now_ms)  # type: ignore[arg-type]
+        if snapshots is not None and recovery is not None:
+            self._check_passed_over(snapshots, recovery.ledger_id)
         consumption = self.owner.parts.consumption.get(self.topic_id)
         if consumption is not None:
             consumption.stepped(self)
@@ -168,6 +172,12 @@ class TopicShell:
                 return
         self.core.check_invariants()
         self.owner.parts.watch(self.owner, self)
+
+    def _check_passed_over(self, snapshots: ChainReplay, ledger_id: LedgerId) -> None:
+        """Whether the takeover goes on without this ledger, which it has begun to recover."""
+        goes_on = snapshots.state not in (ReplayState.RECOVERING, ReplayState.FAILED)
+        if goes_on and snapshots.recovery is None and snapshots.end is None:
+            self.passed_over_cursor = ledger_id
 
     def _check_cursor_timeout(self, event: TopicEvent | AppendChanges) -> None:
         """No takeover waits for its snapshot longer than it may.
@@ -290,8 +300,6 @@ class TopicShell:
                 world.count(type(effect).__name__)
                 if isinstance(effect, SnapshotTaken) and effect.evicted:
                     world.count("batches forgotten")
-                if isinstance(effect, CursorRecoveryTimedOut):
-                    self.timed_out_cursor = effect.ledger_id
                 self.last_report = str(effect)
                 if isinstance(effect, TopicClosed):
                     self.owner.closed(self)

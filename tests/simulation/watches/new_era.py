@@ -12,6 +12,7 @@ The folds begin anew from the lists, and must give what owners of the new era ta
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import Era
@@ -178,13 +179,17 @@ class _NewEra:
             closed[record.ledger_id] = (record, [])
             return False
         copies = durable_copies(self.watch.nodes, record.ledger_id)
-        if former is None:
+        if former is None and not is_last:
             closed[record.ledger_id] = (record, check_copies(record, copies))
             return False
-        end = former[0].end
+        if former is not None:
+            end, entries = former[0].end, former[1]
+        else:  # it was open when the store was lost
+            end = self.before.confirmed.get(record.ledger_id, EntryId(-1))
+            entries = check_copies(replace(record, end=min(end, record.end)), copies)
         if end > record.end or (end < record.end and not is_last):
             raise Violation("restore", f"ledger {record.ledger_id} ends at {record.end}, it ended at {end}")
         found = range(end + 1, record.end + 1)
         more = [next(held[EntryId(each)] for held in copies.values() if each in held) for each in found]
-        closed[record.ledger_id] = (record, former[1] + more)
+        closed[record.ledger_id] = (record, entries + more)
         return bool(more)

@@ -49,6 +49,17 @@ def _may_leave(metadata: LedgerMetadata) -> bool:
     return metadata.end < 0 and not metadata.given_up_by
 
 
+def _check_outbid(owner: OwnerServer, shell: TopicShell) -> None:
+    """Storage nodes are of a higher era than this owner's: none of them lets it take over what is in a list, or store
+    anything. A topic that has no ledger needs no node before that."""
+    record, (ledger_id, entry_id) = shell.core.ownership.record, shell.confirmed
+    era = owner.store.era
+    listed = [*(link.ledger_id for link in record.ledgers), *record.acks]
+    former = bool(record.pages) or any(each < era.first_id for each in listed)
+    if (former and shell.core.serving is not None) or (ledger_id >= era.first_id and entry_id >= 0):
+        raise Violation("outbid eras", f"{owner.incarnation} serves {shell.topic_id} in era {era}")
+
+
 class TopicWatch:
     """One topic's records and takeovers, as they happen."""
 
@@ -116,7 +127,7 @@ class Watch:
         #: {ledger: (its CLOSED record, its entries)}
         self.closed: Closed = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
-        self.timed_out: dict[LedgerId, None] = {}
+        self.passed_over: dict[LedgerId, None] = {}
         #: every ledger with an entry must begin with a head
         self.headed = False
         self.copies = CopyWatch(store, nodes)
@@ -147,7 +158,7 @@ class Watch:
             watch.record_changed(record, links_of(self.store, record), self.closed)
         elif kind == "cursors" and after is not None and TopicId(name) not in self.deleted:
             for link in decode_cursor(after).ledgers[:-1]:
-                if link.ledger_id not in self.closed and link.ledger_id not in self.timed_out:
+                if link.ledger_id not in self.closed and link.ledger_id not in self.passed_over:
                     raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
         elif kind == "ledgers":
             self._ledger_changed(before, after)
@@ -237,15 +248,15 @@ class Watch:
         if shell.topic_id in self.deleted:
             return
         watch = self.topics[shell.topic_id]
-        if shell.timed_out_cursor is not None:
-            self.timed_out[shell.timed_out_cursor] = None
+        if shell.passed_over_cursor is not None:
+            self.passed_over[shell.passed_over_cursor] = None
         ledger_id, entry_id = shell.confirmed
         if ledger_id >= 0 and entry_id > watch.confirmed.get(ledger_id, -1):
             watch.confirmed[ledger_id] = entry_id
             if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
                 raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
-        if owner.store.outbid and shell.core.serving is not None:
-            raise Violation("outbid eras", f"{owner.incarnation} serves {shell.topic_id} in era {owner.store.era}")
+        if owner.store.outbid:
+            _check_outbid(owner, shell)
         if owner.store is not self.store:
             return
         phase, serving = shell.core.phase, shell.core.serving

@@ -15,7 +15,10 @@ Rules
 - The last ledger is left open, and its recovery finds the end. But a repair replaces members of closed ledgers only,
   and a node that it fills lacks acknowledged entries for a while, which a recovery would take for the end. So a last
   ledger of which a node beside its members has or had a copy, or of which a member once erased its copy, is closed, at
-  the last entry that any node has: what is stored behind it has a head (hazard refilled-member).
+  the last entry that any node has: what is stored behind it has a head (hazard refilled-member). So is one of which a
+  member is emptied: if a list named it then, repair has replaced the member, perhaps by a node that is silent now; and
+  the member has acknowledged nothing of a ledger that was listed later. Only what it had when an earlier restore gave
+  it up beyond the bound may be nowhere else.
 - Ledgers with snapshots do not follow from one another: each begins with a base. So all of them are listed, and a
   snapshot that was never acknowledged is as good as another: it is what a durable state was. But such a one may be at
   one node only, although its record is CLOSED. So a ledger ends, if possible, at the last entry that may have been
@@ -286,8 +289,10 @@ class _ChainWalk:
 
         A node that shows no entry, only a fence or limbo, shows no copy.
         """
-        head = self._heads.get(ledger_id)
+        head, asked = self._heads.get(ledger_id), self._evidence.asked
         members = head.members if head is not None else () if record is None else record.members
+        if ledger_id >= asked.owed_below and not asked.emptied.isdisjoint(members):
+            return True
         return any(
             copy.held.erased_before or (copy.held.chain is not None and copy.node not in members)
             for copy in self._evidence.copies(ledger_id)

@@ -80,8 +80,8 @@ class Evidence:
         #: the lowest that anything tells; 1 if nothing does
         self.ack_quorum = min((quorum for quorum in quorums if quorum > 0), default=1)
         # A node in limbo counts as missing, and has given an inventory: it counts once.
-        silent = [_ALL for node in asked.absent if node not in self.inventories]
-        holes = sorted(silent + [below for below, _ in self._holes], reverse=True)
+        self._silent = sum(1 for node in asked.absent if node not in self.inventories)
+        holes = sorted([_ALL] * self._silent + [below for below, _ in self._holes], reverse=True)
         #: below this, an acknowledged entry may be in a ledger that no asked node shows; 0: nowhere
         self.unseen_below = LedgerId(0) if len(holes) < self.ack_quorum else holes[self.ack_quorum - 1]
 
@@ -139,7 +139,7 @@ class Evidence:
         copies = self.copies(ledger_id)
         showing = {copy.node for copy in copies}
         holes = sum(1 for below, node in self._holes if ledger_id < below and node not in showing)
-        return len(self.asked.absent) + holes + sum(1 for copy in copies if not copy.sure)
+        return self._silent + holes + sum(1 for copy in copies if not copy.sure)
 
     def size_bytes(self, ledger_id: LedgerId) -> int:
         """The bytes that the fullest copy has."""

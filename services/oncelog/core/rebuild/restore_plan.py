@@ -366,6 +366,11 @@ class Restore:
         return sorted(node for node in names if census.knowledge.nodes.get(node, True) and node not in left)
 
     @property
+    def emptied(self) -> frozenset[Incarnation]:
+        """The nodes that count no more: other nodes have all that they had."""
+        return frozenset(node for node, counts in self._census.knowledge.nodes.items() if not counts)
+
+    @property
     def _missing_max(self) -> int:
         return max(1, self._census.knowledge.ack_quorum) - 1
 

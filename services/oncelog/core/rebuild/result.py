@@ -58,13 +58,15 @@ class Asked:
     operator who has named `given_up`, nodes that never return; empty: nobody. Then a last ledger of which too few
     members are left is ended without these, and what only they had is lost. owed_below: the first ledger id of the
     newest era whose restore was beyond the bound, 0: none was. Owners that have not taken a topic over since still owe
-    it GivenUp, and the absent nodes of that restore are not counted any more."""
+    it GivenUp, and the absent nodes of that restore are not counted any more. emptied: nodes that count no more,
+    because they were removed, or retired and emptied."""
 
     absent: tuple[Incarnation, ...]
     ack_quorum: int
     given_up_by: str = ""
     given_up: tuple[Incarnation, ...] = ()
     owed_below: LedgerId = LedgerId(0)
+    emptied: frozenset[Incarnation] = frozenset()
 
     @property
     def may_return(self) -> list[Incarnation]:

@@ -295,7 +295,7 @@ class Performer:
         self._record = noted if record is None else _with_noted(record, noted)
         owed_below = LedgerId(0) if self._record is None else self._record.owed_below
         by = self._by if given_up else ""
-        asked = Asked(effect.missing, self._ack_quorum, by, given_up, owed_below)
+        asked = Asked(effect.missing, self._ack_quorum, by, given_up, owed_below, self._restore.emptied)
         era = self._restore.era
         # Ledgers of which no time is known must not look old to retention because this service's clock is behind.
         node = await self._session.read(paths.CLUSTER)
