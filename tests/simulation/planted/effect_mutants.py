@@ -39,6 +39,10 @@ def _never(*_: Any) -> bool:
     return False
 
 
+def _always(*_: Any) -> bool:
+    return True
+
+
 EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
         "a redo begins at mark_delete", "redo-restored-to-before", 3_000_020,
@@ -51,6 +55,10 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
         "rank without the subscription's number", "recreated-subscription-outranked", 3_000_008,
         ((ordered, "rank_of", _rank_without_number),),
+    ),
+    (
+        "a consumer claims with the grant of another", "claim-under-the-grant-of-another", 3_000_015,
+        ((ordered, "is_under_grant", _always),),
     ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
