@@ -53,7 +53,7 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
         ((ordered, "lost", _below_mark_delete),),
     ),
     (
-        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_008,
+        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_015,
         ((ordered, "rank_of", _rank_without_number),),
     ),
     (
@@ -62,7 +62,7 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
-        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_047,
+        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_131,
         (
             (EffectsClient, "_settle", _not_settled), (ordered, "went_back", _never),
             (effects_client, "VERIFY_TICKS", 1 << 40),
