@@ -65,6 +65,13 @@ EFFECT_HAZARDS = {
         "lost, and is rewound without a need.",
         "The log is asked first, then the store is claimed; only the position of the claim is compared.",
     ),
+    "claim-under-the-grant-of-another": Hazard(
+        "A consumer asks the log while another one becomes active, and claims with the generation of the answer, which "
+        "is that of the other one. The claim of the active consumer ends. What that one has consumed since the "
+        "question seems lost, or the log seems to be an older one.",
+        "A consumer claims only if the answer names its own grant. If it asks again after the claim, the answer must "
+        "be of the same rank.",
+    ),
     "verified-before-a-late-ack": Hazard(
         "A consumer is idle, and its store forgets. No message comes that would find the claim gone: what was lost "
         "stays lost.",

@@ -15,7 +15,16 @@ from oncelog.core.counted import counted
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreDiverged
 from oncelog.core.effects.giving_up import settled
-from oncelog.core.effects.ordered import Outranked, Source, StoredPosition, claimed, lost, outranked_by
+from oncelog.core.effects.ordered import (
+    Outranked,
+    Source,
+    StoredPosition,
+    claimed,
+    is_under_grant,
+    lost,
+    outranked_by,
+    rank_of,
+)
 from oncelog.core.errors import ConsumerFenced, DeadlineExceeded, StaleSeekEpoch
 from oncelog.core.formats.message_id import Index
 from oncelog.core.ids import Generation, SeekEpoch
@@ -78,6 +87,8 @@ class Claiming:
     async def _claimed(self, consumer: EffectsConsumer, store_id: str) -> Claim:
         driver = consumer.driver
         effects = await driver.ask_effects(0)
+        if not is_under_grant(effects, driver.generation):
+            raise ClaimAgain
         nonce = uuid.uuid4().hex
         source = Source(self._effect, driver.topic_partition.topic_id, driver.topic_partition.partition)
         try:
@@ -93,9 +104,12 @@ class Claiming:
 
     async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
         if not effects.complete or stored.position > effects.next_index:
-            # The claim keeps every other consumer from applying: what the log has now is in the store, or lost. The
-            # position of a mirror passes messages that have come since the question: copies of the other direction.
+            # The claim keeps every other consumer from applying until one claims with a higher rank, which the log
+            # knows by then: what the log has now is in the store, or lost. The position of a mirror passes messages
+            # that have come since the question: copies of the other direction.
             effects = await consumer.driver.ask_effects(stored.position)
+            if rank_of(effects) != stored.rank:
+                raise ClaimAgain
         missing = lost(stored, effects)
         if missing:
             count = sum(last - first + 1 for first, last in missing)

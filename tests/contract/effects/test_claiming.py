@@ -7,15 +7,17 @@ from typing import Any, cast
 import pytest
 
 from oncelog.client.client import AsyncClient
+from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects.errors import StoreAhead
 from oncelog.core.effects.ordered import found_at
 from oncelog.core.errors import ConsumerFenced, StaleSeekEpoch
+from oncelog.core.ids import Generation
 from oncelog.effects.claiming import ClaimAgain, Claiming
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.store import EffectsStore
 from tests.contract.effects.positions import NAMES, SOURCE
-from tests.core.effects.test_ordered import LOG, STORE
+from tests.core.effects.test_ordered import LOG, ROW, STORE
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,11 +27,16 @@ class Log:
 
     def __init__(self) -> None:
         self.effects = LOG
+        #: of the consumer's grant, as the consumer knows it
+        self.generation = LOG.generation
         self.refuses: Exception = AssertionError("nothing is bound")
         self.topic_partition = SimpleNamespace(topic_id=SOURCE.topic_id, partition=SOURCE.partition)
 
     async def ask_effects(self, _: int) -> SubscriptionEffects:
         return self.effects
+
+    async def rewind(self, _seek_epoch: int, _generation: int, _ranges: Any) -> None:
+        raise AssertionError("nothing was lost")
 
     async def bind_effects(self, _seek_epoch: int, _generation: int) -> None:
         raise self.refuses
@@ -49,7 +56,23 @@ class Mirrored:
         return decide(found_at(self._position, ""))
 
 
-async def claim_of(store: Mirrored, log: Log) -> int:
+class TakenOver:
+    """Its claim takes so long that the next consumer becomes active, and consumes behind the position."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.claims = 0
+
+    async def claim(self, _source: Any, _names: Any, decide: Any) -> Any:
+        self.claims += 1
+        row = decide(ROW)
+        successor = Generation(self._log.effects.generation + 1)
+        consumed = (*LOG.consumed, IndexRange(ROW.position, ROW.position + 9))
+        self._log.effects = replace(self._log.effects, generation=successor, consumed=consumed, complete=True)
+        return row
+
+
+async def claim_of(store: Mirrored | TakenOver, log: Log) -> int:
     claiming = Claiming(cast("AsyncClient", None), cast("EffectsStore[Any]", store), SOURCE.effect, NAMES)
     consumer = cast("EffectsConsumer", SimpleNamespace(driver=log))
     return (await claiming.claim(consumer, STORE)).stored.position
@@ -76,3 +99,26 @@ async def test_claim_of_a_consumer_that_is_not_active_any_more_is_repeated(error
     log.effects, log.refuses = replace(LOG, store_id=""), error
     with pytest.raises(ClaimAgain):
         await claim_of(Mirrored(log, position=0, come=0), log)
+
+
+@pytest.mark.hazard("claim-under-the-grant-of-another")
+@pytest.mark.parametrize("generation", [LOG.generation - 1, 0], ids=["not told yet", "told"])
+async def test_consumer_that_is_not_active_any_more_claims_nothing(generation: int) -> None:
+    """It asked the log before it knew, and the answer names the grant of its successor."""
+    log = Log()
+    log.generation = Generation(generation)
+    store = TakenOver(log)
+    with pytest.raises(ClaimAgain):
+        await claim_of(store, log)
+    assert store.claims == 0
+
+
+@pytest.mark.hazard("claim-under-the-grant-of-another")
+async def test_what_a_successor_has_consumed_is_not_lost() -> None:
+    """The log is asked again after the claim, for it has more ranges than one answer holds. The effects of what the
+    successor has consumed are in the store, behind the row of this claim."""
+    log = Log()
+    log.effects = replace(LOG, complete=False)
+    with pytest.raises(ClaimAgain) as error:
+        await claim_of(TakenOver(log), log)
+    assert type(error.value) is ClaimAgain

@@ -16,6 +16,7 @@ from oncelog.core.effects.ordered import (
     StoredPosition,
     claimed,
     found_at,
+    is_under_grant,
     lost,
     next_step,
     outranked_by,
@@ -113,6 +114,12 @@ def test_what_a_higher_rank_in_the_store_means() -> None:
     assert isinstance(outranked_by(Rank(2, 1, 1), LOG), RedoLost)
     assert isinstance(outranked_by(Rank(2, 0, 4), LOG), StoreAhead)
     assert isinstance(outranked_by(Rank(3, 0, 1), LOG), StoreAhead)
+
+
+@pytest.mark.hazard("claim-under-the-grant-of-another")
+def test_only_the_consumer_whose_grant_the_log_names_claims() -> None:
+    """A generation orders claims only if one consumer has it. 0: the consumer is not active any more."""
+    assert [is_under_grant(LOG, Generation(each)) for each in (0, 2, 3, 4)] == [False, False, True, False]
 
 
 def test_store_that_has_everything_has_lost_nothing() -> None:

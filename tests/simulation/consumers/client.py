@@ -124,6 +124,8 @@ class ConsumerClient(Process):
         #: received}
         self._unwanted: dict[int, None] = {}
         self._newest: dict[int, int] = {}
+        #: what the application has acknowledged and not received since: it may still work on a former delivery
+        self._acked: set[int] = set()
         self._repetition = Repetition()
 
     @property
@@ -140,7 +142,7 @@ class ConsumerClient(Process):
         instance = f"{self.name}.{next(self._instances)}".encode()
         self.session = ConsumerSession(self.settings, InstanceId(instance))
         self._working, self._acking, self._unwanted, self._newest, self.stream = [], {}, {}, {}, None
-        self._repetition = Repetition()
+        self._acked, self._repetition = set(), Repetition()
         self._epoch_seen = 0
         self._feed(OpenWanted())
 
@@ -181,7 +183,7 @@ class ConsumerClient(Process):
                 self._working.clear()
                 self._unwanted.clear()
                 self._newest.clear()
-                self._repetition = Repetition()
+                self._acked, self._repetition = set(), Repetition()
             case MessagesReady():
                 self._later("takes messages", lambda: self._take_now(3), (1, 10))
             case HandOut():
@@ -287,12 +289,13 @@ class ConsumerClient(Process):
             self.world.count("message received")
             self.history.received(place, index, key)
             if ordered:
-                over = self.history.at(place).over
+                over = self.history.at(place).over | self._acked
                 working = (each.index for each in self._working if each.index not in over)
                 self._repetition.received(index, working, asked_again=index in self._unwanted)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._working.append(message)
             self._unwanted.pop(index, None)
+            self._acked.discard(index)
             self._newest[index] = max(message.delivery_count, self._newest.get(index, 0))
             self._later(f"works on {index}", partial(self._work, self.session, message))
 
@@ -341,12 +344,17 @@ class ConsumerClient(Process):
         else:
             wanted = [i for i in asked if request.below is None or i not in self._unwanted]
             self.history.asked(place, (IndexRange(i, i) for i in wanted))
+            self._acked.update(wanted)
         end = min(self._unwanted, default=0)
         self._acking[request.request] = (place, ranges, end, isinstance(request, NackWanted))
         self._feed(request)
 
     def _settled(self, effect: AckEnded) -> None:
         place, ranges, end, negative = self._acking.pop(effect.request)
+        if not negative and (effect.error is not None or not effect.complete):
+            self._acked.difference_update(
+                i for first, last in ranges for i in range(max(first, end if effect.error is None else 0), last + 1)
+            )
         if effect.error is None:
             self.world.count("nack durable" if negative else "ack durable" if effect.durable else "ack in memory")
             settled = ranges if effect.complete else (IndexRange(0, end - 1),) if end else ()

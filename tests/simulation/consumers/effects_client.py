@@ -192,6 +192,9 @@ class EffectsClient(ConsumerClient):
         before = self._stored
         yield from self._settle()
         effects = yield from self._effects(0)
+        if not ordered.is_under_grant(effects, self._generation):
+            self.world.count("effects asked under another grant")
+            raise _ClaimAgain
         self._claims += 1
         nonce = f"{self.name}/{self._claims}"
         try:

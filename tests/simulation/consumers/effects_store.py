@@ -51,6 +51,8 @@ class SimulatedStore:
         #: former ones, the newest last; and the one before the store forgot: an operator's newest backup
         self._former: list[Content] = []
         self._newest = self.content
+        #: {(subscription number, generation): the consumer that claimed with it}
+        self._claimants: dict[tuple[int, int], str] = {}
         #: None: nobody has locked the row
         self._locked_by: object | None = None
         self._queue: list[Callable[[], None]] = []
@@ -105,11 +107,15 @@ class SimulatedStore:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def claim(self, process: Process, effects: SubscriptionEffects, nonce: str, answer: Answer) -> None:
-        """Answers the StoredPosition, or the error of the decision."""
+        """Answers the StoredPosition, or the error of the decision. A generation orders claims only if one consumer
+        claims with it. Raises Violation."""
 
         def decide() -> Content:
             before = self.content
             decided = ordered.claimed(before.row, effects, STORE_ID, nonce)
+            claimant = self._claimants.setdefault((effects.number, effects.generation), process.name)
+            if claimant != process.name:
+                raise Violation("effects", f"{claimant} and {process.name} claim with generation {effects.generation}")
             era = (effects.number, effects.redo_epoch) if effects.redo_epoch else before.era
             if before.row is not None and before.row.rank.subscription_number != effects.number:
                 self.ever |= set(range(decided.position))  # a recreated subscription does not know what was redone

@@ -39,6 +39,10 @@ def _never(*_: Any) -> bool:
     return False
 
 
+def _always(*_: Any) -> bool:
+    return True
+
+
 EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
         "a redo begins at mark_delete", "redo-restored-to-before", 3_000_020,
@@ -49,12 +53,16 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
         ((ordered, "lost", _below_mark_delete),),
     ),
     (
-        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_008,
+        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_015,
         ((ordered, "rank_of", _rank_without_number),),
+    ),
+    (
+        "a consumer claims with the grant of another", "claim-under-the-grant-of-another", 3_000_015,
+        ((ordered, "is_under_grant", _always),),
     ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
-        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_047,
+        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_131,
         (
             (EffectsClient, "_settle", _not_settled), (ordered, "went_back", _never),
             (effects_client, "VERIFY_TICKS", 1 << 40),

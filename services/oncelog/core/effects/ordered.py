@@ -17,6 +17,9 @@ Rules
   never ahead of the store: one that is restored lacks what is before the redo, too (hazard
   redo-hides-what-is-before-it).
 - Only what consumers acknowledged can be lost (hazard skipped-message-rewound).
+- A generation orders claims because one consumer has it. The log answers a consumer that is not active any more, too,
+  and names the generation of its successor then: such an answer is no ground for a claim, nor for a comparison after
+  it (hazard claim-under-the-grant-of-another).
 - What was delivered at a later seek epoch than the claim knows needs another claim: the seek may be a redo (hazard
   redo-under-an-old-claim). Of what was received, only what is void is dropped: the owner does not deliver the rest
   again (hazard received-and-forgotten).
@@ -56,6 +59,12 @@ class Rank(NamedTuple):
 
 def rank_of(effects: SubscriptionEffects) -> Rank:
     return Rank(effects.number, effects.redo_epoch, effects.generation)
+
+
+def is_under_grant(effects: SubscriptionEffects, generation: Generation) -> bool:
+    """Whether the log answered the consumer that is active, so that it may claim. generation: of the consumer's grant
+    as it is now; 0: it is not active."""
+    return effects.generation == generation
 
 
 class Keeps(Enum):
