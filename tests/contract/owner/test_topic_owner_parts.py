@@ -16,7 +16,6 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Session
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.records.id_claim import ID_MAX, Counter, CounterRecord, IdClaim
-from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic_events.effects import TakeoverPhase
@@ -117,22 +116,30 @@ async def test_id_of_a_cancelled_request_is_wasted() -> None:
 async def test_exhausted_counter_is_an_error() -> None:
     """It is not waited for."""
     session = await a_store()
-    await CounterStore(session, Counter.LEDGER).write(CounterRecord(ID_MAX + 1, B, "n"), version=ABSENT_VERSION)
+    await CounterStore(session, Counter.LEDGER).write(CounterRecord(ID_MAX + 1, B, "n"), version=0)
     with pytest.raises(Fatal):
         await source(session).next_id()
 
 
 @pytest.mark.asyncio
-async def test_damaged_counter_is_retried_until_it_is_repaired() -> None:
+@pytest.mark.hazard("lost-counter")
+@pytest.mark.parametrize("damage", [b"damaged", None])
+async def test_damaged_or_lost_counter_is_read_again_until_it_is_repaired(damage: bytes | None) -> None:
     """The task that read it used to end silently, and no ledger was opened again."""
     session = await a_store()
     path = f"{paths.IDS}/{Counter.LEDGER.value}"
-    await session.create(path, b"damaged")
+    sound = await session.read(path)
+    assert sound is not None
+    await session.delete(path, version=0)
+    if damage is not None:
+        await session.create(path, damage)
     store = CountingStore(session, Counter.LEDGER)
     wish = asyncio.ensure_future(IdSource(IdClaim(Counter.LEDGER, A, block=1), store).next_id())
     await until(lambda: store.reads >= 2, DEADLINE_S, waiting_for="a second look at the damaged counter")
     assert not wish.done()
-    await session.delete(path, version=0)
+    if damage is not None:
+        await session.delete(path, version=0)
+    await session.create(path, sound.data)
     assert await wish == 1
 
 
