@@ -130,7 +130,8 @@ def _control(header: EntryHeader, data: Buffer) -> LoggedEntry | None:
 
 
 def check_copies(metadata: LedgerMetadata, copies: Mapping[Incarnation, Mapping[EntryId, bytes]]) -> list[bytes]:
-    """Check that every entry of a CLOSED ledger is on at least Qa of its members, and that all copies are equal.
+    """Check that every entry of a CLOSED ledger is on at least Qa of its members, and that all copies are equal. Of a
+    ledger that an operator ended without members, it is on those that are left, if they are fewer.
 
     copies: {holder: {entry: bytes}} of durable entries. Returns the bytes of the entries in order. Raises Violation.
     """
@@ -143,7 +144,7 @@ def check_copies(metadata: LedgerMetadata, copies: Mapping[Incarnation, Mapping[
     entries: list[bytes] = []
     for number in range(metadata.end + 1):
         found = [held[EntryId(number)] for held in copies.values() if number in held]
-        if len(found) < metadata.ack_quorum:
+        if len(found) < min(metadata.ack_quorum, max(1, len(metadata.survivors))):
             raise Violation("copies", f"entry {name}:{number} of a CLOSED ledger has {len(found)} copies")
         if any(data != found[0] for data in found):
             raise Violation("equal copies", f"copies of entry {name}:{number} differ")

@@ -171,6 +171,16 @@ def test_last_ledger_of_which_a_member_is_emptied_is_closed() -> None:
     assert reasons(joined(holding, absent=[B], emptied=[D], owed_below=2)) == [ReviewReason.TOO_FEW_MEMBERS]
 
 
+@pytest.mark.hazard("refilled-member")
+def test_members_that_an_earlier_restore_gave_up_are_not_waited_for() -> None:
+    """Their topic has not yet said so. To accept that it waits for them would be to wait for ever."""
+    holding: Holding = {A: held(1, 4, members=(A, D, E))}
+    rebuilt = joined(holding, emptied=[D, E], owed_below=2)
+    last = record(rebuilt, 1)
+    assert (last.state, last.given_up, last.given_up_by) == (LedgerState.IN_RECOVERY, (D, E), "an earlier restore")
+    assert rebuilt.reviews == ()
+
+
 def test_closed_ledger_gets_its_holders_and_as_many_members_as_before() -> None:
     """The fullest first; a member that may return before a node that has nothing, and that before one that erased."""
     last = held(2, 1, former=at(1, 4))

@@ -315,7 +315,7 @@ CONSUMER_MUTANTS = (
         ((OwnershipWatch, "_look", _always(None)),),
     ),
     Mutant(
-        "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_004,
+        "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_013,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
     Mutant(
@@ -324,7 +324,7 @@ CONSUMER_MUTANTS = (
         core_test=test_flush_waits_for_every_acknowledgement_before_it,
     ),
     Mutant(
-        "cumulative ack over an own negative one", "former-consumer-acks", 2_000_004,
+        "cumulative ack over an own negative one", "former-consumer-acks", 2_000_006,
         ((consumer_session, "up_to_nacked", lambda request, _: request),),
     ),
     Mutant(
@@ -334,7 +334,7 @@ CONSUMER_MUTANTS = (
         core_arguments=("waits",),
     ),
     Mutant(
-        "more is reported as acknowledged than is", "former-consumer-acks", 2_000_004,
+        "more is reported as acknowledged than is", "former-consumer-acks", 2_000_006,
         ((Acknowledging, "_answer", _acknowledged_up_to_the_end),),
     ),
     Mutant(

@@ -20,6 +20,9 @@ from oncelog.core.rebuild.chain_list import ChainLedger
 from oncelog.core.rebuild.evidence import Evidence, NodeCopy
 from oncelog.core.rebuild.result import WantedLength
 
+#: Who gave up the members that the newest restore beyond the bound had done without.
+GIVEN_UP_BEFORE = "an earlier restore"
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
@@ -127,8 +130,10 @@ def _open(evidence: Evidence, topic_id: TopicId, ledger: ChainLedger) -> LedgerR
     able = sum(1 for member in record.members if member not in absent and member not in limbo)
     decides = able >= coverage(write_quorum=record.write_quorum, ack_quorum=record.ack_quorum)
     # A recovery writes the tail back to as many as the ack quorum. It would wait for members that never return.
-    gone = [member for member in absent if member in evidence.asked.given_up]
+    asked = evidence.asked
+    before = asked.emptied if ledger.ledger_id < asked.owed_below else frozenset[Incarnation]()
+    gone = [member for member in absent if member in asked.given_up or member in before]
     if gone and not (decides and able >= record.ack_quorum):
-        record = record.give_up(gone, by=evidence.asked.given_up_by)
+        record = record.give_up(gone, by=asked.given_up_by or GIVEN_UP_BEFORE)
         decides = decides or gone == absent
     return LedgerRecord(record, too_few=None if decides else able)
