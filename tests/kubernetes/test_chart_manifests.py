@@ -280,6 +280,13 @@ def test_falsy_values_are_kept() -> None:
 
 
 @each_file
+def test_every_container_has_requests(name: str) -> None:
+    """A namespace with a ResourceQuota admits no pod without them: no upgrade would work there, because of its Jobs."""
+    without = [part for part, container in containers(name) if not container.get("resources", {}).get("requests")]
+    assert not without
+
+
+@each_file
 def test_pods_keep_to_the_restricted_standard(name: str) -> None:
     """Kubernetes' strictest profile, and a read-only root file system."""
     for part, pod in pod_templates(name):

@@ -2,7 +2,7 @@
 files: name of a ConfigMap to mount at /etc/oncelog/files. The command may be repeated: it continues where the last attempt ended. */}}
 {{- define "oncelog.adminJob" -}}
 {{- /* The network policies of the installed release allow the pod of `helm test`, whose label this pod has. */}}
-{{- $scope := dict "root" .root "component" "check" "values" (dict "terminationGracePeriodSeconds" 5) }}
+{{- $scope := dict "root" .root "component" "check" "values" (merge (dict "terminationGracePeriodSeconds" 5) .root.Values.adminJobs) }}
 {{- $values := .root.Values }}
 apiVersion: batch/v1
 kind: Job
@@ -37,6 +37,10 @@ spec:
             - --allow-plaintext-token
             {{- end }}
           {{- include "oncelog.containerSecurity" .root | nindent 10 }}
+          {{- with $values.adminJobs.resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
           env:
             {{- include "oncelog.clientEnvironment" .root | nindent 12 }}
           volumeMounts:
