@@ -128,6 +128,14 @@ EFFECT_HAZARDS = {
         "Whatever ends the transaction is refused before it reaches the database, also if the function catches that; "
         "then the connection is rolled back by its driver.",
     ),
+    "cancelled-by-nobody": Hazard(
+        "A function waits for a future that a library has cancelled, and raises its CancelledError. It ends the task "
+        "of its partition as if the program had asked for that: without a word, and for every instance. asyncio also "
+        "makes such an error of one that a thread raises, another object of a TimeoutError, and never delivers a "
+        "StopIteration.",
+        "The function's errors are wrapped where it is called. A cancellation counts as asked for only where the task "
+        "that waits for the work was cancelled itself; every other one is an error, and what failed is tried again.",
+    ),
     "swallowed-error-committed": Hazard(
         "A function catches an error of the database. PostgreSQL answers the COMMIT with ROLLBACK, and the driver "
         "raises nothing: the message is acknowledged, its effect is lost.",

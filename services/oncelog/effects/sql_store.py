@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
+from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
 from oncelog.effects.sql_session import limit_stall
@@ -217,8 +218,9 @@ class SqlEffects(Generic[ConnectionT]):
             yield
         except _FromFunctionError as failed:
             original = failed.original
-            if isinstance(original, DBAPIError) and _may_try_again(original):
-                raise self._unavailable(original) from original
+            error = original.error if isinstance(original, FunctionFailedError) else original
+            if isinstance(error, DBAPIError) and _may_try_again(error):
+                raise self._unavailable(error) from error
             raise original from original.__cause__
         except SQLAlchemyError as error:
             raise self._unavailable(error) from error
