@@ -23,6 +23,7 @@ from oncelog.effects.sql_session import limit_stall
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import SourceNames
 from oncelog.effects.transaction_guard import guard_of
+from oncelog.effects.watched_connection import WatchedConnection
 
 STALL_TIMEOUT_S = 30.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
@@ -200,10 +201,10 @@ class SqlEffects(Generic[ConnectionT]):
                 try:
                     await connection.run_sync(self._begin)
                     await connection.run_sync(step)
-                    with _functions_errors(), self._guard.guarded(cast("Connection", connection.sync_connection)):
-                        result = run(connection)
-                        if isawaitable(result):
-                            await result
+                    given, sync_connection = WatchedConnection(connection), connection.sync_connection
+                    guarded = self._guard.guarded(cast("Connection", sync_connection))
+                    with _functions_errors(), guarded, given.all_awaited():
+                        await _checked_async(run(given))
                     await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
                     await connection.commit()
                 except BaseException:
@@ -312,6 +313,13 @@ def _check_not_async(result: object) -> None:
         if callable(close := getattr(result, "close", None)):
             close()
         raise EffectMisuse("the function is async, and the engine is not: use create_async_engine, or a plain function")
+
+
+def _checked_async(result: object) -> Awaitable[None]:
+    """A function that is not `async` awaits nothing, so none of its statements has run."""
+    if not isawaitable(result):
+        raise EffectMisuse("the engine is asynchronous, and the function is not: use `async def`, or create_engine")
+    return cast("Awaitable[None]", result)
 
 
 @contextmanager

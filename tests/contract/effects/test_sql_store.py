@@ -171,6 +171,58 @@ async def test_async_function_of_a_synchronous_engine_is_refused(on_sqlite: Data
     assert await stored(effects) == at(0)
 
 
+def _not_async(connection: Any) -> None:
+    connection.execute(text("INSERT INTO invoices VALUES (1)"))
+
+
+async def _forgets_to_await(connection: Any) -> None:
+    await connection.execute(text("INSERT INTO invoices VALUES (1)"))
+    connection.execute(text("INSERT INTO invoices VALUES (2)"))
+
+
+async def _forgets_and_keeps(connection: Any) -> Any:
+    found = connection.scalar(text("INSERT INTO invoices VALUES (2)"))
+    await connection.execute(text("INSERT INTO invoices VALUES (1)"))
+    return found
+
+
+@pytest.mark.hazard("half-an-effect")
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (_not_async, "the engine is asynchronous, and the function is not"),
+        (_forgets_to_await, r"execute of its connection without await.*await connection.execute\("),
+        (_forgets_and_keeps, "scalar of its connection without await"),
+    ],
+)
+async def test_statement_that_nobody_awaits_is_refused(database: Database, function: Any, told: str) -> None:
+    """It does not run, and the position would pass the message."""
+    if not database.is_async:
+        return
+    effects = database.effects()
+    await claimed(effects)
+    with pytest.raises(EffectMisuse, match=told):
+        await effects.apply(SOURCE, at(0), at(1), function)
+    assert (await database.invoices(), await stored(effects)) == ([], at(0))
+
+
+async def test_statement_may_be_awaited_later(database: Database) -> None:
+    """Behind another one, by a group, or by a task."""
+    effects = database.effects()
+    await claimed(effects)
+
+    async def write(connection: AsyncConnection) -> None:
+        first = connection.execute(text("INSERT INTO invoices VALUES (1)"))
+        count = await connection.scalar(text("SELECT count(*) FROM invoices"))
+        await asyncio.gather(first)
+        third = text(f"INSERT INTO invoices VALUES ({count + 3})")
+        await asyncio.create_task(connection.run_sync(lambda sync: sync.execute(third)))
+
+    if database.is_async:
+        await effects.apply(SOURCE, at(0), at(1), write)
+        assert await database.invoices() == [1, 3]
+
+
 @pytest.mark.hazard("swallowed-error-committed")
 async def test_function_that_swallows_an_error_of_the_database_commits_nothing(database: Database) -> None:
     """PostgreSQL answers such a COMMIT with ROLLBACK, and drivers raise nothing; SQLite undoes the statement alone."""

@@ -3,6 +3,7 @@ of its message, and none ends the work of its topic."""
 
 import asyncio
 import concurrent.futures
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import oncelog
 from oncelog.core.effects.ordered import Source, StoredPosition
+from oncelog.core.delivery.store_binding.bound_effects import REASON_MAX
 from oncelog.core.names import parse_topic
 from oncelog.effects import FileEffects, Output, Process, RedisEffects, SqlEffects, TopicEffects, batches
 from oncelog.effects.mirror import copying
@@ -25,6 +27,7 @@ from oncelog.effects.store import SourceNames
 from oncelog.runtime.tasks import CancelledByNobody
 from oncelog.testing import MemoryEffects
 from tests.cluster.until import until
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.stores.redis_process import RedisProcess
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -236,3 +239,60 @@ async def test_topic_is_mirrored_although_its_mirror_was_cancelled_by_others(
     assert "was cancelled, and this program did not ask for it" in topic.trouble
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+class _Silent(Exception):
+    """Its text cannot be asked for."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class _Frozen(Exception):
+    """It takes no attribute, so no note either."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+ERRORS: list[tuple[Callable[[], Exception], str]] = [
+    (lambda: ValueError("x" * 5_000), "ValueError: " + "x" * (REASON_MAX - len("ValueError: …")) + "…"),
+    (lambda: ValueError("torn \ud83d"), "ValueError: torn \\ud83d"),
+    (lambda: ValueError("\ud83d" * 1_000), "ValueError: " + "\\ud83d" * 164 + "\\ud…"),
+    (_Silent, "_Silent: its text cannot be shown: __str__ raised ValueError"),
+    (lambda: _Frozen("cold"), "_Frozen: cold"),
+]
+
+
+@pytest.mark.hazard("error-without-a-text")
+@pytest.mark.parametrize(("error", "reason"), ERRORS, ids=["long", "torn", "torn and long", "silent", "frozen"])
+async def test_message_is_given_up_whatever_text_its_error_has(
+    cluster: FakeCluster, client: oncelog.AsyncClient, error: Callable[[], Exception], reason: str
+) -> None:
+    """And before it is, the status and the log show why it fails."""
+    await (await client.create_producer("flights")).send_many([b"0", b"1"])
+
+    def fail(message: oncelog.Message, data: dict[Any, Any]) -> None:
+        if message.index == 0:
+            raise error()
+
+    troubles: set[str] = set()
+    process: Process[Any] = Process(
+        fail, "flights", subscription="billing", effects=MemoryEffects(), max_attempts=2, dead_letter_topic="letters"
+    )
+    running = asyncio.ensure_future(run_processes(client, [process]))
+
+    def done() -> bool:
+        assert not running.done(), running
+        troubles.update(status.trouble for status in process.statuses.values())
+        return [status.position for status in process.statuses.values()] == [2]
+
+    try:
+        await until(done, DEADLINE_S, waiting_for="the message behind it to have taken effect")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (status,) = process.statuses.values()
+    assert status.dead_letters == 1
+    assert reason in troubles
+    json.dumps(sorted(troubles)).encode()
