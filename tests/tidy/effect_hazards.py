@@ -128,6 +128,11 @@ EFFECT_HAZARDS = {
         "Whatever ends the transaction is refused before it reaches the database, also if the function catches that; "
         "then the connection is rolled back by its driver.",
     ),
+    "error-without-a-text": Hazard(
+        "A function raises an error whose text is long, has half of a surrogate pair, or cannot be asked for. The "
+        "owner refuses the reason of the dead letter, or the error's own error ends the program, each time.",
+        "Whatever shows an error of the function takes its text from one place, which cuts and replaces.",
+    ),
     "cancelled-by-nobody": Hazard(
         "A function waits for a future that a library has cancelled, and raises its CancelledError. It ends the task "
         "of its partition as if the program had asked for that: without a word, and for every instance. asyncio also "

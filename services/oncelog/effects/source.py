@@ -12,13 +12,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
-from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up
+from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up, reason_of
 from oncelog.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
 from oncelog.core.errors import EffectsError, OncelogError
 from oncelog.effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
@@ -148,7 +148,7 @@ class EffectsSource(Generic[ConnectionT]):
             refusals[name] = refusals.get(name, 0) + 1
 
     def _report(self, error: BaseException, pause_s: float) -> None:
-        self.status.trouble = f"{type(error).__name__}: {error}"
+        self.status.trouble = reason_of(error)
         logger.warning(
             "%s of %s stands at index %d and is tried again in %.1f s: %s",
             self._effect, self._topic, self.status.position, pause_s, self.status.trouble,
@@ -332,9 +332,10 @@ class EffectsSource(Generic[ConnectionT]):
                 return
             self._failed = first.index, self._failures(first) + 1
             self.status.stuck = first.index
-            error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
+            with suppress(Exception):  # an error may take no attributes
+                error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
             if gives_up(delivery_count, self._failures(first), limit):
-                await self._give_up(first, f"{type(error).__name__}: {error}")
+                await self._give_up(first, reason_of(error))
                 return
             raise FunctionFailedError(error) from error
 
