@@ -141,6 +141,12 @@ EFFECT_HAZARDS = {
         "The function's errors are wrapped where it is called. A cancellation counts as asked for only where the task "
         "that waits for the work was cancelled itself; every other one is an error, and what failed is tried again.",
     ),
+    "committed-by-the-driver": Hazard(
+        "A function commits by the connection of its driver, which nothing refuses. The position is durable; then the "
+        "process is killed, or the function raises and the message comes again and is taken for applied.",
+        "The last look asks whether the transaction is the one that wrote the position. What it finds is told, and "
+        "so is a position that is there although the function failed.",
+    ),
     "swallowed-error-committed": Hazard(
         "A function catches an error of the database. PostgreSQL answers the COMMIT with ROLLBACK, and the driver "
         "raises nothing: the message is acknowledged, its effect is lost.",

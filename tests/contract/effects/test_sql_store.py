@@ -101,6 +101,70 @@ async def test_function_cannot_end_its_transaction(database: Database, way: str,
     assert (await database.invoices(), await stored(effects)) == ([], at(0))
 
 
+async def commit_by_driver(connection: Any, way: str) -> None:
+    """The guard does not see it."""
+    if isinstance(connection, AsyncConnection):
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        await (driver.commit() if way == "commit" else driver.executescript("SELECT 1"))
+        await connection.execute(text("INSERT INTO invoices VALUES (6)"))
+        return
+    _commit_by_driver(connection, way)
+
+
+def _commit_by_driver(connection: Any, way: str) -> None:
+    dbapi = connection.connection
+    if way == "commit":
+        dbapi.commit()
+    else:
+        dbapi.dbapi_connection.executescript("SELECT 1")
+    connection.execute(text("INSERT INTO invoices VALUES (6)"))
+
+
+@pytest.mark.hazard("committed-by-the-driver")
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("way", ["commit", "executescript"])
+async def test_commit_by_the_connection_of_the_driver_is_told(database: Database, way: str, *, fails: bool) -> None:
+    """The position is durable before the rest of the effect. A function that succeeds loses nothing of it; one that
+    fails would leave a part behind, and the message would pass as applied."""
+    if way == "executescript" and database.is_postgres:
+        return
+    effects = database.effects()
+    await claimed(effects)
+
+    async def write_async(connection: AsyncConnection) -> None:
+        await connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        await commit_by_driver(connection, way)
+        if fails:
+            raise ValueError("behind it")
+
+    def write(connection: Any) -> None:
+        connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        _commit_by_driver(connection, way)
+        if fails:
+            raise ValueError("behind it")
+
+    told = "a part of it is stored.* do not come again" if fails else "All of it is stored"
+    with pytest.raises(EffectMisuse, match=rf"effect invoices of message 0 by the connection of its driver.*{told}"):
+        await effects.apply(SOURCE, at(0), at(1), write_async if database.is_async else write)
+    assert (await database.invoices(), await stored(effects)) == ([5] if fails else [5, 6], at(1))
+
+
+@pytest.mark.hazard("committed-by-the-driver")
+async def test_commit_by_the_driver_is_told_although_an_error_behind_it_was_caught(on_postgres: Database) -> None:
+    """The look at the end fails, too."""
+    effects = on_postgres.effects()
+    await claimed(effects)
+
+    def write(connection: Any) -> None:
+        _commit_by_driver(connection, "commit")
+        with suppress(IntegrityError):
+            connection.execute(text("INSERT INTO invoices VALUES (6)"))
+
+    with pytest.raises(EffectMisuse, match=r"a part of it is stored"):
+        await effects.apply(SOURCE, at(0), at(1), write)
+    assert (await on_postgres.invoices(), await stored(effects)) == ([], at(1))
+
+
 async def test_other_connections_of_the_engine_may_commit_meanwhile(on_postgres: Database) -> None:
     """Only the connection of a function is guarded, while it runs; and once, however many stores the engine has."""
     engine, (effects, *_) = on_postgres.engine, [on_postgres.effects() for _ in range(3)]
