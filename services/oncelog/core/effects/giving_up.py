@@ -22,7 +22,7 @@ Rules
 
 from dataclasses import dataclass, replace
 
-from oncelog.core.delivery.store_binding.bound_effects import REASON_MAX
+from oncelog.core.delivery.store_binding.events import REASON_MAX
 from oncelog.core.effects.ordered import StoredPosition
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import oncelog
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
-from oncelog.core.delivery.store_binding.bound_effects import REASON_MAX
+from oncelog.core.delivery.store_binding.events import REASON_MAX
 from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.names import parse_topic
 from oncelog.effects import FileEffects, Output, Process, RedisEffects, SqlEffects, TopicEffects, batches
