@@ -135,6 +135,25 @@ EFFECT_HAZARDS = {
         "Whatever ends the transaction is refused before it reaches the database, also if the function catches that; "
         "then the connection is rolled back by its driver.",
     ),
+    "error-without-a-text": Hazard(
+        "A function raises an error whose text is long, has half of a surrogate pair, or cannot be asked for. The "
+        "owner refuses the reason of the dead letter, or the error's own error ends the program, each time.",
+        "Whatever shows an error of the function takes its text from one place, which cuts and replaces.",
+    ),
+    "cancelled-by-nobody": Hazard(
+        "A function waits for a future that a library has cancelled, and raises its CancelledError. It ends the task "
+        "of its partition as if the program had asked for that: without a word, and for every instance. asyncio also "
+        "makes such an error of one that a thread raises, another object of a TimeoutError, and never delivers a "
+        "StopIteration.",
+        "The function's errors are wrapped where it is called. A cancellation counts as asked for only where the task "
+        "that waits for the work was cancelled itself; every other one is an error, and what failed is tried again.",
+    ),
+    "committed-by-the-driver": Hazard(
+        "A function commits by the connection of its driver, which nothing refuses. The position is durable; then the "
+        "process is killed, or the function raises and the message comes again and is taken for applied.",
+        "The last look asks whether the transaction is the one that wrote the position. What it finds is told, and "
+        "so is a position that is there although the function failed.",
+    ),
     "swallowed-error-committed": Hazard(
         "A function catches an error of the database. PostgreSQL answers the COMMIT with ROLLBACK, and the driver "
         "raises nothing: the message is acknowledged, its effect is lost.",

@@ -22,6 +22,7 @@ from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import EffectsStore, StoreInCluster
 from oncelog.effects.topic_store import Outputs
 from oncelog.runtime.exception_groups import leaves_of
+from oncelog.runtime.tasks import asked_cancellations_only
 
 ConnectionT = TypeVar("ConnectionT")
 BATCH_MAX = 10_000
@@ -94,6 +95,9 @@ class Process(Generic[ConnectionT]):
 
     async def run(self, client: AsyncClient) -> None:
         """Until it is cancelled. Raises what no repetition helps against: a final error of the log or of the store."""
+        await asked_cancellations_only(self._run_opened(client), what=f"the work of effects {self.effect}")
+
+    async def _run_opened(self, client: AsyncClient) -> None:
         if not isinstance(self._effects, StoreInCluster):
             await self._run(client, self._effects)
             return

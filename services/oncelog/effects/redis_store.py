@@ -221,7 +221,8 @@ class RedisEffects:
 
     async def _write(self, source: Source, found: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         """Whether the row was still as it was found."""
-        before = [found.get(name, "") for name in ("claim", "position", "pending_dead", "partial")]
+        names = ("claim", "position", "pending_dead", "partial")
+        before = [found.get(name, "").encode(errors="surrogateescape") for name in names]
         pairs = [word for pair in fields.items() for word in pair]
         return bool(await self._script(CLAIM, [self._key(source)], [*before, *pairs]))
 
@@ -264,7 +265,8 @@ def _named(source: Source, names: SourceNames) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    """Bytes that are no UTF-8, as in an error that repeats a key, can be written back."""
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def _bytes(value: Any) -> bytes:

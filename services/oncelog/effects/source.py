@@ -12,20 +12,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
-from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up
+from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up, reason_of
 from oncelog.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
 from oncelog.core.errors import EffectsError, OncelogError
 from oncelog.effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
 from oncelog.effects.consumer import EffectsConsumer
-from oncelog.effects.function_run import FunctionFailedError, is_retriable, noted, to_its_end
+from oncelog.effects.function_run import FunctionFailedError, called, is_retriable, to_its_end
 from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import ClaimLost, EffectRefused, EffectsStore, SourceNames
+from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 
 logger = logging.getLogger(__name__)
 
@@ -117,16 +118,9 @@ class EffectsSource(Generic[ConnectionT]):
             while True:
                 position = self.status.position
                 try:
-                    await self._begin()
-                    await self._work()
-                except (ClaimAgain, ClaimLost) as error:
-                    if isinstance(error, Rewound):
-                        self.status.rewound += error.messages
-                        self._forget()
-                except AttachAgain:
-                    await self._detach()
-                except (OncelogError, FunctionFailedError) as error:
-                    failed = error.__cause__ if isinstance(error, FunctionFailedError) else error
+                    await asked_cancellations_only(self._round(), what="the work on the topic")
+                except (OncelogError, FunctionFailedError, CancelledByNobody) as error:
+                    failed = error.error if isinstance(error, FunctionFailedError) else error
                     self._refused(error)
                     if isinstance(error, OncelogError) and not error.retriable:
                         raise
@@ -136,13 +130,25 @@ class EffectsSource(Generic[ConnectionT]):
         finally:
             await self._detach()
 
+    async def _round(self) -> None:
+        """Claim, and work until something is unknown. Raises the errors of log and store, and FunctionFailedError."""
+        try:
+            await self._begin()
+            await self._work()
+        except (ClaimAgain, ClaimLost) as error:
+            if isinstance(error, Rewound):
+                self.status.rewound += error.messages
+                self._forget()
+        except AttachAgain:
+            await self._detach()
+
     def _refused(self, error: Exception) -> None:
         if isinstance(error, OncelogError):
             refusals, name = self.status.refusals, type(error).__name__
             refusals[name] = refusals.get(name, 0) + 1
 
-    def _report(self, error: BaseException | None, pause_s: float) -> None:
-        self.status.trouble = f"{type(error).__name__}: {error}"
+    def _report(self, error: BaseException, pause_s: float) -> None:
+        self.status.trouble = reason_of(error)
         logger.warning(
             "%s of %s stands at index %d and is tried again in %.1f s: %s",
             self._effect, self._topic, self.status.position, pause_s, self.status.trouble,
@@ -314,38 +320,38 @@ class EffectsSource(Generic[ConnectionT]):
         if self._care.is_needed(self._claimed.stored.position):
             # Answered behind the report that the message was begun: the process may be killed by it.
             await self._attached.driver.ask_effects(first.index)
-        failed: list[Exception] = []
         try:
-            await self._apply(messages, failed)
-        except Exception as error:
-            is_functions = error in failed or isinstance(error, EffectRefused)
-            if not is_functions or isinstance(error, EffectsError) or is_retriable(error):
-                raise
+            await self._apply(messages)
+        except (FunctionFailedError, EffectRefused) as failed:
+            error = failed.error if isinstance(failed, FunctionFailedError) else failed
+            if isinstance(error, EffectsError) or is_retriable(error):
+                raise error from error.__cause__
             if len(messages) > 1:
                 for message in messages:
                     await self._handle([message])
                 return
             self._failed = first.index, self._failures(first) + 1
             self.status.stuck = first.index
-            error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
+            with suppress(Exception):  # an error may take no attributes
+                error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
             if gives_up(delivery_count, self._failures(first), limit):
-                await self._give_up(first, f"{type(error).__name__}: {error}")
+                await self._give_up(first, reason_of(error))
                 return
-            raise FunctionFailedError from error
+            raise FunctionFailedError(error) from error
 
     def _failures(self, message: Message) -> int:
         index, count = self._failed
         return count if index == message.index else 0
 
-    async def _apply(self, messages: Sequence[Message], failed: list[Exception]) -> None:
-        """failed: gets what the function raises."""
+    async def _apply(self, messages: Sequence[Message]) -> None:
+        """Raises FunctionFailedError, and the errors of the store."""
         claim, last, status = self._claimed, messages[-1], self.status
         following = replace(claim.stored, position=last.index + 1, last_message=str(last.message_id))
 
         def run(connection: ConnectionT) -> Awaitable[None] | None:
             status.attempts += 1
             status.began_at = time.time()
-            return noted(lambda: self._function(messages, connection), failed)
+            return called(lambda: self._function(messages, connection))
 
         async with self._limits.turns:
             began = time.monotonic()

@@ -2,7 +2,7 @@
 
     advance    the position moves, under the claim, from the position that the source knows
     …          what the application's function does
-    look       the transaction is whole, and its position is the one that advance wrote
+    look       the transaction is whole, its position is the one that advance wrote, and it is the same transaction
     commit
 
 Each is built once: SQLAlchemy takes longer to build a statement than the server to perform it.
@@ -10,7 +10,20 @@ Each is built once: SQLAlchemy takes longer to build a statement than the server
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Update, bindparam, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Connection,
+    Select,
+    Update,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 
 from oncelog.core.effects.errors import EffectMisuse
@@ -32,6 +45,12 @@ def of_source(tables: EffectsTables) -> tuple[ColumnElement[bool], ...]:
 
 def source_values(source: Source) -> dict[str, object]:
     return {"of_effect": source.effect, "of_topic_id": source.topic_id, "of_partition": source.partition}
+
+
+#: Inside of the transaction of `advance`: its end releases it, so a commit by the driver's own connection shows.
+_SAVEPOINT = "oncelog_effect"
+#: Whether the row was written by this transaction (PostgreSQL).
+_IS_OURS: ColumnElement[bool] = literal_column("xmin = CAST(pg_current_xact_id_if_assigned() AS xid)", Boolean)
 
 
 class ApplyStatements:
@@ -58,7 +77,11 @@ class ApplyStatements:
             advance = advance.where(*LIMITS)
             self._session = {"stall": str(stall_ms), "local": True}
         self._advance = advance
-        self._look: Select[Any] = select(columns.position).where(*of_source(tables))
+        self._limits_stall = limits_stall
+        self._look: Select[Any] = select(
+            columns.position, _IS_OURS.label("is_ours") if limits_stall else true().label("is_ours")
+        ).where(*of_source(tables))
+        self._stored: Select[Any] = select(columns.position, columns.claim).where(*of_source(tables))
 
     def advance(
         self,
@@ -83,12 +106,17 @@ class ApplyStatements:
         }
         if connection.execute(self._advance, values).rowcount != 1:
             raise ClaimLost
+        if has_effect and not self._limits_stall:
+            connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
 
-    def look(self, connection: Connection, source: Source, following: StoredPosition) -> None:
-        """A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a
-        word (hazard swallowed-error-committed). Raises EffectMisuse."""
+    def look(self, connection: Connection, source: Source, following: StoredPosition) -> bool:
+        """Whether the transaction is the one of `advance`: the guard does not see a commit by the driver's own
+        connection (hazard committed-by-the-driver).
+
+        A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a word
+        (hazard swallowed-error-committed). Raises EffectMisuse."""
         try:
-            found = connection.execute(self._look, source_values(source)).scalar_one()
+            found = connection.execute(self._look, source_values(source)).one()
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise
@@ -96,5 +124,19 @@ class ApplyStatements:
                 "the function has caught an error of the database, after which the whole transaction can only be "
                 "rolled back: let it raise, or use connection.begin_nested() around what may fail"
             ) from error
-        if found != following.position:
+        if found.position != following.position:
             raise EffectMisuse("the function has changed the position of its effect")
+        return bool(found.is_ours) and (self._limits_stall or _released(connection))
+
+    def is_stored(self, connection: Connection, source: Source, following: StoredPosition) -> bool:
+        """Whether the row has this position already, under this claim."""
+        found = connection.execute(self._stored, source_values(source)).one_or_none()
+        return found is not None and (found.position, found.claim) == (following.position, following.claim)
+
+
+def _released(connection: Connection) -> bool:
+    try:
+        connection.exec_driver_sql(f"RELEASE {_SAVEPOINT}")
+    except DBAPIError:
+        return False
+    return True

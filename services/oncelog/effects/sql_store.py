@@ -7,21 +7,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from inspect import isawaitable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
+from oncelog.core.effects.giving_up import reason_of
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
+from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
 from oncelog.effects.sql_session import limit_stall
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import SourceNames
 from oncelog.effects.transaction_guard import guard_of
+from oncelog.effects.watched_connection import WatchedConnection
 
 STALL_TIMEOUT_S = 30.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
@@ -121,16 +124,55 @@ class SqlEffects(Generic[ConnectionT]):
         if run is None:
             await self._transact(step)
             return
+        try:
+            is_whole = await self._applied(step, source, following, run)
+        except (_FromFunctionError, EffectMisuse) as failed:
+            original = failed.original if isinstance(failed, _FromFunctionError) else failed
+            await self._raise(original, source, claimed, following)
+        if not is_whole:
+            raise EffectMisuse(
+                f"the function has committed {_of_messages(source, claimed, following)} by the connection of its "
+                "driver. All of it is stored this time, but a crash behind that commit would have left a part of it: "
+                "do not commit, that is done when the function returns"
+            )
+
+    async def _applied(
+        self,
+        step: Callable[[Connection], None],
+        source: Source,
+        following: StoredPosition,
+        run: Callable[[ConnectionT], Awaitable[None] | None],
+    ) -> bool:
+        """Whether position and effect were committed together. Raises _FromFunctionError."""
         if isinstance(self._engine, AsyncEngine):
-            await self._apply_async(
-                self._engine, step, following, source, cast("Callable[[AsyncConnection], Any]", run)
-            )
-        else:
-            engine, loop = self._engine, asyncio.get_running_loop()
-            sync_run = cast("Callable[[Connection], Any]", run)
-            await loop.run_in_executor(
-                self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run)
-            )
+            async_run = cast("Callable[[AsyncConnection], Any]", run)
+            return await self._apply_async(self._engine, step, following, source, async_run)
+        engine, loop = self._engine, asyncio.get_running_loop()
+        sync_run = cast("Callable[[Connection], Any]", run)
+        return await loop.run_in_executor(
+            self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run)
+        )
+
+    async def _raise(
+        self, original: Exception, source: Source, claimed: StoredPosition, following: StoredPosition
+    ) -> NoReturn:
+        """What was raised, or that the database asks to try again. EffectMisuse: the transaction was rolled back, and
+        the position is there all the same."""
+        error = original.error if isinstance(original, FunctionFailedError) else original
+        try:
+            is_stored = await self._transact(lambda each: self._statements.is_stored(each, source, following))
+        except (StoreUnavailable, StoreBusy):
+            is_stored = False  # not known
+        if is_stored:
+            raise EffectMisuse(
+                f"the function has committed {_of_messages(source, claimed, following)} by the connection of its "
+                f"driver, and has failed behind that ({reason_of(error)}): a part of it is stored, and so is the "
+                "position, so these messages do not come again. Complete or remove it by hand; do not commit, that is "
+                "done when the function returns"
+            ) from error
+        if isinstance(error, DBAPIError) and _may_try_again(error):
+            raise self._unavailable(error) from error
+        raise original from original.__cause__
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -173,18 +215,19 @@ class SqlEffects(Generic[ConnectionT]):
         following: StoredPosition,
         source: Source,
         run: Callable[[Connection], Any],
-    ) -> None:
+    ) -> bool:
         with self._translated(), engine.connect() as connection:
             try:
                 self._begin(connection)
                 step(connection)
                 with _functions_errors(), self._guard.guarded(connection):
                     _check_not_async(run(connection))
-                self._statements.look(connection, source, following)
+                is_whole = self._statements.look(connection, source, following)
                 connection.commit()
             except BaseException:
                 _abandon(connection)
                 raise
+        return is_whole
 
     async def _apply_async(
         self,
@@ -193,33 +236,28 @@ class SqlEffects(Generic[ConnectionT]):
         following: StoredPosition,
         source: Source,
         run: Callable[[AsyncConnection], Any],
-    ) -> None:
+    ) -> bool:
         with self._translated():
             async with engine.connect() as connection:
                 try:
                     await connection.run_sync(self._begin)
                     await connection.run_sync(step)
-                    with _functions_errors(), self._guard.guarded(cast("Connection", connection.sync_connection)):
-                        result = run(connection)
-                        if isawaitable(result):
-                            await result
-                    await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
+                    given, sync_connection = WatchedConnection(connection), connection.sync_connection
+                    guarded = self._guard.guarded(cast("Connection", sync_connection))
+                    with _functions_errors(), guarded, given.all_awaited():
+                        await _checked_async(run(given))
+                    is_whole = await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
                     await connection.commit()
                 except BaseException:
                     await connection.run_sync(_abandon)
                     raise
+        return is_whole
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of the function are raised as they are, unless the database asks to try again; all others leave the
-        outcome unknown."""
+        """Errors that are not the function's leave the outcome unknown."""
         try:
             yield
-        except _FromFunctionError as failed:
-            original = failed.original
-            if isinstance(original, DBAPIError) and _may_try_again(original):
-                raise self._unavailable(original) from original
-            raise original from original.__cause__
         except SQLAlchemyError as error:
             raise self._unavailable(error) from error
 
@@ -283,6 +321,13 @@ class _RolledBack(Exception):
     """Ends the probe, so that it is rolled back."""
 
 
+def _of_messages(source: Source, claimed: StoredPosition, following: StoredPosition) -> str:
+    first, last = claimed.position, following.position - 1
+    where = "" if source.partition < 0 else f" of partition {source.partition}"
+    which = f"message {first}" if first == last else f"messages {first} to {last}"
+    return f"the effect {source.effect} of {which}{where}"
+
+
 class _FromFunctionError(Exception):
     """What the application's function raised."""
 
@@ -310,6 +355,13 @@ def _check_not_async(result: object) -> None:
         if callable(close := getattr(result, "close", None)):
             close()
         raise EffectMisuse("the function is async, and the engine is not: use create_async_engine, or a plain function")
+
+
+def _checked_async(result: object) -> Awaitable[None]:
+    """A function that is not `async` awaits nothing, so none of its statements has run."""
+    if not isawaitable(result):
+        raise EffectMisuse("the engine is asynchronous, and the function is not: use `async def`, or create_engine")
+    return cast("Awaitable[None]", result)
 
 
 @contextmanager

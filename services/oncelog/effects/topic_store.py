@@ -34,6 +34,7 @@ from oncelog.core.effects.errors import EffectMisuse, NotDeterministic
 from oncelog.core.effects.ordered import AT_SUBSCRIPTION, Source, StoredPosition
 from oncelog.core.errors import ContentDiffers, InvalidArgument, OncelogError, ProducerFenced, StaleSequence
 from oncelog.core.names import EFFECTS, TopicName, parse_topic
+from oncelog.effects.function_run import FunctionFailedError, functions_errors
 from oncelog.effects.store import ClaimLost, ClosingStore, SourceNames
 
 FANOUT_MAX = 1024
@@ -141,9 +142,12 @@ class TopicStore(ClosingStore["Outputs"]):
             running = run(outputs)
             assert isawaitable(running), "see `Outputs.of`"
             await running
-        except ProducerFenced as error:
-            raise ClaimLost from error
-        except (StaleSequence, ContentDiffers) as error:
+        except FunctionFailedError as failed:
+            error = failed.error
+            if isinstance(error, ProducerFenced):
+                raise ClaimLost from error
+            if not isinstance(error, StaleSequence | ContentDiffers):
+                raise
             raise NotDeterministic(
                 f"{source.effect}: of a message in {claimed.position} to {following.position - 1} of its topic other "
                 f"outputs are stored than the function gives now: {error.message}. The same message must give the "
@@ -232,7 +236,8 @@ class Outputs:
     ) -> int:
         size = 0
         for count, message in enumerate(messages, 1):
-            made = function(message)
+            with functions_errors():  # a thread cannot hand over each of them
+                made = function(message)
             if made is not None and not isinstance(made, Iterable):
                 raise EffectMisuse(f"the function yields outputs, or returns a list of them, not {type(made).__name__}")
             size += self._add(columns, message, made or ())

@@ -5,7 +5,41 @@ The exception therefore goes to the event loop's exception handler, which ends a
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+
+class CancelledByNobody(RuntimeError):
+    """Work was cancelled, and whoever runs it did not ask for that. As a CancelledError it would end a task, and
+    everything that the task is to do from now on, without a word."""
+
+
+async def asked_cancellations_only(work: Coroutine[Any, Any, ResultT], *, what: str) -> ResultT:
+    """Await `work`. It is cancelled each time that the caller is cancelled.
+
+    Raises CancelledError only if the caller was cancelled; what `work` raises; CancelledByNobody if it ends by another
+    cancellation. what: names the work in that error.
+    """
+    task = asyncio.ensure_future(work)
+    asked: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])  # it never raises what ends the task
+        except asyncio.CancelledError as error:
+            asked = error
+            task.cancel()
+    if asked is not None and (task.cancelled() or task.exception() is None):
+        raise asked
+    return result_of(task, what=what)
+
+
+def result_of(task: "asyncio.Task[ResultT]", *, what: str) -> ResultT:
+    """Of a task that has ended, and that nobody has cancelled. Raises its error, CancelledByNobody."""
+    try:
+        return task.result()
+    except asyncio.CancelledError as error:
+        raise CancelledByNobody(f"{what} was cancelled, and this program did not ask for it") from error
 
 
 def start(work: Coroutine[Any, Any, None], *, what: str) -> "asyncio.Task[None]":

@@ -25,6 +25,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.client.values.messages import Message
 from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
+from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.process import Process
 from oncelog.effects.source import EffectsSource
 from oncelog.effects.store import ClaimLost, EffectsStore, SourceNames, StoreInCluster
@@ -352,7 +353,9 @@ class _SteppedStore:
             await run.woken.wait()
 
     def _failed(self, error: Exception) -> None:
-        self._run.error = error
+        cause = error.error if isinstance(error, FunctionFailedError) else error
+        if isinstance(cause, Exception):  # a cancellation may be the end of the run
+            self._run.error = cause
         self._wake()
 
     def _reached(self, stored: StoredPosition) -> None:

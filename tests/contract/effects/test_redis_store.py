@@ -89,6 +89,29 @@ async def test_operator_resolves_a_partial_effect(
     assert await on_redis.numbers() == [1, 9]
 
 
+@pytest.mark.hazard("error-without-a-text")
+async def test_error_of_the_server_may_be_no_text(on_redis: RedisBench) -> None:
+    """It repeats the name of a group that is no UTF-8."""
+    effects = on_redis.effects()
+    await claimed(effects)
+    await on_redis.run("XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM")
+
+    def fail(pipe: EffectPipeline) -> None:
+        pipe.xgroup_createconsumer("stream", b"g\xff", "c")
+
+    def fail_behind(pipe: EffectPipeline) -> None:
+        pipe.rpush("numbers", 1)
+        fail(pipe)
+
+    with pytest.raises(EffectRefused, match="NOGROUP"):
+        await effects.apply(SOURCE, at(0), at(1), fail)
+    with pytest.raises(PartialEffect, match=r"consumer group 'g\\xff'"):
+        await effects.apply(SOURCE, at(0), at(1), fail_behind)
+    with pytest.raises(PartialEffect, match=r"consumer group 'g\\xff'"):
+        await claimed(on_redis.effects())
+    assert (await effects.resolve(SOURCE, Resolution.APPLIED)).position == 1
+
+
 async def test_command_resolves_the_effect_of_its_topic_only(on_redis: RedisBench) -> None:
     await partial(on_redis)
     url = on_redis.server.url

@@ -101,6 +101,70 @@ async def test_function_cannot_end_its_transaction(database: Database, way: str,
     assert (await database.invoices(), await stored(effects)) == ([], at(0))
 
 
+async def commit_by_driver(connection: Any, way: str) -> None:
+    """The guard does not see it."""
+    if isinstance(connection, AsyncConnection):
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        await (driver.commit() if way == "commit" else driver.executescript("SELECT 1"))
+        await connection.execute(text("INSERT INTO invoices VALUES (6)"))
+        return
+    _commit_by_driver(connection, way)
+
+
+def _commit_by_driver(connection: Any, way: str) -> None:
+    dbapi = connection.connection
+    if way == "commit":
+        dbapi.commit()
+    else:
+        dbapi.dbapi_connection.executescript("SELECT 1")
+    connection.execute(text("INSERT INTO invoices VALUES (6)"))
+
+
+@pytest.mark.hazard("committed-by-the-driver")
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("way", ["commit", "executescript"])
+async def test_commit_by_the_connection_of_the_driver_is_told(database: Database, way: str, *, fails: bool) -> None:
+    """The position is durable before the rest of the effect. A function that succeeds loses nothing of it; one that
+    fails would leave a part behind, and the message would pass as applied."""
+    if way == "executescript" and database.is_postgres:
+        return
+    effects = database.effects()
+    await claimed(effects)
+
+    async def write_async(connection: AsyncConnection) -> None:
+        await connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        await commit_by_driver(connection, way)
+        if fails:
+            raise ValueError("behind it")
+
+    def write(connection: Any) -> None:
+        connection.execute(text("INSERT INTO invoices VALUES (5)"))
+        _commit_by_driver(connection, way)
+        if fails:
+            raise ValueError("behind it")
+
+    told = "a part of it is stored.* do not come again" if fails else "All of it is stored"
+    with pytest.raises(EffectMisuse, match=rf"effect invoices of message 0 by the connection of its driver.*{told}"):
+        await effects.apply(SOURCE, at(0), at(1), write_async if database.is_async else write)
+    assert (await database.invoices(), await stored(effects)) == ([5] if fails else [5, 6], at(1))
+
+
+@pytest.mark.hazard("committed-by-the-driver")
+async def test_commit_by_the_driver_is_told_although_an_error_behind_it_was_caught(on_postgres: Database) -> None:
+    """The look at the end fails, too."""
+    effects = on_postgres.effects()
+    await claimed(effects)
+
+    def write(connection: Any) -> None:
+        _commit_by_driver(connection, "commit")
+        with suppress(IntegrityError):
+            connection.execute(text("INSERT INTO invoices VALUES (6)"))
+
+    with pytest.raises(EffectMisuse, match=r"a part of it is stored"):
+        await effects.apply(SOURCE, at(0), at(1), write)
+    assert (await on_postgres.invoices(), await stored(effects)) == ([], at(1))
+
+
 async def test_other_connections_of_the_engine_may_commit_meanwhile(on_postgres: Database) -> None:
     """Only the connection of a function is guarded, while it runs; and once, however many stores the engine has."""
     engine, (effects, *_) = on_postgres.engine, [on_postgres.effects() for _ in range(3)]
@@ -169,6 +233,58 @@ async def test_async_function_of_a_synchronous_engine_is_refused(on_sqlite: Data
     with pytest.raises(EffectMisuse, match="create_async_engine"):
         await effects.apply(SOURCE, at(0), at(1), insert)
     assert await stored(effects) == at(0)
+
+
+def _not_async(connection: Any) -> None:
+    connection.execute(text("INSERT INTO invoices VALUES (1)"))
+
+
+async def _forgets_to_await(connection: Any) -> None:
+    await connection.execute(text("INSERT INTO invoices VALUES (1)"))
+    connection.execute(text("INSERT INTO invoices VALUES (2)"))
+
+
+async def _forgets_and_keeps(connection: Any) -> Any:
+    found = connection.scalar(text("INSERT INTO invoices VALUES (2)"))
+    await connection.execute(text("INSERT INTO invoices VALUES (1)"))
+    return found
+
+
+@pytest.mark.hazard("half-an-effect")
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (_not_async, "the engine is asynchronous, and the function is not"),
+        (_forgets_to_await, r"execute of its connection without await.*await connection.execute\("),
+        (_forgets_and_keeps, "scalar of its connection without await"),
+    ],
+)
+async def test_statement_that_nobody_awaits_is_refused(database: Database, function: Any, told: str) -> None:
+    """It does not run, and the position would pass the message."""
+    if not database.is_async:
+        return
+    effects = database.effects()
+    await claimed(effects)
+    with pytest.raises(EffectMisuse, match=told):
+        await effects.apply(SOURCE, at(0), at(1), function)
+    assert (await database.invoices(), await stored(effects)) == ([], at(0))
+
+
+async def test_statement_may_be_awaited_later(database: Database) -> None:
+    """Behind another one, by a group, or by a task."""
+    effects = database.effects()
+    await claimed(effects)
+
+    async def write(connection: AsyncConnection) -> None:
+        first = connection.execute(text("INSERT INTO invoices VALUES (1)"))
+        count = await connection.scalar(text("SELECT count(*) FROM invoices"))
+        await asyncio.gather(first)
+        third = text(f"INSERT INTO invoices VALUES ({count + 3})")
+        await asyncio.create_task(connection.run_sync(lambda sync: sync.execute(third)))
+
+    if database.is_async:
+        await effects.apply(SOURCE, at(0), at(1), write)
+        assert await database.invoices() == [1, 3]
 
 
 @pytest.mark.hazard("swallowed-error-committed")

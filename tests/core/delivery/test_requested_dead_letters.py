@@ -13,8 +13,7 @@ from oncelog.core.delivery.events import (
     PublishDeadLetter,
     ResolveDeadLetterTopic,
 )
-from oncelog.core.delivery.store_binding.bound_effects import REASON_MAX
-from oncelog.core.delivery.store_binding.events import DeadLetterRequested
+from oncelog.core.delivery.store_binding.events import REASON_MAX, DeadLetterRequested
 from oncelog.core.errors import (
     ConsumerFenced,
     InvalidArgument,

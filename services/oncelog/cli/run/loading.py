@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import oncelog
+from oncelog.core.effects.giving_up import reason_of
 from oncelog.core.errors import InvalidArgument
 from oncelog.effects.process import Process
 
@@ -56,6 +57,4 @@ def _broken(name: str, error: Exception) -> InvalidArgument:
     others = (frame for frame in reversed(frames) if "importlib" not in frame.filename)
     last = next((frame for frame in others if not frame.filename.startswith(_OWN)), None)
     place = "" if last is None else f" ({last.filename}, line {last.lineno})"
-    return InvalidArgument(
-        f"module {name} cannot be imported: {type(error).__name__}: {error}{place}", field="functions"
-    )
+    return InvalidArgument(f"module {name} cannot be imported: {reason_of(error)}{place}", field="functions")

@@ -73,7 +73,8 @@ def partial_in(fields: Mapping[str, str]) -> Partial | None:
 
 
 def partial_of(text: str) -> Partial:
-    """text: as in the field `partial`."""
+    """text: as in the field `partial`; bytes that are no UTF-8 are shown as such."""
+    text = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     first, following, command, error = text.split(":", 3)
     return Partial(int(first), int(following), int(command), error)
 

@@ -21,6 +21,7 @@ from oncelog.effects.mirror.topics import AT_SOURCE, AT_TARGET, Choice, parts_of
 from oncelog.effects.process import CONCURRENCY_MAX, Process, run_processes
 from oncelog.effects.rest import cluster_id_of
 from oncelog.effects.status import SourceStatus
+from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 
 logger = logging.getLogger(__name__)
 
@@ -107,10 +108,12 @@ class Mirror:
         """For ever. Raises the final error of the only topic."""
         single = self._choice.namespace is None and len(self._choice.topics) == 1
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reach(self._source, AT_SOURCE))
-            group.create_task(self._reach(self._target, AT_TARGET))
+            # A task that a cancellation of others ends is dropped by its group without a word.
+            for client, where in ((self._source, AT_SOURCE), (self._target, AT_TARGET)):
+                group.create_task(asked_cancellations_only(self._reach(client, where), what=f"the look {where}"))
             if self._subscriptions:
-                group.create_task(self._follow_positions())
+                following = self._follow_positions()
+                group.create_task(asked_cancellations_only(following, what="the copying of positions"))
             while True:
                 try:
                     found = await topics_of(self._source, self._choice)
@@ -165,15 +168,18 @@ class Mirror:
     async def _keep(self, topic: MirroredTopic, *, single: bool) -> None:
         while True:
             try:
-                topic.process = await self._prepare(topic)
-                topic.trouble = ""
-                await self._run(topic.process)
-            except OncelogError as error:
-                if single and not error.retriable:
+                await asked_cancellations_only(self._copy(topic), what=f"the mirror of {topic.name}")
+            except (OncelogError, CancelledByNobody) as error:
+                if single and isinstance(error, OncelogError) and not error.retriable:
                     raise
-                topic.trouble = f"{type(error).__name__}: {error.message}"
+                topic.trouble = f"{type(error).__name__}: {error}"
                 logger.error("%s is not mirrored; will retry in %.0f s: %s", topic.name, TRY_AGAIN_S, topic.trouble)
             await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _copy(self, topic: MirroredTopic) -> None:
+        topic.process = await self._prepare(topic)
+        topic.trouble = ""
+        await self._run(topic.process)
 
     def _made(self, name: TopicName) -> MirroredTopic:
         effects = MirrorEffects(self._target, name, allow_gap=self._allow_gap, compression=self._compression)

@@ -38,6 +38,7 @@ from oncelog.core.formats.message_id import Index, MessageId
 from oncelog.core.formats.origin import BatchOrigin, pack_origin
 from oncelog.core.ids import TopicId
 from oncelog.core.names import MIRROR, TopicName
+from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.store import ClaimLost, ClosingStore, SourceNames, StoreInCluster
 from oncelog.effects.topic_store import topic_id_of
 
@@ -132,10 +133,13 @@ class MirrorStore(ClosingStore["Copies"]):
             running = run(copies)
             assert isawaitable(running), "see `copy`"
             await running
-        except ProducerFenced as error:
-            self._settings.counts.fenced += 1
-            raise ClaimLost from error
-        except StaleSequence as error:
+        except FunctionFailedError as failed:
+            error = failed.error
+            if isinstance(error, ProducerFenced):
+                self._settings.counts.fenced += 1
+                raise ClaimLost from error
+            if not isinstance(error, StaleSequence):
+                raise
             raise SourceDiverged(
                 f"{self._settings.topic}: a copy behind index {claimed.position} of the source is in the target, and "
                 f"this one is not: {error.message}. Source or target were restored: mirror into another topic"

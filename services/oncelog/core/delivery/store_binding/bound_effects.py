@@ -22,6 +22,7 @@ from oncelog.core.delivery.events import (
     ConsumerOpening,
 )
 from oncelog.core.delivery.store_binding.events import (
+    REASON_MAX,
     AnswerEffects,
     BindRequested,
     DeadLetterRequested,
@@ -41,8 +42,6 @@ from oncelog.core.errors import (
 
 #: Ranges of consumed messages in one answer, and of one rewind.
 EFFECTS_RANGES_MAX = 10_000
-#: Characters of the reason of a dead letter.
-REASON_MAX = 1_000
 
 
 @dataclass(slots=True, eq=False)

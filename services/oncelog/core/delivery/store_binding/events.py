@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, SubscriptionNumber
 
+#: Characters of the reason of a dead letter.
+REASON_MAX = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class EffectsAsked:
