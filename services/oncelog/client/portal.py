@@ -52,7 +52,7 @@ class Portal:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
         self.check_process()
-        raise ClientClosed("the client was closed: create a new one")
+        raise _closed()
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it on the loop. After `stop` nothing is called."""
@@ -61,10 +61,13 @@ class Portal:
                 self._loop.call_soon_threadsafe(callback)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it."""
+        """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it. Raises as `submit`, also when
+        the portal is stopped meanwhile."""
         future = self.submit(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise _closed() from error  # nobody but `stop` cancels it
         except BaseException:
             future.cancel()
             raise
@@ -94,6 +97,10 @@ class Portal:
             asyncio.run_coroutine_threadsafe(_settle(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the client was closed: create a new one")
 
 
 async def _settle() -> None:
