@@ -165,7 +165,7 @@ class AsyncProducer:
             value: bytes, bytearray or memoryview; copied unless it is bytes.
             sequence_id: 0 to 2**63 - 1; None assigns one.
             key: bytes or text (stored as UTF-8).
-            event_time_ms: milliseconds since 1970 UTC.
+            event_time_ms: milliseconds since 1970 UTC, in the years 1 to 9999.
             properties: text to text.
 
         Raises:
