@@ -1,9 +1,11 @@
 """The synchronous SDK, against the fake cluster on a separate loop: the same behaviour, from threads."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, suppress
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -257,3 +259,27 @@ def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
         assert len(refused) == 5
         assert all("its own thread" in each for each in refused)
         assert client.last_message_id("flights"), "the client works on"
+
+
+@pytest.mark.parametrize(
+    ("module", "asks", "name"),
+    [
+        ("gevent.monkey", {"is_module_patched": lambda name: name == "threading"}, "gevent"),
+        ("eventlet.patcher", {"is_monkey_patched": lambda name: name == "thread"}, "eventlet"),
+    ],
+)
+def test_threads_that_are_none_are_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, module: str, asks: dict[str, object], name: str
+) -> None:
+    """The client waited for ever and said nothing. Also before a wrong URL is told."""
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**asks))
+    with pytest.raises(RuntimeError, match=rf"does not work with the threads of {name}.*\(thread=False\)") as caught:
+        oncelog.Client("not a URL")
+    assert "\n" not in str(caught.value)
+
+
+def test_gevent_without_its_threads_is_no_obstacle(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after patch_all(thread=False)."""
+    monkeypatch.setitem(sys.modules, "gevent.monkey", SimpleNamespace(is_module_patched=lambda _name: False))
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send(b"x")
