@@ -40,6 +40,6 @@ def check_threads() -> None:
     if patched is not None:
         name, call, instead = patched
         raise RuntimeError(
-            f"oncelog.Client does not work with the threads of {name}, which {call} has put in the place of Python's: use "
-            f"{instead}, or the client in a process of its own"
+            f"oncelog.Client does not work with the threads of {name}, which {call} has put in the place of Python's: "
+            f"use {instead}, or the client in a process of its own"
         )
