@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -110,9 +109,7 @@ def test_a_memoryview_of_wide_items_is_refused() -> None:
 
 def test_times_that_no_calendar_has_are_refused_in_new_messages() -> None:
     """A time in another unit, or a bool. A message that is stored already may be packed again."""
-    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
     check_event_times([None, TIME_MS_MIN, 0, TIME_MS_MAX])
-    assert [round(at.timestamp() * 1000) for at in (first, last)] == [TIME_MS_MIN, TIME_MS_MAX]
     for wrong in (TIME_MS_MIN - 1, TIME_MS_MAX + 1, 2**70, True):
         with pytest.raises(InvalidArgument, match="event_time_ms must be milliseconds since 1970"):
             check_event_times([0, wrong])
