@@ -407,6 +407,7 @@ class AsyncClient:
         """
         if self._network.inherited is not None:
             return
+        self._network.check_loop()
         late = None
         try:
             if flush:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from oncelog.client.callers_future import CallbackThread, CallersFuture, check_not_in
 from oncelog.client.values.process import used_after_fork
 from oncelog.core.errors import ClientClosed
 
@@ -33,6 +34,7 @@ class Portal:
         self._lock = threading.Lock()
         self._stopped = False
         self._process = os.getpid()
+        self._callbacks = CallbackThread()
         self._thread = threading.Thread(target=self._run, name="oncelog client", daemon=True)
         self._thread.start()
 
@@ -45,14 +47,18 @@ class Portal:
             _idle.setdefault(os.getpid(), []).append(self._loop)
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> "concurrent.futures.Future[ResultT]":
-        """Start a coroutine on the loop; those of one thread start in order. Raises ClientClosed and ClientForked."""
+        """Start a coroutine on the loop; those of one thread start in order. Callbacks of the future run in a thread of
+        their own. Raises ClientClosed and ClientForked."""
         if not self.inherited:
             with self._lock:
                 if not self._stopped:
-                    return asyncio.run_coroutine_threadsafe(work, self._loop)
+                    future = CallersFuture[ResultT](self._thread, self._callbacks)
+                    self._loop.call_soon_threadsafe(lambda: future.follow(self._loop.create_task(work)))
+                    return future
         work.close()
-        self.check_process()
-        raise ClientClosed("the client was closed: create a new one")
+        if self.inherited:
+            raise used_after_fork()
+        raise _closed()
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it on the loop. After `stop` nothing is called."""
@@ -61,10 +67,18 @@ class Portal:
                 self._loop.call_soon_threadsafe(callback)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it."""
+        """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it. Raises as `submit`, also when
+        the portal is stopped meanwhile, and RuntimeError in the portal's own thread."""
+        try:
+            self.check_caller()
+        except BaseException:
+            work.close()
+            raise
         future = self.submit(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise _closed() from error  # nobody but `stop` cancels it
         except BaseException:
             future.cancel()
             raise
@@ -74,10 +88,12 @@ class Portal:
         """Whether this process was forked since: threads are not copied, and submitted work would wait for ever."""
         return os.getpid() != self._process
 
-    def check_process(self) -> None:
-        """Raises ClientForked in a forked child. To be called before a lock that another thread may have held."""
+    def check_caller(self) -> None:
+        """Raises ClientForked in a forked child, RuntimeError in the portal's own thread. To be called before a lock
+        that another thread may hold."""
         if self.inherited:
             raise used_after_fork()
+        check_not_in(self._thread)
 
     @property
     def alive(self) -> bool:
@@ -85,15 +101,22 @@ class Portal:
         return self._thread.is_alive() and not self.inherited
 
     def stop(self) -> None:
-        """End the thread and cancel unfinished work. May be called twice. In a forked child it does nothing."""
+        """End the thread and cancel unfinished work; callbacks of what has ended are called before this returns. May be
+        called twice. In a forked child it does nothing. Raises RuntimeError in the portal's own thread."""
         if self.inherited:
             return
+        check_not_in(self._thread)
         with self._lock:
             stopped, self._stopped = self._stopped, True
         if not stopped:
             asyncio.run_coroutine_threadsafe(_settle(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._callbacks.stop()
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the client was closed: create a new one")
 
 
 async def _settle() -> None:

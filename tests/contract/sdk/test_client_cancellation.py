@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.core.errors import ConsumerClosed
+from oncelog.client.network.partition_watch import for_each_partition
+from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
@@ -101,3 +102,20 @@ async def test_send_cancelled_while_it_waits_for_room_is_never_stored(
     await first
     await producer.send(b"later")
     assert cluster.topic("flights").values() == [bytes(90), b"later"]
+
+
+async def test_failure_of_one_partition_leaves_no_mark_at_the_callers_task() -> None:
+    """In Python 3.11 the count of cancellations stays above 0 after a TaskGroup has failed: what reads it later would
+    take the application's task for one that somebody has cancelled."""
+
+    async def opened(number: int) -> None:
+        await turns(1)
+        if number:
+            raise ServiceUnavailable("not now")
+        await asyncio.Event().wait()
+
+    with pytest.raises(ServiceUnavailable):
+        await for_each_partition(opened, [0, 1])
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0

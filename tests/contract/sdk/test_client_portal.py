@@ -56,6 +56,28 @@ def test_unfinished_tasks_are_cancelled_when_a_portal_ends() -> None:
     following.stop()
 
 
+def test_call_that_waits_at_the_end_gets_the_clients_error() -> None:
+    """It was not cancelled: another thread has closed the client."""
+    portal, begun, errors = Portal(), threading.Event(), list[BaseException]()
+
+    async def waits() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            portal.run(waits())
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test looks at it
+            errors.append(error)
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    assert begun.wait(DEADLINE_S)
+    portal.stop()
+    calling.join(DEADLINE_S)
+    assert [type(error) for error in errors] == [ClientClosed]
+
+
 def test_call_after_the_end_is_refused() -> None:
     """A loop that does not run would never answer it."""
     portal = Portal()

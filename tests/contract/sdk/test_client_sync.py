@@ -1,9 +1,11 @@
 """The synchronous SDK, against the fake cluster on a separate loop: the same behaviour, from threads."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, suppress
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -198,3 +200,86 @@ def test_threads_that_share_a_reader_share_its_messages(running: Running) -> Non
         for thread in threads:
             thread.join(DEADLINE_S)
     assert sorted(got) == list(range(10 * each))
+
+
+def test_callback_of_a_future_may_call_the_client(running: Running) -> None:
+    """As in other clients: it runs in a thread of its own. It stopped the client for ever, for all threads."""
+    answers: list[object] = []
+    closed = threading.Event()
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+
+        def sends(_future: object) -> None:
+            answers.append(producer.send(b"2"))
+            answers.append(producer.send_nowait(b"3").result(DEADLINE_S))
+            client.create_reader("flights").close()
+
+        def fails(_future: object) -> None:
+            raise asyncio.CancelledError
+
+        def closes(_future: object) -> None:
+            client.close()
+            closed.set()
+
+        first = producer.send_nowait(b"1")
+        for callback in (fails, sends, closes):
+            first.add_done_callback(callback)
+        assert closed.wait(DEADLINE_S)
+    assert [type(each) for each in answers] == [oncelog.SendResult] * 2
+    assert running.cluster.topic("flights").values() == [b"1", b"2", b"3"]
+
+
+def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
+    """It would wait for itself: as of a handler of logging, or of the function that returns the token."""
+    refused: list[str] = []
+    ready = threading.Event()
+
+    def token() -> str:
+        if ready.is_set():
+            ready.clear()
+            calls: list[Callable[[], object]] = [
+                lambda: client.create_producer("flights"),
+                client.close,
+                reader.read_next,
+                lambda: producer.send_nowait(b"x").result(),
+                lambda: consumer.run(print),
+            ]
+            for call in calls:
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused.append(str(error))
+        return "t"
+
+    with oncelog.Client(running.cluster.url, token=token) as client:
+        producer, reader = client.create_producer("flights"), client.create_reader("flights")
+        consumer = client.subscribe("flights", subscription="s")
+        ready.set()
+        client.last_message_id("flights")
+        assert len(refused) == 5
+        assert all("its own thread" in each for each in refused)
+        assert client.last_message_id("flights"), "the client works on"
+
+
+@pytest.mark.parametrize(
+    ("module", "asks", "name"),
+    [
+        ("gevent.monkey", {"is_module_patched": lambda name: name == "threading"}, "gevent"),
+        ("eventlet.patcher", {"is_monkey_patched": lambda name: name == "thread"}, "eventlet"),
+    ],
+)
+def test_threads_that_are_none_are_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, module: str, asks: dict[str, object], name: str
+) -> None:
+    """The client waited for ever and said nothing. Also before a wrong URL is told."""
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**asks))
+    with pytest.raises(RuntimeError, match=rf"does not work with the threads of {name}.*\(thread=False\)") as caught:
+        oncelog.Client("not a URL")
+    assert "\n" not in str(caught.value)
+
+
+def test_gevent_without_its_threads_is_no_obstacle(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after patch_all(thread=False)."""
+    monkeypatch.setitem(sys.modules, "gevent.monkey", SimpleNamespace(is_module_patched=lambda _name: False))
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send(b"x")

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch
 from oncelog.core.formats.columns import (
+    TIME_MS_MAX,
+    TIME_MS_MIN,
+    check_event_times,
     decode_columns,
     encode_event_times,
     encode_keys,
@@ -102,6 +105,15 @@ def test_a_memoryview_of_wide_items_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         encode_values([memoryview(b"12345678").cast("I")])
     assert encode_values([memoryview(b"12"), bytearray(b"34")]) == encode_values([b"12", b"34"])
+
+
+def test_times_that_no_calendar_has_are_refused_in_new_messages() -> None:
+    """A time in another unit, or a bool. A message that is stored already may be packed again."""
+    check_event_times([None, TIME_MS_MIN, 0, TIME_MS_MAX])
+    for wrong in (TIME_MS_MIN - 1, TIME_MS_MAX + 1, 2**70, True):
+        with pytest.raises(InvalidArgument, match="event_time_ms must be milliseconds since 1970"):
+            check_event_times([0, wrong])
+    assert encode_event_times([TIME_MS_MAX + 1])
 
 
 def test_bad_times_and_properties_are_refused() -> None:

@@ -38,6 +38,7 @@ def test_partition_is_that_of_the_key_or_of_the_event() -> None:
         (ROW._replace(properties='{"a": 1}'), "must be a string"),
         (ROW._replace(properties='{"a": "\\ud800"}'), "valid Unicode"),
         (ROW._replace(properties=json.dumps({EVENT_ID: "mine"})), "the relay's own"),
+        (ROW._replace(event_time_ms=2**62), "in the years 1 to 9999"),
         (ROW._replace(properties=""), f"larger than {EXTRAS_BYTES_MAX}"),
         (ROW._replace(key=b"k" * (EXTRAS_BYTES_MAX + 1)), f"the limit is {EXTRAS_BYTES_MAX}"),
     ],

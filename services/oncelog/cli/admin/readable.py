@@ -69,8 +69,8 @@ def moment(time_ms: float) -> str:
 
 
 def _moment(time_ms: float) -> datetime:
-    # Limited to the last year that datetime supports.
-    return datetime.fromtimestamp(min(time_ms / 1000, 253_402_300_799), tz=UTC)
+    # Limited to the years that datetime supports.
+    return datetime.fromtimestamp(max(-62_135_596_800, min(time_ms / 1000, 253_402_300_799)), tz=UTC)
 
 
 def short_names(answer: object) -> dict[str, str]:

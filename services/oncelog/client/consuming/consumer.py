@@ -182,6 +182,7 @@ class AsyncConsumer(RunsHandlers):
                 driver.feed(CloseWanted())
 
     def _check_open(self) -> None:
+        self._network.check_loop()
         if self.failure is not None:
             raise self.failure.with_traceback(None)  # else each call would add to it
 
@@ -462,6 +463,7 @@ class AsyncConsumer(RunsHandlers):
         """
         if self._network.inherited is not None:
             return
+        self._network.check_loop()
         late: DeadlineExceeded | None = None
         try:
             if flush:

@@ -141,6 +141,8 @@ class HandlerRun:
         self._stopping = False
         #: set when there may be something to start, and to receive
         self._may_start, self._may_receive = asyncio.Event(), asyncio.Event()
+        #: whether a second cancellation has cancelled the handlers
+        self._cancelled = False
         #: ends the run: a bug of the program, or what ended the consumer
         self._failure: BaseException | None = None
 
@@ -170,6 +172,7 @@ class HandlerRun:
                 while self._running:
                     await asyncio.wait(self._running)
             except asyncio.CancelledError:
+                self._cancelled = True
                 for task in self._running:
                     task.cancel()
                 await asyncio.gather(*self._running, return_exceptions=True)
@@ -245,8 +248,10 @@ class HandlerRun:
                 if isinstance(result, Awaitable):
                     await result
         except (Exception, asyncio.CancelledError) as error:  # the application's: any means that it is not handled
-            if task.cancelling():
+            if self._cancelled or (self._stopping and isinstance(error, asyncio.CancelledError) and task.cancelling()):
                 raise
+            # Also a CancelledError of something that the handler awaited. `cancelling` does not tell it: in Python 3.11
+            # the count stays above 0 after a TaskGroup of the handler has failed.
             await self._failed(lane, message, error)
             return
         if not is_awaitable:

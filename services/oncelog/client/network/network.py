@@ -10,7 +10,7 @@ from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.lookup import OwnerLookup, Route
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
-from oncelog.client.values.process import not_to_be_sent, used_after_fork
+from oncelog.client.values.process import not_to_be_sent, used_after_fork, used_in_another_loop
 from oncelog.core.errors import ClientClosed, ClientForked
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.core.ids import OwnerEpoch
@@ -60,6 +60,8 @@ class Network:
         self.partitions_pause_s = PARTITIONS_PAUSE_S
         self.closed = False
         self.message_bytes_max = message_bytes_max
+        #: None: not used yet
+        self._loop: asyncio.AbstractEventLoop | None = None
         #: why this process may not use it: it belongs to the parent process
         self.inherited: ClientForked | None = None
         self.epochs = OwnerEpochs()
@@ -140,9 +142,22 @@ class Network:
     def __reduce__(self) -> NoReturn:
         raise not_to_be_sent()
 
-    def check_open(self) -> None:
+    def check_loop(self) -> None:
+        """Raises RuntimeError in another event loop, or in a thread without one, and ClientForked."""
         if self.inherited is not None:
             raise self.inherited
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self._loop or running is None:
+            if self._loop is not None or running is None:
+                raise used_in_another_loop()
+            self._loop = running
+
+    def check_open(self) -> None:
+        """Raises ClientClosed, and as `check_loop`."""
+        self.check_loop()
         if self.closed:
             raise ClientClosed("the client was closed")
 

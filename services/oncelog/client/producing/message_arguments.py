@@ -6,7 +6,7 @@ from oncelog.client.producing.send_buffer import Extras, Properties, pack_extras
 from oncelog.client.values.arguments import check_type
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.columns import encode_event_times, encode_properties
+from oncelog.core.formats.columns import check_event_times, encode_event_times, encode_properties
 
 Key = bytes | str
 
@@ -45,6 +45,7 @@ def plain_key(key: Key | None) -> bytes | None:
 def checked_extras(key: Key | None, event_time_ms: int | None, properties: Properties | None) -> Extras:
     """Check the optional fields now, so that a wrong message fails alone and not with its batch."""
     if event_time_ms is not None:
+        check_event_times([event_time_ms])
         encode_event_times([event_time_ms])
     if properties:
         check_type("properties", properties, Mapping, "a mapping of text to text")
@@ -61,6 +62,8 @@ def pack_columns(
 ) -> bytes:
     """The optional columns of one batch of a list."""
     nothing = (None,) * count
+    if event_times_ms is not None:
+        check_event_times(event_times_ms[batch])
     columns = zip(
         nothing if keys is None else keys[batch],
         nothing if event_times_ms is None else event_times_ms[batch],

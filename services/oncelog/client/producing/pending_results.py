@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from oncelog.client.network.session_driver import SessionDriver
 from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
-from oncelog.client.producing.send_buffer import PackedBatch, fail, report
+from oncelog.client.producing.send_buffer import PackedBatch, call, fail
 from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
 from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.formats.outcome import ResultKind
@@ -51,10 +51,7 @@ class PendingMessages:
                     if error is not None:
                         fail(receiver, error)
                 elif not isinstance(receiver, asyncio.Future):
-                    try:
-                        receiver(SendResult(topic, stored, index, sequence_id, resent=resent), None)
-                    except Exception as raised:  # noqa: BLE001  # the application's
-                        report(receiver, raised)
+                    call(receiver, SendResult(topic, stored, index, sequence_id, resent=resent), None)
                 elif not receiver.done():
                     receiver.set_result(SendResult(topic, stored, index, sequence_id, resent=resent))
 

@@ -165,7 +165,7 @@ class AsyncProducer:
             value: bytes, bytearray or memoryview; copied unless it is bytes.
             sequence_id: 0 to 2**63 - 1; None assigns one.
             key: bytes or text (stored as UTF-8).
-            event_time_ms: milliseconds since 1970 UTC.
+            event_time_ms: milliseconds since 1970 UTC, in the years 1 to 9999.
             properties: text to text.
 
         Raises:
@@ -189,6 +189,7 @@ class AsyncProducer:
             value = plain_bytes(value, field="value")
         future = self._new_future()
         if part.lock.taken or not part.has_room(len(value)):
+            self._network.check_loop()
             async with part.lock:
                 await part.room(len(value))
                 part.begin(value, future, sequence_id, key, event_time_ms, properties)
@@ -311,8 +312,7 @@ class AsyncProducer:
 
         Raises the error that ended the producer, if one did. Errors of single messages are in their own futures.
         """
-        if self._network.inherited is not None:
-            raise self._network.inherited
+        self._network.check_loop()
         await self.all_answered()
         if self.failure is not None and not isinstance(self.failure, errors.ProducerClosed):
             raise self.failure
@@ -401,6 +401,7 @@ class AsyncProducer:
         """
         if self._network.inherited is not None:
             return
+        self._network.check_loop()
         if self._watch is not None:
             self._watch.end()
         if flush:

@@ -147,15 +147,19 @@ def fail(receiver: SendReceiver, error: OncelogError) -> None:
         if not receiver.done():
             receiver.set_exception(error)
         return
+    call(receiver, None, error)
+
+
+def call(callback: SendCallback, result: SendResult | None, error: OncelogError | None) -> None:
+    """Call an application's callback. What it raises goes to the event loop's exception handler, as asyncio does for
+    callbacks of futures; so does a CancelledError, which nobody asked for. The other messages get their results."""
     try:
-        receiver(None, error)
-    except Exception as raised:  # noqa: BLE001  # the application's
-        report(receiver, raised)
+        callback(result, error)
+    except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  # the application's
+        _report(callback, raised)
 
 
-def report(callback: SendCallback, error: Exception) -> None:
-    """Give what a callback has raised to the event loop's exception handler, as asyncio does for callbacks of futures.
-    The other messages get their results."""
+def _report(callback: SendCallback, error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": f"the callback {callback!r} of a message failed", "exception": error}
     )

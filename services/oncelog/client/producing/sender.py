@@ -34,6 +34,7 @@ from oncelog.client.producing.send_buffer import (
     pack_extras,
 )
 from oncelog.client.values.arguments import choice
+from oncelog.client.values.process import used_in_another_loop
 from oncelog.client.values.results import BatchResult
 from oncelog.client.values.trace_context import CurrentTrace, application_tracer
 from oncelog.core import errors
@@ -155,7 +156,8 @@ class Sender:
         return errors.TooManyRequests(message, field="pending_bytes_max", limit=limit).of_send(stored=False)
 
     async def room(self, size_bytes: int) -> None:
-        """Wait for room. Raises the error that ended the producer."""
+        """Wait for room. Raises the error that ended the producer, and RuntimeError in another event loop."""
+        self._check_loop()
         while self.core.error is None and not self.has_room(size_bytes):
             await self._changed()
         if self.core.error is not None:
@@ -166,6 +168,10 @@ class Sender:
         if self._change is None or self._change.done():
             self._change = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._change)
+
+    def _check_loop(self) -> None:
+        if asyncio._get_running_loop() is not self._loop:  # noqa: SLF001  # called for every message
+            raise used_in_another_loop()
 
     # --- packing ------------------------------------------------------------------------------------------------------
 
@@ -189,6 +195,7 @@ class Sender:
     ) -> None:
         """Take one message, for which there is room: it is packed at the end of this pass of the loop, or later, with
         others. Raises what `send` of a producer raises for wrong arguments, and the error that ended it."""
+        self._check_loop()
         core = self.core
         if core.error is not None:
             raise core.error.of_send(stored=False)
@@ -220,6 +227,7 @@ class Sender:
         self, values: Sequence[Buffer], sequence_ids: Sequence[int] | None, columns: ListColumns
     ) -> BatchResult:
         """As `send_many` of a producer."""
+        self._check_loop()
         if self.core.error is not None:
             raise self.core.error.of_send(stored=False)
         check_lengths(values, sequence_ids, *columns)

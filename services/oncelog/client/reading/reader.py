@@ -71,10 +71,6 @@ class AsyncReader:
         """In a forked child: the messages that are here belong to the parent."""
         self._batch = None
 
-    def _check_process(self) -> None:
-        if self._network.inherited is not None:
-            raise self._network.inherited
-
     async def open(self, start: ReadStart, *, inclusive: bool) -> None:
         """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
         try:
@@ -107,7 +103,7 @@ class AsyncReader:
         Also after an error about a message or an entry, such as MessageTooLarge. Raises as `create_reader`, and
         ReaderClosed; after an error the reader goes on where it was.
         """
-        self._check_process()
+        self._network.check_loop()
         end = next((part.end for part in self._parts if part.end is not None), None)
         if end is not None:
             raise end.with_traceback(None)
@@ -182,7 +178,7 @@ class AsyncReader:
 
     def _take(self) -> MessageBatch | None:
         """What has arrived, of the next partition in turn that has something."""
-        self._check_process()
+        self._network.check_loop()
         for step in range(len(self._parts)):
             number = (self._turn + step) % len(self._parts)
             batch = self._parts[number].take()
@@ -229,7 +225,7 @@ class AsyncReader:
 
     async def has_message_available(self) -> bool:
         """Whether the topic holds a message, stored now, that this reader has not returned yet."""
-        self._check_process()
+        self._network.check_loop()
         if self._batch is not None and self._at < len(self._batch):
             return True
         if self._watch is None:
@@ -291,6 +287,7 @@ class AsyncReader:
         """Close the reader. A call that waits for a message raises ReaderClosed. In a forked child it does nothing."""
         if self._network.inherited is not None:
             return
+        self._network.check_loop()
         if self._watch is not None:
             self._watch.end()
         for part in self._parts:

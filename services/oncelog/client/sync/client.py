@@ -24,6 +24,7 @@ from oncelog.client.sync.consumer import Consumer
 from oncelog.client.sync.producer import Producer
 from oncelog.client.sync.reader import Reader
 from oncelog.client.sync.wrapper import Wrapper, documented_by
+from oncelog.client.values.process import check_threads
 from oncelog.client.values.results import PublishResult
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
@@ -55,6 +56,9 @@ class Client(Wrapper[AsyncClient]):
         storage_reads: bool = True,
         max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
     ) -> None:
+        """As `oncelog.connect`. Raises also RuntimeError, before anything else, where gevent or eventlet has replaced
+        Python's threads."""
+        check_threads()
         portal = Portal()
         try:
             inner = portal.run(

@@ -104,6 +104,7 @@ class Consumer(Wrapper[AsyncConsumer]):
             InvalidArgument: an argument is not valid; `field` names it.
             The error that ended the consumer, and what `receive` raises. Closing the consumer ends the run without one.
         """
+        self._portal.check_caller()
         given: object = handler
         if not callable(given) or inspect.iscoroutinefunction(given):
             raise InvalidArgument("handler must be a plain function that takes a message", field="handler")

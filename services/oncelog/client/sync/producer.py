@@ -48,6 +48,7 @@ class Producer(Wrapper[AsyncProducer]):
         """Start a `send` and return a future of its result. Messages of one thread are stored in their order.
 
         It never raises TooManyRequests: messages without room are queued, so limit the number of unfinished futures.
+        Callbacks of the future run one after the other in a thread of their own, and may call the client.
         """
         return self._portal.submit(
             self._inner.send(

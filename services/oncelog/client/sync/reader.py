@@ -82,14 +82,14 @@ class Reader(Wrapper[AsyncReader]):
 
     @documented_by(AsyncReader.seek)
     def seek(self, start: ReadStart, *, inclusive: bool = False) -> None:
-        self._portal.check_process()
+        self._portal.check_caller()
         with self._lock:
             self._portal.run(self._inner.seek(start, inclusive=inclusive))
             self._batch, self._at = None, 0
 
     @documented_by(AsyncReader.has_message_available)
     def has_message_available(self) -> bool:
-        self._portal.check_process()
+        self._portal.check_caller()
         with self._lock:
             return self._has_rest or self._portal.run(self._inner.has_message_available())
 
@@ -101,7 +101,7 @@ class Reader(Wrapper[AsyncReader]):
 
     def _acquire(self, timeout: float | None) -> None:
         check_seconds("timeout", timeout, zero_allowed=True)
-        self._portal.check_process()
+        self._portal.check_caller()
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             raise DeadlineExceeded(f"another thread has been reading {self.topic} for {timeout} s")
 

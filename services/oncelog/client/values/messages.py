@@ -16,6 +16,8 @@ from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.columns import (
+    TIME_MS_MAX,
+    TIME_MS_MIN,
     Columns,
     Values,
     decode_columns,
@@ -294,8 +296,8 @@ class Message:
         properties: text to text; empty when the message has none.
         traceparent: the W3C trace context of the span that sent the message, or None; see `create_producer`.
         publish_time, publish_time_ms: the producer's clock, as an aware datetime in UTC and in ms since 1970.
-        event_time, event_time_ms: the time that the producer gave, or None. `event_time` raises OverflowError for times
-            that datetime cannot express.
+        event_time, event_time_ms: the time that the producer gave, or None.
+            Both datetimes are the nearest ones of the years 1 to 9999, where a clock or a producer was beyond them.
         partition: the partition's number; -1 for a topic that is not partitioned.
         delivery_count: of a consumer: how often the message was delivered to its subscription, this time included, as
             far as that is counted; 1 for the first delivery.
@@ -386,7 +388,7 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        return _EPOCH + timedelta(milliseconds=self.publish_time_ms)
+        return _datetime(self.publish_time_ms)
 
     @property
     def event_time_ms(self) -> int | None:
@@ -396,12 +398,17 @@ class Message:
     @property
     def event_time(self) -> datetime | None:
         time_ms = self.event_time_ms
-        return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+        return None if time_ms is None else _datetime(time_ms)
 
     def __repr__(self) -> str:
         value = self.value
         shown = value if len(value) <= 60 else value[:60] + b"..."
         return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"
+
+
+def _datetime(time_ms: int) -> datetime:
+    """The nearest one that there is."""
+    return _EPOCH + timedelta(milliseconds=max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX)))
 
 
 def runs_of(messages: Sequence[Message]) -> list[MessageBatch]:

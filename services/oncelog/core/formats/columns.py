@@ -40,6 +40,8 @@ LENGTH_BYTES = 4
 #: In the KEYS column: a message without a key.
 NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
+#: of the years 1 to 9999, in UTC, in milliseconds since 1970: what a calendar has
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
 _CONTENT_BYTES_MAX = 2**32 - 1
 _LITTLE = sys.byteorder == "little"
 assert array("I").itemsize == LENGTH_BYTES
@@ -170,6 +172,24 @@ def encode_keys(keys: Sequence[bytes | None]) -> bytes:
     """The KEYS column; None for a message without a key."""
     lengths = array("I", (NONE_LENGTH if key is None else len(key) for key in keys))
     return encode_column(Column.KEYS, [_packed(lengths), *(key for key in keys if key is not None)])
+
+
+def check_event_times(times_ms: Sequence[int | None]) -> None:
+    """Raises InvalidArgument for a time of a new message that no calendar has, such as one in another unit, or a bool.
+    Stored messages may have one; what is no integer is left to `encode_event_times`."""
+    for time_ms in times_ms:
+        if time_ms is None:
+            continue
+        if isinstance(time_ms, bool):
+            message = "event_time_ms must be milliseconds since 1970, not a bool"
+            raise InvalidArgument(message, field="event_time")
+        try:
+            known = TIME_MS_MIN <= time_ms <= TIME_MS_MAX
+        except TypeError:
+            continue
+        if not known:
+            message = f"event_time_ms must be milliseconds since 1970, in the years 1 to 9999, not {time_ms}"
+            raise InvalidArgument(message, field="event_time")
 
 
 def encode_event_times(times_ms: Sequence[int | None]) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, InvalidName
-from oncelog.core.formats.columns import encode_properties
+from oncelog.core.formats.columns import check_event_times, encode_properties
 from oncelog.core.names import TopicName, parse_topic
 
 #: The property of a message that has the event id of its row.
@@ -57,6 +57,7 @@ def check_row(row: RowHead) -> Checked | str:
         topic = parse_topic(row.topic)
         if not 1 <= len(row.event_id) <= EVENT_ID_CHARACTERS_MAX:
             return f"event_id has {len(row.event_id)} characters: give 1 to {EVENT_ID_CHARACTERS_MAX}"
+        check_event_times([row.event_time_ms])
         extras = len(encode_properties([sent_properties(row.properties, row.event_id)])) + len(row.key or b"")
     except (InvalidName, InvalidArgument) as error:
         return error.message

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
-from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
+from oncelog.core.formats.columns import check_event_times, encode_event_times, encode_keys, encode_properties
 from oncelog.core.names import check_idempotency_key
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.core.sdk.producer.sequence_ids import check_sequence_ids
@@ -157,6 +157,7 @@ def read_messages(body: PublishBody, limits: PublishLimits) -> Messages:
         [each.event_time_ms for each in body.messages],
         [each.properties or None for each in body.messages],
     )
+    check_event_times(messages.event_times_ms)
     size = sum(map(len, values)) + _OVERHEAD_BYTES * len(values) + len(encode_keys(messages.keys))
     size += len(encode_event_times(messages.event_times_ms)) + len(encode_properties(messages.properties))
     if size > MESSAGE_BYTES_MAX:

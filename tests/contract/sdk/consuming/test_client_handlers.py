@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 from opentelemetry import trace
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import oncelog
 from oncelog.core.errors import ConsumerClosed, InvalidArgument
-from tests.cluster.until import until
+from tests.cluster.until import until, yield_to_loop
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -106,6 +107,48 @@ async def test_message_that_always_fails_becomes_a_dead_letter(
     assert "the handler of s failed at message 1 (" in logged[0]
     assert "delivery 1), which comes again after 0 s" in logged[0]
     assert "delivery 3), which becomes a dead letter" in logged[2]
+
+
+async def _group_that_fails() -> None:
+    """Leaves the count of cancellations of this task above 0 in Python 3.11."""
+
+    async def fail() -> None:
+        await yield_to_loop()
+        raise ValueError("a part of the work failed")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+        group.create_task(asyncio.Event().wait())
+
+
+async def _cancelled_by_another() -> None:
+    work = asyncio.get_running_loop().create_future()
+    work.cancel()
+    await work
+
+
+async def _both() -> None:
+    with suppress(ExceptionGroup):
+        await _group_that_fails()
+    await _cancelled_by_another()
+
+
+@pytest.mark.parametrize("failing", [_group_that_fails, _cancelled_by_another, _both])
+async def test_handler_that_meets_a_cancellation_of_its_own_has_failed(
+    client: oncelog.AsyncClient, failing: Callable[[], Awaitable[None]]
+) -> None:
+    """Nobody has cancelled the run: it goes on, and the message comes again. It ended, or stood still in silence."""
+    await fill(client, 3)
+    handled: list[int] = []
+
+    async def handle(message: oncelog.Message) -> None:
+        if message.delivery_count == 1 and message.index == 1:
+            await failing()
+        handled.append(message.index)
+
+    await run_until(await subscribe(client), handle, lambda: len(handled) == 3, retry=AT_ONCE)
+    assert handled == [0, 1, 2]
+    await require_left(client, 0)
 
 
 async def test_cancelled_run_finishes_its_handlers_and_closes(client: oncelog.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """send_async: a callback for each message instead of a future."""
 
 import asyncio
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -61,15 +62,19 @@ async def test_callback_gets_the_error_of_its_message(client: oncelog.AsyncClien
     assert len(calls.results) == 3
 
 
-async def test_callback_that_raises_takes_no_result_from_another_message(client: oncelog.AsyncClient) -> None:
-    """Its exception goes to the event loop's exception handler."""
+@pytest.mark.parametrize("raised", [ZeroDivisionError, asyncio.CancelledError, futures.CancelledError])
+async def test_callback_that_raises_takes_no_result_from_another_message(
+    client: oncelog.AsyncClient, raised: type[BaseException]
+) -> None:
+    """Its exception goes to the event loop's exception handler; so does a cancellation of something that the callback
+    looked at, as of a future of the application."""
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
     producer = await client.create_producer("orders")
     calls = Calls()
 
     def raises(result: oncelog.SendResult | None, error: OncelogError | None) -> None:
-        raise ZeroDivisionError
+        raise raised
 
     for callback in (calls, raises, calls):
         producer.send_async(b"x", callback)
@@ -79,7 +84,7 @@ async def test_callback_that_raises_takes_no_result_from_another_message(client:
     producer.send_async(b"x", calls)
     await producer.close(flush=False)
     assert [type(error) for error in calls.errors] == [ProducerClosed]
-    assert [type(error) for error in reported] == [ZeroDivisionError] * 2
+    assert [type(error) for error in reported] == [raised] * 2
 
 
 async def test_callback_may_send_the_next_message(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

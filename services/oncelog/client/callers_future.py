@@ -1,0 +1,118 @@
+"""Futures for threads without an event loop. Their callbacks run in a thread of their own: on the client's event loop,
+a callback that calls the client would wait for itself, and all other threads with it."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT")
+
+
+def check_not_in(thread: threading.Thread) -> None:
+    """thread: that of a client's event loop. Raises RuntimeError in it."""
+    if threading.current_thread() is thread:
+        raise RuntimeError(
+            "a blocking call of oncelog.Client in its own thread would wait for itself for ever: code that runs there, "
+            "such as a handler of logging or the function that returns the token, must not call the client"
+        )
+
+
+class CallbackThread:
+    """Calls one callback after the other. The thread begins with the first one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        #: None: the end
+        self._given: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+
+    def give(self, callback: Callable[[], object]) -> None:
+        """Call it in the thread; it must not raise."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="oncelog callbacks", daemon=True)
+                self._thread.start()
+        self._given.put(callback)
+
+    def _run(self) -> None:
+        while (callback := self._given.get()) is not None:
+            callback()
+
+    def stop(self) -> None:
+        """End the thread behind the callbacks that were given, and wait for that, unless one of them calls this. May be
+        called twice."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            self._given.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+class CallersFuture(Future[ResultT]):
+    """The result of a coroutine on a client's event loop."""
+
+    def __init__(self, loop_thread: threading.Thread, callbacks: CallbackThread) -> None:
+        super().__init__()
+        self._loop_thread = loop_thread
+        self._callbacks = callbacks
+
+    def result(self, timeout: float | None = None) -> ResultT:
+        """Raises RuntimeError in the thread of the client, which would wait for itself."""
+        if not self.done():
+            check_not_in(self._loop_thread)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Raises as `result`."""
+        if not self.done():
+            check_not_in(self._loop_thread)
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
+        """Call fn(future) when it is done, in the client's thread of callbacks, or here if it is done. Callbacks are
+        called one after the other; they may call the client."""
+        super().add_done_callback(partial(self._call_back, fn))
+
+    def _call_back(self, callback: Callable[[Future[ResultT]], object], _future: Future[ResultT]) -> None:
+        if threading.current_thread() is self._loop_thread:
+            self._callbacks.give(partial(_call, callback, self))
+        else:
+            callback(self)
+
+    # --- on the event loop --------------------------------------------------------------------------------------------
+
+    def follow(self, task: "asyncio.Task[ResultT]") -> None:
+        """Take the result of a task; cancel it if this future is cancelled."""
+        task.add_done_callback(self._take)
+        loop = task.get_loop()
+
+        def cancel(_future: Future[ResultT]) -> None:
+            if self.cancelled():
+                loop.call_soon_threadsafe(task.cancel)
+
+        super().add_done_callback(cancel)
+
+    def _take(self, task: "asyncio.Task[ResultT]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self.cancel()
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.set_result(task.result())
+        else:
+            self.set_exception(error)
+
+
+def _call(callback: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+    try:
+        callback(future)
+    except BaseException:  # the application's: the other callbacks are called all the same
+        logger.exception("the callback %r of a future failed", callback)
