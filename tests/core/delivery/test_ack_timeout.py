@@ -189,6 +189,25 @@ def test_repeated_negative_acknowledgement_counts_once_over_a_takeover() -> None
     assert again.got == [(0, 2)]
 
 
+@pytest.mark.hazard("nack-counted-twice")
+def test_repeated_negative_acknowledgement_returns_what_counts_more_often_already() -> None:
+    """The former owner counted it, and then the loss of the consumer, which it took for a loss of the message. The
+    consumer keeps its delivery, the first one: nobody else would ever get the message."""
+    world = World(messages=[1])
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.nack(consumer, 0, delay_ms=500)
+    world.pass_time(500)
+    assert consumer.got == [(0, 1), (0, 2)], "the second one is lost on its way"
+    world.receive(consumer, 0)
+    world.detach(consumer)
+    world.pass_time(60_000)
+    world.write()
+    world.take_over()
+    again = world.reconnect(consumer, held=[0], begun=[0], window=10)
+    assert world.nack(again, 0, delay_ms=0, counts={}) is None
+    assert again.got == [(0, 3)]
+
+
 @pytest.mark.hazard("delivered-while-held", "nack-counted-twice")
 def test_consumer_keeps_a_message_that_came_again_after_its_delay() -> None:
     """The state has the delay of the former delivery until the message is acknowledged."""

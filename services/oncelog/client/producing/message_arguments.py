@@ -60,10 +60,9 @@ def pack_columns(
     event_times_ms: Sequence[int | None] | None,
     properties: Sequence[Properties | None] | None,
 ) -> bytes:
-    """The optional columns of one batch of a list."""
+    """The optional columns of one batch of a list. Times that no calendar has are taken: lists also hold copies of
+    stored messages, by mirrors for example."""
     nothing = (None,) * count
-    if event_times_ms is not None:
-        check_event_times(event_times_ms[batch])
     columns = zip(
         nothing if keys is None else keys[batch],
         nothing if event_times_ms is None else event_times_ms[batch],

@@ -270,7 +270,8 @@ class AsyncProducer:
         Args:
             values: one value for each message.
             sequence_ids: ascending; one for each value. None assigns them.
-            keys, event_times_ms, properties: one item, or None, for each value. See `send`.
+            keys, event_times_ms, properties: one item, or None, for each value. See `send`; but event_times_ms takes
+                any integer of 64 bits, because a list may be a copy of stored messages.
 
         Raises what `send` raises, after all sent messages are answered. The error's `result` is a BatchResult with the
         result of each message, because other messages of the list may be stored; the error's `stored` is False when no

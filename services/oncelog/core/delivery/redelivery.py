@@ -108,11 +108,17 @@ class Redeliveries:
         self, consumer: ConnectedConsumer, bits: BitMap64, counts: Mapping[int, int] | None
     ) -> BitMap64:
         """Those of a negative acknowledgement that mean a former delivery: it counts already (hazard
-        nack-counted-twice)."""
+        nack-counted-twice). What a consumer kept from before its stream is the delivery that it presented, whatever
+        counts since: a loss of the consumer may have counted, too, and nobody else gets what it keeps."""
         if counts is None:
             return BitMap64()
-        counted = consumer.out.counted
-        return BitMap64([i for i in bits & self.counted if counts.get(i, 1) < self.deliveries(i) + (i not in counted)])
+        resume, counted = consumer.opening.resume, consumer.out.counted
+        presented = (resume.delivery_counts if resume is not None else None) or {}
+
+        def newest(index: int) -> int:
+            return presented.get(index, 1) if index in counted else self.deliveries(index) + 1
+
+        return BitMap64([index for index in bits & self.counted if counts.get(index, 1) < newest(index)])
 
     def counted_before(self, kept: BitMap64, counts: Mapping[int, int] | None) -> BitMap64:
         """Of what a consumer keeps, the messages whose delivery to it counts already: its former stream was lost after
