@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, InvalidArgument, NotFound, WrongCluster
-from oncelog.core.formats.record_fields import Further, no_fields, number, parse_json, rest, text
+from oncelog.core.formats.record_fields import Further, flag, no_fields, number, parse_json, rest, text
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.core.placement.first_cluster import RESTORE
@@ -67,6 +67,7 @@ class ClusterRecord:
     """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it. A new cluster has
     the level of the program that creates it. ack_quorum: the lowest that any owner ever wrote with; 0: none yet.
     gave_up_in: the number of the newest era whose restore was beyond the bound, so that every topic gave up; 0: none.
+    counters: whether the counters of ids were created with the cluster, or since: one that is missing was lost.
     further: see `core.formats.record_fields`."""
 
     cluster_id: str
@@ -76,6 +77,7 @@ class ClusterRecord:
     rights: Rights = Rights.OPEN
     ack_quorum: int = 0
     gave_up_in: int = 0
+    counters: bool = False
     further: Further = field(default_factory=no_fields, hash=False)
 
     @property
@@ -95,6 +97,7 @@ _BEFORE_LEVELS: dict[str, object] = {
     "rights": Rights.OPEN.value,
     "ack_quorum": 0,
     "gave_up_in": 0,
+    "counters": False,
 }
 
 
@@ -113,25 +116,24 @@ class ClusterStore:
             record = await self.read()
             if record is not None:
                 return _checked(record, cluster_id)
-            await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
+            await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex, counters=True)))
 
     async def complete(self, record: ClusterRecord) -> None:
-        """Create the folders that a cluster of an older version lacks, and the counters of one that never had a topic.
-        record: its own. Raises StoreUnavailable."""
+        """Create the folders that a cluster of an older version lacks, and once the counters. record: its own. Raises
+        StoreUnavailable."""
         if record.state is ClusterState.SERVING:
             session = self._session.below(paths.era_root(record.era.number))
             for folder in (paths.DELETIONS, paths.TOMBSTONES, paths.PROOFS, paths.VERDICTS):
                 await session.ensure_path(folder)
-            if record.era == FIRST_ERA and not await self._was_used(session):
-                for path, data in new_counters().items():
-                    await create_or_write(session, path, data, version=ABSENT_VERSION)
+            if record.era == FIRST_ERA and not record.counters:
+                await self._create_counters()
 
-    @staticmethod
-    async def _was_used(session: StoreSession) -> bool:
-        for folder in (paths.TOPICS, paths.LEDGERS, paths.TOMBSTONES, paths.IDS):
-            if await session.children(folder):
-                return True
-        return False
+    async def _create_counters(self) -> None:
+        """To an older version a counter that is missing is one that has given no id."""
+        for path, data in new_counters().items():
+            await create_or_write(self._session, path, data, version=ABSENT_VERSION)
+        while (found := await self.find()) is not None and not found.value.counters:
+            await self.write(replace(found.value, counters=True), version=found.version)
 
     async def read(self) -> ClusterRecord | None:
         """None if there is no cluster at this root. Raises WrongCluster for one of another format, StoreUnavailable,
@@ -222,6 +224,7 @@ def encode_cluster(record: ClusterRecord) -> bytes:
         "rights": record.rights.value,
         "ack_quorum": record.ack_quorum,
         "gave_up_in": record.gave_up_in,
+        "counters": record.counters,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -240,6 +243,7 @@ def decode_cluster(data: bytes) -> ClusterRecord:
             Rights(text(noted, "rights")),
             number(noted, "ack_quorum"),
             number(noted, "gave_up_in"),
+            flag(noted, "counters"),
             rest(fields, ("cluster_id", "format", *_BEFORE_LEVELS)),
         )
     except (ValueError, KeyError, TypeError, InvalidArgument) as error:
