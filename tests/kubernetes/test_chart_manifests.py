@@ -44,7 +44,7 @@ from tests.kubernetes.chart import (
 #: What the chart promises (kubeVersion) and what the newest schema in the package is.
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", kubernetes_validate.latest_version())
 #: Resources of operators, which Kubernetes' own schemas do not know.
-FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate"}
 #: Together they use every branch of the templates; the presets differ from the default in numbers.
 VARIED = ("plain", "external", "certmanager", "everything")
 #: of extras.yaml
@@ -213,8 +213,8 @@ def test_ports_and_probes_are_served(name: str) -> None:
             get = container[probe]["httpGet"]
             assert get == {"path": path, "port": "health"}
             assert health._answer(b"GET", path.encode()).status == 200
-    for manifest in of_kind(name, "ServiceMonitor"):
-        for endpoint in manifest["spec"]["endpoints"]:
+    for manifest in (*of_kind(name, "ServiceMonitor"), *of_kind(name, "PodMonitor")):
+        for endpoint in manifest["spec"].get("endpoints") or manifest["spec"]["podMetricsEndpoints"]:
             assert health._answer(b"GET", endpoint["path"].encode()).status == 200
 
 

@@ -16,7 +16,15 @@ _MATCHERS = re.compile(r"\{([^}]*)\}")
 #: A command of the command line, up to the verb of the sentence.
 _COMMAND = re.compile(r"The command oncelog (.*?) (?:shows|lists|succeeds)")
 #: Labels that Prometheus adds, by the ServiceMonitor or by itself.
-_ADDED = {"statefulset", "namespace", "pod", "app_kubernetes_io_instance", "app_kubernetes_io_component", "le"}
+_ADDED = {
+    "statefulset",
+    "namespace",
+    "pod",
+    "app_kubernetes_io_instance",
+    "app_kubernetes_io_component",
+    "le",
+    "cronjob",
+}
 
 
 @cache
@@ -46,8 +54,15 @@ def _make(telemetry: Telemetry, method: str, name: ast.expr) -> None:
 
 
 def rules() -> list[Manifest]:
-    (manifest,) = of_kind("everything", "PrometheusRule")
-    return [rule for group in manifest["spec"]["groups"] for rule in group["rules"]]
+    """Of two releases that have everything together."""
+    return [*{rule["alert"]: rule for name in ("pipeline", "everything") for rule in rules_of(name)}.values()]
+
+
+def rules_of(name: str) -> list[Manifest]:
+    (manifest,) = of_kind(name, "PrometheusRule")
+    found = [rule for group in manifest["spec"]["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in found}) == len(found)
+    return found
 
 
 def panels() -> list[Manifest]:
@@ -95,14 +110,13 @@ def test_each_expression_selects_this_release_only() -> None:
             assert series == "{", expression
         for matchers in _MATCHERS.findall(expression):
             assert "namespace=" in matchers, expression
-            if not expression.startswith("kube_"):  # these labels name an object of the release
+            if "kube_" not in expression:  # these labels name an object of the release
                 assert "app_kubernetes_io_instance=" in matchers, expression
 
 
 def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
     """For the operator on call."""
-    names = [rule["alert"] for rule in rules()]
-    assert len(names) == len(set(names)) >= 8
+    assert len(rules()) >= 8
     for rule in rules():
         only_forbids = rule["alert"] == "OncelogDoNotReplaceStorage"
         assert rule["labels"]["severity"] in ({"info"} if only_forbids else {"warning", "critical"})
@@ -161,3 +175,37 @@ def test_prometheus_finds_the_health_port_of_each_component() -> None:
             ports = {port["name"] for port in service["spec"]["ports"]}
             found |= {labels[expression["key"]]} if "health" in ports else set()
     assert found == {"metadata", "owner", "storage"}
+
+
+def test_prometheus_finds_relays_and_mirrors_by_their_pods() -> None:
+    """Nothing connects to them, so they have no Service."""
+    (monitor,) = of_kind("everything", "PodMonitor")
+    spec = monitor["spec"]
+    (expression,) = spec["selector"]["matchExpressions"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    found = set()
+    for deployment in of_kind("everything", "Deployment"):
+        pod = deployment["spec"]["template"]
+        labels = pod["metadata"]["labels"]
+        if (
+            spec["selector"]["matchLabels"].items() <= labels.items()
+            and labels[expression["key"]] in expression["values"]
+        ):
+            ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
+            assert endpoint["port"] in ports
+            found.add(labels[expression["key"]])
+    assert found == {"relay", "mirror-orders", "mirror-shop"}
+    assert list(of_kind("dev", "PodMonitor")) == []
+
+
+def test_alerts_watch_relays_mirrors_and_backups_where_there_are_any() -> None:
+    def about(name: str) -> set[str]:
+        return {alert for rule in rules_of(name) if re.match("Oncelog(Mirror|Relay|Backup)", alert := rule["alert"])}
+
+    assert about("production") == set()
+    assert {"OncelogMirrorDown", "OncelogMirrorFailed", "OncelogMirrorBehind", "OncelogRelayDown"} <= about(
+        "everything"
+    )
+    assert {"OncelogBackupFailing", "OncelogRelayRowsRefused"} <= about("pipeline")
+    (down,) = [rule["expr"] for rule in rules() if rule["alert"] == "OncelogMirrorDown"]
+    assert re.findall('component="(.*?)"', down) == ["mirror-orders", "mirror-shop"]

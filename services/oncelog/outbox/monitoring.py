@@ -24,9 +24,7 @@ def _describe(process: RelayProcess, health: "Health", telemetry: "Telemetry") -
     telemetry.observe_level(
         "relay_rows_waiting", "rows without a number, up to 100,000", lambda: counts.backlog.waiting
     )
-    telemetry.observe_level(
-        "relay_oldest_row_age", "age of the first of them", lambda: counts.backlog.oldest_s, unit="s"
-    )
+    telemetry.observe_level("relay_oldest_row_age_seconds", "age of the first of them", lambda: counts.backlog.oldest_s)
     telemetry.observe_level("relay_rows_refused", "rows that can never be sent", lambda: counts.backlog.refused)
     telemetry.observe_level("relay_topics_failed", "topics that cannot be used now", lambda: len(process.core.troubles))
     telemetry.observe_count("relay_rows_sent", "rows that were sent and stored", lambda: counts.sent)

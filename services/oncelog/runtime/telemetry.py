@@ -94,15 +94,15 @@ class Telemetry:
         """With this package's version, and OpenTelemetry's own variables: endpoint, resource attributes, sampler."""
         return cls(service, instance, version=version("oncelog"), otlp_endpoint=os.environ.get(OTLP_ENDPOINT))
 
-    def observe_count(self, name: str, description: str, read: Read, *, unit: str = "") -> None:
+    def observe_count(self, name: str, description: str, read: Read) -> None:
         """A number that only grows, exported as `oncelog_<name>_total`."""
         callback = partial(_observations, read)
-        self._meter.create_observable_counter(f"oncelog_{name}", [callback], unit=unit, description=description)
+        self._meter.create_observable_counter(f"oncelog_{name}", [callback], description=description)
 
-    def observe_level(self, name: str, description: str, read: Read, *, unit: str = "") -> None:
+    def observe_level(self, name: str, description: str, read: Read) -> None:
         """A number that goes up and down, exported as `oncelog_<name>`."""
         callback = partial(_observations, read)
-        self._meter.create_observable_gauge(f"oncelog_{name}", [callback], unit=unit, description=description)
+        self._meter.create_observable_gauge(f"oncelog_{name}", [callback], description=description)
 
     def latency(self, name: str, description: str) -> Histogram:
         """A histogram of seconds, exported as `oncelog_<name>_seconds`: `.record(seconds, attributes)`."""

@@ -16,6 +16,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $sources := list -}}
+{{- range splitList "," .copy.from }}{{ $sources = append $sources (trim . | trimPrefix "public/default/") }}{{ end -}}
+{{- if and .copy.to (has (trimPrefix "public/default/" .copy.to) $sources) -}}
+{{- fail (printf "pipeline.copy.from and pipeline.copy.to both name %s: the job would copy its own copies for ever. Choose another target." .copy.to) -}}
+{{- end -}}
 {{- if and .checkpoint.location .checkpoint.persistence.existingClaim -}}
 {{- fail "pipeline.checkpoint.location and pipeline.checkpoint.persistence.existingClaim are both set: choose one." -}}
 {{- end -}}

@@ -34,6 +34,16 @@
 {{- end -}}
 {{- end }}
 
+{{/* Fails if a PodDisruptionBudget lets all pods be unavailable. of: the values that have it; replicas: its pods. */}}
+{{- define "oncelog.checkBudget" -}}
+{{- $others := sub (int .replicas) 1 | max 1 -}}
+{{- with .budget -}}
+{{- if and .enabled (gt (int .maxUnavailable) (int $others)) -}}
+{{- fail (printf "%s.podDisruptionBudget.maxUnavailable is %d: of %d pods at most %d may be unavailable. Lower it." $.of (int .maxUnavailable) (int $.replicas) (int $others)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* The bytes of a volume size such as 1.5Gi, as the schema allows it. */}}
 {{- define "oncelog.bytes" -}}
 {{- $units := dict "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}

@@ -54,6 +54,7 @@ tolerations:
 {{- include "oncelog.podBasics" . }}
 {{- $selector := include "oncelog.selector" . }}
 {{- $values := .values }}
+{{- $isDeployment := or (has .component (list "metadata" "relay")) (hasPrefix "mirror-" .component) }}
 {{- with .values.initContainers }}
 initContainers:
   {{- toYaml . | nindent 2 }}
@@ -80,6 +81,9 @@ affinity:
           labelSelector:
             matchLabels:
               {{- $selector | nindent 14 }}
+          {{- if and $isDeployment (semverCompare ">=1.31.0-0" $.root.Capabilities.KubeVersion.Version) }}
+          matchLabelKeys: [pod-template-hash]
+          {{- end }}
 {{- end }}
 {{- if $values.topologySpreadConstraints }}
 topologySpreadConstraints:
@@ -92,6 +96,10 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- $selector | nindent 8 }}
+    {{- if $isDeployment }}
+    {{- /* In a rolling update the pods that are about to go do not count. */}}
+    matchLabelKeys: [pod-template-hash]
+    {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

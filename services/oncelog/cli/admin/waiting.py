@@ -10,25 +10,27 @@ from rich.console import Console
 
 from oncelog.cli.admin.commands import NegativeAnswer
 from oncelog.cli.admin.rest import Answer
-from oncelog.core.errors import Retriable
+from oncelog.core.errors import OncelogError, Retriable
 
 T = TypeVar("T")
 #: Pause between two looks.
 WAIT_S = 1.0
 
 
-def waited(wait_seconds: int, look: Callable[[], tuple[bool, str, T]]) -> T:
+def waited(
+    wait_seconds: int, look: Callable[[], tuple[bool, str, T]], *, passing: tuple[type[OncelogError], ...] = ()
+) -> T:
     """Look until everything is done: (done, progress, answer).
 
-    wait_seconds: the longest wait. Raises NegativeAnswer when the time is up, or the error if the cluster does not
-    answer then.
+    wait_seconds: the longest wait; passing: errors beside Retriable that may pass meanwhile. Raises NegativeAnswer when
+    the time is up, or the error if there still is one.
     """
     ends_s = time.monotonic() + wait_seconds
     shown = ""
     while True:
         try:
             done, line, answer = look()
-        except Retriable as error:  # a metadata service may be restarted meanwhile
+        except (Retriable, *passing) as error:  # a metadata service may be restarted meanwhile
             if time.monotonic() >= ends_s:
                 raise
             done, line, answer = False, f"{error.message}; will retry", None

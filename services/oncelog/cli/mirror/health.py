@@ -3,38 +3,18 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
 from oncelog.runtime.telemetry import Reading, Telemetry
-
-_LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], float]], ...] = (
-    ("mirror_lag_messages", "Messages of the source that this mirror has still to copy", lambda one: one.lag_messages),
-    (
-        "mirror_lag_seconds",
-        "How long ago the first message that is not copied was published; 0: none waits",
-        lambda one: one.lag_s(time.time()),
-    ),
-    ("mirror_failed", "1 while the topic cannot be copied", lambda one: int(bool(one.trouble))),
-)
-_COUNTS: tuple[tuple[str, str, Callable[[MirroredTopic], int]], ...] = (
-    ("mirror_copied", "Messages copied", lambda one: one.effects.counts.copied),
-    ("mirror_passed", "Messages of other clusters, which are not copied", lambda one: one.effects.counts.passed),
-    ("mirror_gaps", "Gaps in the messages of the source", lambda one: one.effects.counts.gaps),
-    ("mirror_fenced", "How often another mirror has fenced this one", lambda one: one.effects.counts.fenced),
-    ("mirror_rewound", "Messages that the target had lost, and that were delivered again",
-     lambda one: sum(status.rewound for status in one.statuses.values())),
-)  # fmt: skip
 
 
 @asynccontextmanager
 async def observed(mirror: Mirror, host: str, port: int) -> AsyncIterator[int]:
     """Serve inside the block; the port. Raises InvalidArgument if it cannot be used."""
     telemetry = Telemetry.from_environment("mirror", "")
-    for name, description, read in _LEVELS:
-        telemetry.observe_level(name, description, _reader(mirror, read))
-    for name, description, read in _COUNTS:
-        telemetry.observe_count(name, description, _reader(mirror, read))
+    _measure(mirror, telemetry)
     health = Health(telemetry.metrics_text)
     health.ready_when("topics", lambda: _unready(mirror))
     health.serve_value("/mirror", lambda: {name: _shown(topic) for name, topic in sorted(mirror.topics.items())})
@@ -43,6 +23,26 @@ async def observed(mirror: Mirror, host: str, port: int) -> AsyncIterator[int]:
     finally:
         await health.stop()
         telemetry.shut_down()
+
+
+def _measure(mirror: Mirror, telemetry: Telemetry) -> None:
+    read = partial(_reader, mirror)
+    telemetry.observe_level(
+        "mirror_lag_messages", "messages of the source still to copy", read(lambda one: one.lag_messages)
+    )
+    telemetry.observe_level(
+        "mirror_lag_seconds", "age of the first message that is not copied", read(lambda one: one.lag_s(time.time()))
+    )
+    telemetry.observe_level("mirror_failed", "1: the topic cannot be copied", read(lambda one: int(bool(one.trouble))))
+    telemetry.observe_count("mirror_copied", "messages copied", read(lambda one: one.effects.counts.copied))
+    telemetry.observe_count("mirror_passed", "messages of other clusters", read(lambda one: one.effects.counts.passed))
+    telemetry.observe_count("mirror_gaps", "gaps in the source's messages", read(lambda one: one.effects.counts.gaps))
+    telemetry.observe_count("mirror_fenced", "fences by another mirror", read(lambda one: one.effects.counts.fenced))
+    telemetry.observe_count(
+        "mirror_rewound",
+        "messages that the target had lost, delivered again",
+        read(lambda one: sum(status.rewound for status in one.statuses.values())),
+    )
 
 
 def _reader(mirror: Mirror, read: Callable[[MirroredTopic], float]) -> Callable[[], Iterator[Reading]]:

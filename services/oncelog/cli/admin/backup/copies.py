@@ -11,8 +11,8 @@ import typer
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer, objects
 from oncelog.cli.admin.rest_paths import ROOT
-from oncelog.cli.admin.waiting import progress
-from oncelog.core.errors import Fatal, InvalidArgument
+from oncelog.cli.admin.waiting import progress, waited
+from oncelog.core.errors import Fatal, InvalidArgument, PermissionDenied
 from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX, CopyReader, RecordCopy, read_copy
 from oncelog.metadata_store.copies.copy_folder import keep_in, name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey, read_keys
@@ -50,6 +50,12 @@ def add_copies(backup: typer.Typer) -> None:
         keep: Annotated[
             int | None, typer.Option("--keep", min=1, help="Copies that stay in the directory of --to. By default all.")
         ] = None,
+        wait_seconds: Annotated[
+            int,
+            typer.Option(
+                "--wait-seconds", min=0, help="How long to wait for a cluster that does not answer, or denies it."
+            ),
+        ] = 0,
     ) -> Answer:
         """Copy all records of ZooKeeper to storage nodes now, and to a file of your own.
 
@@ -62,7 +68,8 @@ def add_copies(backup: typer.Typer) -> None:
             raise InvalidArgument("--keep needs the directory of --to", field="keep")
         if to is not None and to.endswith("/") and not Path(to).is_dir():
             raise InvalidArgument(f"there is no directory {to}: create it", field="to")
-        made = api.post(_BACKUPS)
+        # Services that are restarted with the role of this token deny it until then.
+        made = waited(wait_seconds, lambda: (True, "", api.post(_BACKUPS)), passing=(PermissionDenied,))
         name = str(made.get("name")) if isinstance(made, dict) else ""
         if to is None:
             return made
