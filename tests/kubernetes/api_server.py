@@ -17,7 +17,7 @@ from tests.kubernetes.chart import NAMESPACE
 
 #: Plural of each kind that can be requested.
 KINDS = {"secrets": "Secret", "configmaps": "ConfigMap"}
-APPS_KINDS = {"statefulsets": "StatefulSet"}
+APPS_KINDS = {"statefulsets": "StatefulSet", "deployments": "Deployment"}
 _ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 

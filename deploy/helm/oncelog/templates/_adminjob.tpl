@@ -1,3 +1,28 @@
+{{/* Why a Job that runs before an upgrade cannot ask the running services, or nothing. It has the Secrets and the address of the new release: one that the
+upgrade makes does not exist yet, and services that do not use TLS or tokens yet, or still do, refuse it. Known only where Helm asks the cluster. */}}
+{{- define "oncelog.hookObstacle" -}}
+{{- $root := . -}}
+{{- if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" -}}
+{{- $running := "" -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace (printf "%s-metadata" (include "oncelog.fullname" .)) -}}
+{{- range .spec.template.spec.containers -}}
+{{- if eq .name "metadata" -}}
+{{- range .env }}{{ $running = printf "%s %s" $running .name }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $what, $variable := dict "tls" "ONCELOG_TLS_CERTIFICATE_FILE" "auth" "ONCELOG_AUTH_KEY_FILE" -}}
+{{- $values := get $root.Values $what -}}
+{{- $secret := include (printf "oncelog.%sSecret" $what) $root -}}
+{{- if and $running (ne $values.enabled (contains $variable $running)) -}}
+the upgrade changes {{ $what }}.enabled.{{ " " }}
+{{- else if and $values.enabled (not (lookup "v1" "Secret" $root.Release.Namespace $secret)) -}}
+the Secret {{ $secret }} does not exist, so the upgrade makes it.{{ " " }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* A Job in a hook of Helm that runs `oncelog admin` with the administrator's token. name: its name; hook: when it runs; arguments: of the command;
 files: name of a ConfigMap to mount at /etc/oncelog/files. The command may be repeated: it continues where the last attempt ended. */}}
 {{- define "oncelog.adminJob" -}}
@@ -36,6 +61,8 @@ spec:
             {{- if and $values.auth.enabled (not $values.tls.enabled) }}
             - --allow-plaintext-token
             {{- end }}
+          # `kubectl describe pod` shows the end of the log, which has the error.
+          terminationMessagePolicy: FallbackToLogsOnError
           {{- include "oncelog.containerSecurity" .root | nindent 10 }}
           {{- with $values.adminJobs.resources }}
           resources:

@@ -3,6 +3,7 @@
 import functools
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -42,12 +43,16 @@ Command = Callable[..., Answer | Report | Iterator[Report]]
 
 
 class NegativeAnswer(Exception):
-    """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1, or `code`."""
+    """Raised by a command whose answer is "no": the answer is printed, and the exit code is 1, or `code`.
 
-    def __init__(self, answer: Answer | Report, code: int = Exit.FAILED) -> None:
+    reason: an `error:` line below the answer, on standard error. It is the last line also where both go into one log.
+    """
+
+    def __init__(self, answer: Answer | Report, code: int = Exit.FAILED, *, reason: str = "") -> None:
         super().__init__()
         self.answer = answer
         self.code = code
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ def admin_command(
                         return
             except NegativeAnswer as negative:
                 _print(negative.answer, call.output)
+                if negative.reason:
+                    sys.stdout.flush()
+                    Console(stderr=True, highlight=False).print(
+                        f"error: {negative.reason}", markup=False, soft_wrap=True
+                    )
                 raise typer.Exit(negative.code) from negative
             except KeyboardInterrupt:
                 raise typer.Exit(Exit.INTERRUPTED) from None

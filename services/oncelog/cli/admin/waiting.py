@@ -26,11 +26,13 @@ def waited(
     the time is up, or the error if there still is one.
     """
     ends_s = time.monotonic() + wait_seconds
+    # A metadata service may be restarted meanwhile.
+    repeated: tuple[type[OncelogError], ...] = (Retriable, *passing)
     shown = ""
     while True:
         try:
             done, line, answer = look()
-        except (Retriable, *passing) as error:  # a metadata service may be restarted meanwhile
+        except repeated as error:
             if time.monotonic() >= ends_s:
                 raise
             done, line, answer = False, f"{error.message}; will retry", None
@@ -40,7 +42,8 @@ def waited(
         if done:
             return cast("T", answer)
         if time.monotonic() >= ends_s:
-            raise NegativeAnswer(cast("Answer", answer))
+            reason = f"not done after {wait_seconds} s{f': {line}' if line else ''}"
+            raise NegativeAnswer(cast("Answer", answer), reason=reason)
         time.sleep(WAIT_S)
 
 

@@ -8,7 +8,6 @@ from oncelog.cli.admin.commands import NegativeAnswer, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import ROOT
-from oncelog.cli.admin.waiting import progress
 from oncelog.core.errors import NotFound
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 
@@ -40,8 +39,8 @@ def add_level(cluster: typer.Typer) -> None:
             return f"the cluster stores no level: it is at level {BEFORE_LEVELS} or below"
         needed = max(number(answer.get("level")), number(answer.get("announced"))) if isinstance(answer, dict) else 0
         if known and needed > PROCESS_VERSION:
-            progress(f"this program knows level {PROCESS_VERSION}, and the cluster has level {needed}: use a newer one")
-            raise NegativeAnswer(answer)
+            reason = f"this program knows level {PROCESS_VERSION}, and the cluster has level {needed}: use a newer one"
+            raise NegativeAnswer(answer, reason=reason)
         return answer
 
     @admin_command(cluster, "finalize")
