@@ -13,6 +13,7 @@ import pytest
 
 import oncelog
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
+from tests.cluster.clients.mirroring import once
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.contract.process.security_world import auth_environment, bearer, tls_environment, token
 from tests.contract.rest.rest_guide import call_of
@@ -141,3 +142,25 @@ async def test_readme_publish_commands_store_each_message_once(cluster: Cluster)
         assert [answer.status_code for answer in answers] == [200, 200]
         first, second = ([one["message_id"] for one in answer.json()["messages"]] for answer in answers)
         assert first == second != []
+
+
+@pytest.mark.asyncio
+async def test_mirror_asks_for_its_rights_at_both_clusters_before_it_copies(
+    cluster: Cluster, files: Path, source: oncelog.AsyncClient
+) -> None:
+    """Without `consume` at the target it would copy until its first restart, and stand then: it compares the last copy.
+    The error names the cluster and the right."""
+    await cluster.change("POST", f"{PERMISSIONS}/writer", json=["produce"])
+    await cluster.change("POST", f"{PERMISSIONS}/looker", json=["consume"])
+    topic = "mirrored-with-rights"
+    async with await source.create_producer(topic) as producer:
+        await producer.send(b"one")
+    for role, words in (("writer", r"\(--to\).* `consume`"), ("looker", r"\(--to\).* `produce`")):
+        async with client_of(cluster, files, role) as client:
+            with pytest.raises(PermissionDenied, match=words):
+                await once(source, client, topic)
+    async with client_of(cluster, files, "root") as client, await client.create_producer(topic) as producer:
+        await producer.send(b"two")
+    async with client_of(cluster, files, "writer") as client:
+        with pytest.raises(PermissionDenied, match=r"\(--from\).* `consume`"):
+            await once(client, source, topic)

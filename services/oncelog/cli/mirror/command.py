@@ -20,7 +20,7 @@ _HELP = f"""Copy topics into another cluster: each message once, in order, with 
 
 Run it as often as you like; one copies each partition, and the others wait for its end. Kill it at any time, and run it
 again. Messages that a mirror has copied are not copied on, so two clusters can mirror each other. Run it on the side of
-the target. It needs the right `consume` at the source, and `produce` at the target.
+the target. It needs the right `consume` at the source, and `produce` and `consume` at the target.
 
     oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
 

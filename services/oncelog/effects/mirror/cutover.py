@@ -24,12 +24,13 @@ from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
 from oncelog.core.names import MIRROR, TopicName, is_reserved
 from oncelog.core.publishing.dedup_state import assigned_name
-from oncelog.effects.mirror.positions import MIRROR_SUBSCRIPTION, copy_positions, origins_of
+from oncelog.effects.mirror.positions import copy_positions, origins_of
 from oncelog.effects.mirror.producers import open_behind, producers_of
 from oncelog.effects.mirror.status import TROUBLE, PartitionStatus, partition_status, status_of
 from oncelog.effects.mirror.topics import (
     AT_SOURCE,
     AT_TARGET,
+    MIRROR_SUBSCRIPTION,
     Choice,
     ClusterIds,
     partition_counts,

@@ -26,13 +26,12 @@ from oncelog.core.formats.message_id import Index
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings
 from oncelog.effects.mirror.store import end_of
+from oncelog.effects.mirror.topics import MIRROR_SUBSCRIPTION
 from oncelog.effects.rest import owner_stats
 from oncelog.effects.topic_store import topic_id_of
 
 logger = logging.getLogger(__name__)
 
-#: How the names of the subscriptions of mirrors begin.
-MIRROR_SUBSCRIPTION = "mirror-"
 #: Messages of the target that are looked at for one subscription at once; then the next one has its turn.
 _LOOKED_AT_MAX = 100_000
 

@@ -32,13 +32,14 @@ from oncelog.client.producing.sender import CompressionName
 from oncelog.client.values.messages import Message, MessageBatch, runs_of
 from oncelog.core.effects.errors import SourceDiverged, SourceTooLarge, SourceTrimmed
 from oncelog.core.effects.ordered import Source, StoredPosition, found_at
-from oncelog.core.errors import MessageTooLarge, ProducerFenced, StaleSequence
+from oncelog.core.errors import MessageTooLarge, PermissionDenied, ProducerFenced, StaleSequence
 from oncelog.core.formats.columns import encode_origin
 from oncelog.core.formats.message_id import Index, MessageId
 from oncelog.core.formats.origin import BatchOrigin, pack_origin
 from oncelog.core.ids import TopicId
 from oncelog.core.names import MIRROR, TopicName
 from oncelog.effects.function_run import FunctionFailedError
+from oncelog.effects.mirror.topics import AT_TARGET, lacks
 from oncelog.effects.store import ClaimLost, ClosingStore, SourceNames, StoreInCluster
 from oncelog.effects.topic_store import topic_id_of
 
@@ -180,13 +181,16 @@ class Copies:
         """Fences the producer of every other mirror. Raises SourceDiverged, SourceTrimmed."""
         cluster_id = network_of(client).lookup.cluster_id
         topic = str(replace(settings.topic, partition=None if source.partition < 0 else source.partition))
-        producer = await settings.target.create_producer(
-            topic,
-            producer_name=mirror_producer(cluster_id, source.topic_id, source.partition),
-            compression=settings.compression,
-            on_unverified="accept",
-            on_content_differs="accept",
-        )
+        try:
+            producer = await settings.target.create_producer(
+                topic,
+                producer_name=mirror_producer(cluster_id, source.topic_id, source.partition),
+                compression=settings.compression,
+                on_unverified="accept",
+                on_content_differs="accept",
+            )
+        except PermissionDenied as error:
+            raise lacks(error, settings.topic, "produce", AT_TARGET) from error
         try:
             last = producer.last_sequence_id
             if last >= 0:

@@ -8,13 +8,14 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import PartitionCounts
 from oncelog.core.effects.errors import PartitionsDiffer
-from oncelog.core.errors import InvalidArgument, TopicNotFound
+from oncelog.core.errors import InvalidArgument, PermissionDenied, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog.effects.mirror.positions import MIRROR_SUBSCRIPTION
 from oncelog.effects.rest import cluster_id_of, rest, topic_path
 
 #: How the names of dead-letter topics end, unless an application has chosen another name.
 DEAD_LETTERS_END = "-DLQ"
+#: How the names of the subscriptions of mirrors begin.
+MIRROR_SUBSCRIPTION = "mirror-"
 #: Which cluster is meant, for log and errors.
 AT_SOURCE, AT_TARGET = "in the source cluster (--from)", "in the target cluster (--to)"
 
@@ -66,7 +67,8 @@ async def parts_of(client: AsyncClient, topic: TopicName, where: str, timeout_ms
 async def prepared(source: AsyncClient, target: AsyncClient, topic: TopicName, timeout_ms: int | None) -> str:
     """The target has the topic, with as many partitions; returns the id of its cluster. A missing one is created.
 
-    Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound."""
+    Raises PartitionsDiffer; InvalidArgument for a mirror of a cluster into itself; TopicNotFound; PermissionDenied,
+    which names the cluster and the right."""
     base = replace(topic, partition=None)
     counts = await partition_counts(source, base, AT_SOURCE, timeout_ms)
     try:
@@ -76,7 +78,25 @@ async def prepared(source: AsyncClient, target: AsyncClient, topic: TopicName, t
         there = await partition_counts(target, base, AT_TARGET, timeout_ms)
     ids = await two_clusters(source, target, timeout_ms)
     check_partitions(base, counts.now, there.now)
+    for client, where in ((source, AT_SOURCE), (target, AT_TARGET)):
+        one = topic if topic.partition is not None or not counts.now else replace(topic, partition=0)
+        await _check_reading(client, one, where)
     return ids.target
+
+
+async def _check_reading(client: AsyncClient, topic: TopicName, where: str) -> None:
+    """The target is first read after a restart, for the last copy: without the right the mirror would stand then."""
+    try:
+        await client.last_message_id(str(topic))
+    except TopicNotFound:
+        return  # nobody has used this partition yet
+    except PermissionDenied as error:
+        raise lacks(error, topic, "consume", where) from error
+
+
+def lacks(error: PermissionDenied, topic: TopicName, right: str, where: str) -> PermissionDenied:
+    """The error that says which cluster denies what."""
+    return PermissionDenied(f"{topic} {where}: a mirror needs the right `{right}` there: {error.message}")
 
 
 class ClusterIds(NamedTuple):
