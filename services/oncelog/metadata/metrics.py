@@ -10,6 +10,7 @@ from oncelog.metadata.http_publish.http_publish_service import HttpPublishServic
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.restoring.record_copies import RecordCopies
+from oncelog.metadata.served_certificates import ServedCertificates
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.telemetry import Reading, Telemetry
@@ -145,6 +146,14 @@ def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:
         "metadata_gateway_bytes",
         "Bytes forwarded between clients and topic owners",
         lambda: gateway.passed_bytes,
+    )
+
+
+def observe_certificates(telemetry: Telemetry, served: ServedCertificates) -> None:
+    telemetry.observe_level(
+        "metadata_tls_served_expiry_timestamp_seconds",
+        "When the certificate expires that a server of ZooKeeper, or Redis, serves now",
+        served.readings,
     )
 
 

@@ -30,6 +30,7 @@ from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
 from oncelog.metadata.restoring.record_copies import CopySettings
+from oncelog.metadata.served_certificates import ServedCertificates, places_of
 from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.directories import directories_in
 from oncelog.metadata_store.joining.joining import join_cluster
@@ -133,6 +134,9 @@ class MetadataService:
                 return
             self._start_coordination(coordination, gateway, start)
             metrics.observe_audit(self.telemetry, audit)
+            served = ServedCertificates(partial(places_of, settings))
+            metrics.observe_certificates(self.telemetry, served)
+            start(served.run())
             if isinstance(joined.base, ZooKeeperSession) and joined.base.tree_acls is not None:
                 joined.base.tree_acls.era_root = paths.era_root(cluster.era.number)
                 start(joined.base.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))

@@ -1,18 +1,21 @@
 """TLS to ZooKeeper and Redis: the server's certificate is verified, and files that change are used at the next
 connection."""
 
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument, StoreUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
+from oncelog.metadata.served_certificates import ServedCertificates, places_of
 from oncelog.metadata_store.joining.joining import server_tls
 from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
-from oncelog.runtime.certificates import new_ca
+from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.security import Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
@@ -182,3 +185,50 @@ def test_expiry_is_exported(tmp_path: Path) -> None:
     renew(tmp_path, other)
     assert ends()["ca"] < first["ca"] - 3_000 * 86_400
     telemetry.shut_down()
+
+
+def new_pair(directory: Path, days: int) -> None:
+    """Certificate, key and CA, in place of those that are there."""
+    ca = new_ca()
+    pair = new_certificate(ca, (), days=days)
+    for name, content in (("ca.crt", ca.certificate), ("tls.key", pair.key), ("tls.crt", pair.certificate)):
+        (directory / name).write_bytes(content)
+
+
+@pytest.mark.asyncio
+async def test_expiry_is_that_of_what_is_served(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
+    """Redis reads its certificate at its start only, so a renewed file changes nothing before it restarts. A server
+    that does not answer has no expiry."""
+    new_pair(tmp_path, days=10)
+    certificate = ServerCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with claim_port("127.0.0.1") as claim:
+        redis = f"127.0.0.1:{port_of(claim)}"
+        async with CutProxy.running(zookeeper_server.port, tls=certificate.ssl_context()) as zookeeper:
+            variables = {
+                "ONCELOG_ZOOKEEPER_HOSTS": f"{zookeeper.address}/chroot",
+                "ONCELOG_ZOOKEEPER_TLS": "true",
+                "ONCELOG_ZOOKEEPER_TLS_CA_FILE": str(tmp_path / "ca.crt"),
+                "ONCELOG_REDIS_URL": f"rediss://{redis}/0",
+            }
+            served = ServedCertificates(partial(places_of, load(MetadataSettings, variables)))
+
+            async def days_left() -> dict[str, int]:
+                await served.look()
+                return {
+                    str(reading.attributes["server"]): round((reading.value - time.time()) / 86_400)
+                    for reading in served.readings()
+                }
+
+            assert await days_left() == {zookeeper.address: 10}
+            with RedisProcess.running(tmp_path / "redis", *redis_options(tmp_path, port_of(claim))):
+                new_pair(tmp_path, days=90)
+                assert await days_left() == {zookeeper.address: 90, redis: 10}
+            with RedisProcess.running(tmp_path / "redis", *redis_options(tmp_path, port_of(claim))):
+                assert await days_left() == {zookeeper.address: 90, redis: 90}
+                (tmp_path / "ca.crt").write_bytes(b"no certificate")
+                assert await days_left() == {zookeeper.address: 90, redis: 90}  # told in the log; the last look counts
+
+
+def test_servers_without_tls_serve_no_certificate() -> None:
+    variables = {"ONCELOG_ZOOKEEPER_HOSTS": "a:2181", "ONCELOG_REDIS_URL": "redis://b:6379/0"}
+    assert places_of(load(MetadataSettings, variables)) == {}

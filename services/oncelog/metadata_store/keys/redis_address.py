@@ -11,6 +11,7 @@ from typing import Any
 from redis.asyncio.connection import SSLConnection, parse_url
 from redis.credentials import CredentialProvider
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.credentials import context_trusting, parse_certificates
 from oncelog.runtime.settings import variable
@@ -32,15 +33,24 @@ class RedisAddress(CredentialProvider):
         name = variable("redis_tls_ca_file")
         self._ca = WatchedFile(Path(ca_file), name, parse_certificates) if ca_file else None
         self._server_name = server_name
-        if (ca_file or server_name) and self._parsed.get("connection_class") is not SSLConnection:
+        if (ca_file or server_name) and not self.speaks_tls:
             field = "redis_tls_ca_file" if ca_file else "redis_tls_server_name"
             raise InvalidArgument(f"{variable(field)} needs an address that begins with rediss://", field=field)
+
+    @property
+    def speaks_tls(self) -> bool:
+        return self._parsed.get("connection_class") is SSLConnection
+
+    @property
+    def place(self) -> str:
+        """host:port"""
+        return join_address(self._parsed.get("host", "localhost"), self._parsed.get("port", 6379))
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of a connection pool."""
         options = {name: value for name, value in self._parsed.items() if name not in ("username", "password")}
-        if options.get("connection_class") is SSLConnection:
+        if self.speaks_tls:
             options |= {"connection_class": _VerifiedConnection, "address": self}
         return options
 
