@@ -1,14 +1,24 @@
 """The certificate that the chart's ZooKeeper serves, when the one in its Secret changes."""
 
+import asyncio
+import os
+import re
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.until import until_sync
-from tests.kubernetes.chart import one
+from oncelog.metadata.served_certificates import ServedCertificates, places_of
+from oncelog.runtime.port_claim import claim_port, port_of
+from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.zookeeper_server import find_server_jars
+from tests.cluster.until import until, until_sync
+from tests.contract.process.security_world import new_pair, tls_environment
+from tests.kubernetes.chart import manifests_in, one, template
 from tests.kubernetes.test_chart_backend_tls import found, upgraded
 
 DEADLINE_S = 60.0
@@ -110,3 +120,68 @@ def test_pods_restart_when_the_chart_replaces_the_certificate_that_they_serve(tm
     assert seen[:2] == [None, None]
     assert seen[2] is not None
     assert set(seen[2:]) == {seen[2]}
+
+
+# --- the version of the official image --------------------------------------------------------------------------------
+
+#: Places in the image and what stands for them below a folder of the test.
+PLACES = {
+    "/etc/oncelog-zookeeper": "config",
+    "/etc/oncelog/tls": "secret",
+    "/apache-zookeeper-": "image/apache-zookeeper-",
+    "/data": "data",
+    "/tmp": "tmp",
+}
+
+
+def container_of(folder: Path, ports: dict[str, int]) -> Path:
+    """The start script of the chart's ZooKeeper, with all that its container has. The jars are those of PySpark, which
+    are of the version that the chart's default image has."""
+    for name in ("config", "secret", "data", "tmp", "image/apache-zookeeper-3/lib"):
+        (folder / name).mkdir(parents=True)
+    jars = find_server_jars()
+    for jar in (*jars, *jars[0].parent.glob("netty-*.jar")):
+        (folder / "image/apache-zookeeper-3/lib" / jar.name).symlink_to(jar)
+    pattern = "|".join(PLACES)
+    rendered = template("--set", "zookeeper.replicaCount=1,auth.enabled=false", "-s", "templates/zookeeper.yaml")
+    for name, text in found(manifests_in(rendered.stdout), "ConfigMap", "oncelog-zookeeper")["data"].items():
+        own = re.sub(pattern, lambda place: str(folder / PLACES[place[0]]), text)
+        for key, port in ports.items():
+            own = re.sub(rf"^{key}=\d+$", f"{key}={port}", own, flags=re.MULTILINE)
+        (folder / "config" / name).write_text(own.replace(" 30 &", " 0.2 &"))
+    return folder / "config/start.sh"
+
+
+@pytest.mark.asyncio
+async def test_renewed_certificate_is_served_by_the_version_of_the_official_image(tmp_path: Path) -> None:
+    """ZooKeeper 3.9, by the chart's own script and settings: without a restart."""
+    with claim_port("127.0.0.1") as plain, claim_port("127.0.0.1") as secure:
+        start = container_of(tmp_path, {"clientPort": port_of(plain), "secureClientPort": port_of(secure)})
+        tls_environment(tmp_path / "secret")
+        settings = {
+            "ONCELOG_ZOOKEEPER_HOSTS": f"127.0.0.1:{port_of(secure)}",
+            "ONCELOG_ZOOKEEPER_TLS": "true",
+            "ONCELOG_ZOOKEEPER_TLS_CA_FILE": str(tmp_path / "secret/ca.crt"),
+        }
+        served = ServedCertificates(partial(places_of, load(MetadataSettings, settings)))
+
+        async def days_left() -> list[int]:
+            await served.look()
+            return [round((reading.value - time.time()) / 86_400) for reading in served.readings()]
+
+        environment = {**os.environ, "HOSTNAME": "oncelog-zookeeper-0", "HEAP_MEGABYTES": "96"}
+        with (tmp_path / "log").open("wb") as log:
+            server = await asyncio.create_subprocess_exec("bash", str(start), env=environment, stdout=log, stderr=log)
+        try:
+            await until(lambda: _is(days_left(), [1]), DEADLINE_S, waiting_for="the first certificate")
+            new_pair(tmp_path / "secret", days=90)
+            await until(lambda: _is(days_left(), [90]), DEADLINE_S, waiting_for="the renewed certificate")
+            assert server.returncode is None
+        finally:
+            print((tmp_path / "log").read_text()[-4000:])
+            server.kill()
+            await server.wait()
+
+
+async def _is(found: Awaitable[list[int]], wanted: list[int]) -> bool:
+    return await found == wanted

@@ -68,3 +68,11 @@ def secured(directory: Path, **more: str) -> Security:
     """A service with authentication; more: further variables without their prefix, over those."""
     environment = auth_environment(directory) | {f"ONCELOG_{name.upper()}": value for name, value in more.items()}
     return Security.of(load(MetadataSettings, environment))
+
+
+def new_pair(directory: Path, days: int) -> None:
+    """A certificate, its key and a new CA, in place of those that are there. days: until the certificate expires."""
+    ca = new_ca()
+    pair = new_certificate(ca, (), days=days)
+    for name, content in (("ca.crt", ca.certificate), ("tls.key", pair.key), ("tls.crt", pair.certificate)):
+        (directory / name).write_bytes(content)

@@ -15,14 +15,14 @@ from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
-from oncelog.runtime.certificates import new_ca, new_certificate
+from oncelog.runtime.certificates import new_ca
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.security import Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.until import until
-from tests.contract.process.security_world import renew, tls_environment
+from tests.contract.process.security_world import new_pair, renew, tls_environment
 from tests.contract.stores.cut_proxy import CutProxy
 from tests.contract.stores.redis_process import RedisProcess
 from tests.contract.stores.store_backends import DEADLINE_S
@@ -185,14 +185,6 @@ def test_expiry_is_exported(tmp_path: Path) -> None:
     renew(tmp_path, other)
     assert ends()["ca"] < first["ca"] - 3_000 * 86_400
     telemetry.shut_down()
-
-
-def new_pair(directory: Path, days: int) -> None:
-    """Certificate, key and CA, in place of those that are there."""
-    ca = new_ca()
-    pair = new_certificate(ca, (), days=days)
-    for name, content in (("ca.crt", ca.certificate), ("tls.key", pair.key), ("tls.crt", pair.certificate)):
-        (directory / name).write_bytes(content)
 
 
 @pytest.mark.asyncio
