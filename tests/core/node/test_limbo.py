@@ -338,6 +338,18 @@ def test_what_a_whole_ledger_lacks_here_is_damage() -> None:
 
 
 @pytest.mark.hazard("verified-copy-is-missing")
+def test_an_entry_above_the_end_makes_up_for_none_that_is_missing() -> None:
+    """The writer's last entries may have reached this node alone, and the ledger was closed below them."""
+    disk = writable()  # it has entry 0
+    disk.handle(append(2, E2))
+    disk.sync()
+    disk.handle(review(3))
+    whole = replace(CLOSED, verified=True)
+    assert disk.handle(LedgerChecked(LEDGER, 2, whole)) == [VerifyLedger(LEDGER, 2, EntryId(1))]
+    assert disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),))) == [reviewed(3, CopyState.DAMAGED)]
+
+
+@pytest.mark.hazard("verified-copy-is-missing")
 def test_whole_ledger_of_which_nothing_is_here_is_damaged() -> None:
     """The damage is kept although nothing else of the ledger is. A copy that is being made has attested nothing."""
     disk = Disk()
