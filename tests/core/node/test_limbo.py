@@ -307,6 +307,18 @@ def test_review_of_a_damaged_ledger_reads_it_again() -> None:
     assert disk.node.ledgers.damaged == []
 
 
+@pytest.mark.hazard("lost-too-early")
+def test_recovery_reads_a_damaged_entry_again() -> None:
+    """A restore may open a ledger again, and no review ends the damage of one that is not CLOSED: a copy that can be
+    read again, perhaps the only one, would be refused for ever. What is not held is not missing."""
+    disk = damaged()
+    disk.handle(review(2))
+    disk.handle(LedgerChecked(LEDGER, 2, replace(CLOSED, verified=True)))
+    disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),), unreadable=(EntryId(0),)))
+    assert disk.handle(read(3, 0, 3, fence=True)) == []
+    assert disk.sync() == [read_answer(3, [0], [2], last=0, unreadable=(1,))]
+
+
 @pytest.mark.hazard("damaged-fence")
 def test_damage_found_during_the_review_keeps_the_ledger_in_limbo() -> None:
     """The entry may have been read before it was damaged."""
