@@ -124,6 +124,39 @@ def test_consumer_keeps_its_keys_over_a_takeover() -> None:
     assert [index for other in (*others, first) for index in other.take()] == [2]
 
 
+@pytest.mark.hazard("key-moves-too-early")
+def test_late_consumer_keeps_no_message_whose_key_is_not_known_behind_one_that_another_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C holds 0(a), 1(b) and 2(a), and comes back after the wait: 0 is with D, and nobody has looked at 2."""
+    monkeypatch.setattr(key_shared, "LOOK_AHEAD_MESSAGES", 1)
+    world = world_of("a", "b")
+    world.store(1, ["a"])
+    first = world.subscribe("c", KEY_SHARED, window=100)
+    assert first.take() == [0, 1, 2]
+    world.take_over()
+    second = world.subscribe("d", KEY_SHARED, window=1)
+    world.pass_time(1_000)
+    assert second.take() == [0]
+    first = world.reconnect(first, held=[0, 1, 2], window=100)
+    assert [tuple(each) for each in first.subscribed.kept] == [(1, 1)]
+    world.ack(second, 0)
+    assert [index for client in (first, second) for index in client.take()] == [2]
+
+
+@pytest.mark.hazard("key-moves-too-early")
+def test_consumer_keeps_no_message_behind_one_that_another_has_kept() -> None:
+    """The former owner gave 0 to both, one after the other. No key is known before the wait is over."""
+    world = world_of("a", "a")
+    first = world.subscribe("c", KEY_SHARED, window=100)
+    assert first.take() == [0, 1]
+    second = world.subscribe("d", KEY_SHARED)
+    world.take_over()
+    second = world.reconnect(second, held=[0])
+    first = world.reconnect(first, held=[0, 1])
+    assert (second.subscribed.kept, first.subscribed.kept) == (((0, 0),), ())
+
+
 def test_messages_without_a_key_are_shared() -> None:
     world = world_of(None, None, None, None)
     first = world.subscribe("c", KEY_SHARED, window=1)

@@ -307,6 +307,18 @@ def test_review_of_a_damaged_ledger_reads_it_again() -> None:
     assert disk.node.ledgers.damaged == []
 
 
+@pytest.mark.hazard("lost-too-early")
+def test_recovery_reads_a_damaged_entry_again() -> None:
+    """A restore may open a ledger again, and no review ends the damage of one that is not CLOSED: a copy that can be
+    read again, perhaps the only one, would be refused for ever. What is not held is not missing."""
+    disk = damaged()
+    disk.handle(review(2))
+    disk.handle(LedgerChecked(LEDGER, 2, replace(CLOSED, verified=True)))
+    disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),), unreadable=(EntryId(0),)))
+    assert disk.handle(read(3, 0, 3, fence=True)) == []
+    assert disk.sync() == [read_answer(3, [0], [2], last=0, unreadable=(1,))]
+
+
 @pytest.mark.hazard("damaged-fence")
 def test_damage_found_during_the_review_keeps_the_ledger_in_limbo() -> None:
     """The entry may have been read before it was damaged."""
@@ -335,6 +347,18 @@ def test_what_a_whole_ledger_lacks_here_is_damage() -> None:
     assert disk.node.ledgers.damaged == []
     disk.handle(review(4))
     assert disk.handle(LedgerChecked(LEDGER, 3, whole)) == [reviewed(4, CopyState.HELD)]
+
+
+@pytest.mark.hazard("verified-copy-is-missing")
+def test_an_entry_above_the_end_makes_up_for_none_that_is_missing() -> None:
+    """The writer's last entries may have reached this node alone, and the ledger was closed below them."""
+    disk = writable()  # it has entry 0
+    disk.handle(append(2, E2))
+    disk.sync()
+    disk.handle(review(3))
+    whole = replace(CLOSED, verified=True)
+    assert disk.handle(LedgerChecked(LEDGER, 2, whole)) == [VerifyLedger(LEDGER, 2, EntryId(1))]
+    assert disk.handle(LedgerVerified(LEDGER, 2, missing=(EntryId(1),))) == [reviewed(3, CopyState.DAMAGED)]
 
 
 @pytest.mark.hazard("verified-copy-is-missing")

@@ -13,8 +13,10 @@ from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import JournalRecord, RecordKind
 from oncelog.core.repair.node_removal import may_replace
+from oncelog.core.repair.unlisted import can_go
 from tests.simulation.cluster import SESSION_TICKS
 from tests.simulation.servers.decoding import decode_ledger
+from tests.simulation.servers.ledger_lists import chains_of
 from tests.simulation.servers.repair_server import directory_views, listed_ledgers_of
 from tests.simulation.servers.storage_server import StorageServer
 
@@ -42,7 +44,7 @@ def may_lose(faults: "Faults", server: StorageServer) -> bool:
     cluster = faults.cluster
     if any(node.name != server.name and not _answers(faults, node) for node in cluster.nodes.values()):
         return False
-    if _another_in_limbo(faults, server):
+    if _another_in_limbo(faults, server) or _leaves_unlisted(faults, server):
         return False
 
     def damaged(ledger_id: LedgerId) -> list[Incarnation]:
@@ -158,7 +160,7 @@ def may_lose_open(faults: "Faults", server: StorageServer) -> bool:
 def others_are_sound(faults: "Faults", server: StorageServer, records: Iterable[LedgerMetadata]) -> bool:
     """Whether every other member of these ledgers is live, and has lost nothing."""
     cluster = faults.cluster
-    if _another_in_limbo(faults, server):
+    if _another_in_limbo(faults, server) or _leaves_unlisted(faults, server):
         return False
     for record in records:
         for member in record.members:
@@ -181,6 +183,28 @@ def _another_in_limbo(faults: "Faults", server: StorageServer) -> bool:
     return any(
         node is not server and (node.core.ledgers.limbo.below > 0 or node.core.era.number < newest) for node in nodes
     )
+
+
+def _leaves_unlisted(faults: "Faults", server: StorageServer) -> bool:
+    """Whether a ledger that an owner has created, and may list yet, has this node and one that is gone as members.
+
+    The rule of operators looks at listed ledgers only. If two disks are replaced while an owner links such a ledger,
+    and the owner ends before it closes it, nobody can close it: its topic waits for an operator to give it up, although
+    nothing was ever written to it. The simulation has no operator who does that.
+    """
+    store, existing = faults.cluster.store, faults.cluster.watch.copies.existing
+    listed = dict.fromkeys(listed_ledgers_of(store))
+    for ledger_id in [LedgerId(int(name)) for name in store.children("ledgers")]:
+        data, _ = store.get(f"ledgers/{ledger_id}")
+        record = None if data is None or ledger_id in listed else decode_ledger(data)
+        if record is None or record.state is LedgerState.CLOSED or server.incarnation not in record.members:
+            continue
+        if all(member == server.incarnation or existing(member) is not None for member in record.members):
+            continue
+        topic, cursor = (store.get(f"{kind}/{record.topic_id}")[0] for kind in ("topics", "cursors"))
+        if topic is not None and not can_go(record, chains_of(store, record.topic_id, topic, cursor)):
+            return True
+    return False
 
 
 def _is_hurt(faults: "Faults", server: StorageServer, ledger_id: LedgerId) -> bool:

@@ -155,6 +155,11 @@ def _any_subscription_of_the_name(topic: Subscriptions, opening: ConsumerOpening
     _open(topic, opening)
 
 
+def _keep_unknown(keys: KeyShared, bits: BitMap64, _lost: BitMap64) -> BitMap64:
+    """A message that nobody has looked at is kept, although an earlier one of its key is with another consumer."""
+    return bits - BitMap64([i for i in bits & keys._known if keys._out.get(keys._slot_of[i])])
+
+
 def _any_receiver(keys: KeyShared, index: int, slot: int, entry: Any, picks: Any) -> Any:
     consumers = keys._context.consumers
     return (
@@ -254,6 +259,7 @@ CONSUMER_MUTANTS = (
         "delivery counts forgotten", "wrong-delivery-count", 2_000_000,
         ((Redeliveries, "deliveries", _always(0)),),
     ),
+    Mutant("unknown keys are kept", "key-moves-too-early", 2_400_928, ((KeyShared, "may_keep", _keep_unknown),)),
     Mutant("a key handed over early", "key-moves-too-early", 2_000_000, ((KeyShared, "_receiver", _any_receiver),)),
     Mutant(
         "trim from the layer in flight", "failed-ack-write", 2_000_011,

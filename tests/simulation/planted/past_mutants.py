@@ -1,18 +1,22 @@
-"""Planted bugs about a storage node's past: each takes one rule from the starts of a node, its reviews, or the check of
-an entry's topic."""
+"""Planted bugs about a storage node's past: each takes one rule from the starts of a node, its reviews and
+answers, or the check of an entry's topic."""
 
 from dataclasses import replace
 from typing import Any
 
 from oncelog.core.formats import entry
+from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.recovery import LedgerRecovery, MemberFenced
 from oncelog.core.node import starts
+from oncelog.core.node.answers import ReadReceived, StorageAnswers
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
+from tests.simulation.servers.disk import Index
 from tests.simulation.watches.watching import Watch
 
 _member_fenced = LedgerRecovery._member_fenced
 _verified = LedgerReviews.verified
+_read = StorageAnswers._read
 
 
 def _never(*_: Any) -> bool:
@@ -35,6 +39,16 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
     return _verified(reviews, event, records)
 
 
+def _counting_all(index: Index, ledger_id: LedgerId, _end: EntryId) -> int:
+    """An entry above the end of the ledger counts for one that is missing."""
+    return len(index.entries.get(ledger_id, ()))
+
+
+def _not_again(answers: StorageAnswers, event: ReadReceived, ledger: StorageLedger) -> Any:
+    """A recovery is not given what was damaged once, although it may be readable again."""
+    return _read(answers, replace(event, fence=False), ledger)
+
+
 def _believing(recovery: LedgerRecovery, event: MemberFenced) -> Any:
     """Whatever the member holds is taken for the topic's."""
     return _member_fenced(recovery, replace(event, topic_id=None))
@@ -55,6 +69,8 @@ PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...]
         "missing of a whole ledger is no damage", "verified-copy-is-missing", 69,
         ((LedgerReviews, "verified", _only_missing),),
     ),
+    ("entries above the end counted", "verified-copy-is-missing", 400559, ((Index, "count_up_to", _counting_all),)),
+    ("damaged once, damaged for ever", "lost-too-early", 5400829, ((StorageAnswers, "_read", _not_again),)),
     ("a node that is newer than ZooKeeper registers", "ledger-id-given-twice", 84, ((starts, "is_newer", _never),)),
     (
         # In earlier seeds the topic only stops; in this one it gets the entries of the other topic.

@@ -167,8 +167,8 @@ class Index:
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         return max(self.entries.get(ledger_id, ()), default=None)
 
-    def entries_count(self, ledger_id: LedgerId) -> int:
-        return len(self.entries.get(ledger_id, ()))
+    def count_up_to(self, ledger_id: LedgerId, end: EntryId) -> int:
+        return sum(entry_id <= end for entry_id in self.entries.get(ledger_id, ()))
 
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         data: Buffer | None = self.read(ledger_id, entry_id)

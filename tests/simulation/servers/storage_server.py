@@ -432,7 +432,7 @@ class StorageServer(Process):
         if self.core.ledgers.limbo.covers(ledger_id) or self.core.ledgers.peek(ledger_id).damaged:
             return True
         attested = record.verified and not record.lost and here in record.members
-        return attested and self.index.entries_count(ledger_id) <= record.end
+        return attested and self.index.count_up_to(ledger_id, record.end) <= record.end
 
     def look_for_garbage(self) -> None:
         """The periodic review, somewhat later."""

@@ -193,13 +193,25 @@ class Watch:
         confirmed = self.topics[metadata.topic_id].confirmed.get(metadata.ledger_id, -1)
         if confirmed > metadata.end:
             raise Violation("end", f"ledger {metadata.ledger_id} ends at {metadata.end}, {confirmed} was confirmed")
-        copies = durable_copies(self.nodes, metadata.ledger_id)
-        entries = check_copies(metadata, copies)
+        entries = self._check_copies(metadata)
         for data in entries:
             if peek_header(data).topic_id != metadata.topic_id:
                 raise Violation("topics", f"ledger {metadata.ledger_id} has an entry of another topic")
         self._check_head(decode_ledger(before) if before is not None else metadata, entries)
         self.closed[metadata.ledger_id] = (metadata, entries)
+
+    def _check_copies(self, metadata: LedgerMetadata) -> list[bytes]:
+        """A ledger that a restore has opened again has its first members, and repair may have filled others before.
+        These do not count, and have nothing else."""
+        copies = durable_copies(self.nodes, metadata.ledger_id)
+        if metadata.ledger_id >= self.store.era.first_id:
+            return check_copies(metadata, copies)
+        entries = check_copies(metadata, {one: held for one, held in copies.items() if one in metadata.members})
+        for holder in [one for one in copies if one not in metadata.members]:
+            self.store.world.count("copy of a former repair")
+            if any(data != entries[each] for each, data in copies[holder].items() if each <= metadata.end):
+                raise Violation("equal copies", f"{holder} has another copy of ledger {metadata.ledger_id}")
+        return entries
 
     def _check_head(self, metadata: LedgerMetadata, entries: list[bytes]) -> None:
         """It says what the records say: a restore has nothing else. Where its chain ended before it is compared with

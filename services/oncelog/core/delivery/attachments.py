@@ -213,7 +213,7 @@ class Attachments:
             return BitMap64()
         end = self._log.next_index - 1
         bits = bits_of((first, min(last, end)) for first, last in held.ranges if 0 <= first <= min(last, end))
-        deliverable = self._context.deliverable
+        deliverable, presented = self._context.deliverable, bits.copy()
         delayed = bits & deliverable.delayed
         if held.delivery_counts is not None:  # the others were delivered since they were delayed
             delayed = self._redeliveries.counted_before(delayed, held.delivery_counts)
@@ -223,7 +223,10 @@ class Attachments:
         returning = self._redeliveries.counting & deliverable.waiting
         if returning and self.type not in SHARED_TYPES:  # in order: what is behind these comes after them
             bits.remove_range(returning.min(), INDEX_END)
-        return bits if self.keys is None else self.keys.may_keep(bits - own) | (bits & own)
+        if self.keys is None:
+            return bits
+        lost = self._state.acks.unacked(presented) - deliverable.dead - bits
+        return self.keys.may_keep(bits - own, lost) | (bits & own)
 
     def _answer(self, consumer: ConnectedConsumer) -> None:
         state = self._state

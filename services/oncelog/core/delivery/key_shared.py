@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from pyroaring import BitMap64
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.acks.index_ranges import bits_between, ranges_of
+from oncelog.core.acks.index_ranges import INDEX_END, bits_between, ranges_of
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.context import Context
 from oncelog.core.delivery.delivery import Delivery
@@ -133,9 +133,19 @@ class KeyShared:
             self._context.deliverable.give_back(recalled)
             self._context.step.emit(RecallMessages(consumer.number, tuple(ranges_of(recalled))))
 
-    def may_keep(self, bits: BitMap64) -> BitMap64:
-        """Of what a consumer presents, the messages whose keys no other consumer has."""
-        return bits - BitMap64([i for i in bits & self._known if self._out.get(self._slot_of[i])])
+    def may_keep(self, bits: BitMap64, lost: BitMap64) -> BitMap64:
+        """Of what a consumer presents, the messages whose keys no other consumer has. lost: what it cannot keep. The
+        later ones of these keys come after it, and of a message that is not known so is the key."""
+        lost = lost | BitMap64([i for i in bits & self._known if self._out.get(self._slot_of[i])])
+        if not lost:
+            return bits
+        first: dict[int, int] = {}  # {slot: its first message that is lost}
+        for index in lost & self._known:
+            first.setdefault(self._slot_of[index], index)
+        kept = BitMap64([i for i in (bits & self._known) - lost if i < first.get(self._slot_of[i], i + 1)])
+        unknown = bits - self._known
+        unknown.remove_range(lost.min(), INDEX_END)
+        return kept | unknown
 
     def _review(self) -> None:
         """Bring the known messages up to date whose state has changed."""

@@ -8,6 +8,8 @@ Rules
 - What is present and what is missing is looked up when the answer is given, not when the request arrives. For a fencing
   read that is after the fence, so a "missing" remains true. Only the index decides that an entry is missing, and only
   outside of limbo: in limbo an entry that is not found is unreadable (`limbo`).
+- What is damaged is not read again, but for a recovery: of a ledger that is not CLOSED no review looks whether its
+  entries can be read again, and this copy may be the last one.
 - Reads and fences of an erased copy, or of one that is being erased, are answered ERASED, which proves nothing
   (hazard answer-of-a-former-member).
 """
@@ -74,7 +76,7 @@ class AnswerFence:
 class AnswerRead:
     """present: to be read from the disk, or reported unreadable. missing: explicit negatives.
 
-    unreadable: known to be damaged, or not found in limbo.
+    unreadable: known to be damaged, or not found in limbo. A recovery has the damaged ones in `present`.
     """
 
     call: int
@@ -209,10 +211,11 @@ class StorageAnswers:
         missing = unreadable if self._limbo.covers(event.ledger_id) else list[EntryId]()
         for number in range(event.first, event.first + min(event.count, READ_ENTRIES_MAX)):
             entry_id = EntryId(number)
-            if entry_id in ledger.damaged:
-                unreadable.append(entry_id)
-            else:
+            if entry_id not in ledger.damaged:
                 (present if self._index.contains(event.ledger_id, entry_id) else missing).append(entry_id)
+            else:
+                again = event.fence and self._index.contains(event.ledger_id, entry_id)
+                (present if again else unreadable).append(entry_id)
         return AnswerRead(
             event.call,
             event.ledger_id,

@@ -125,8 +125,8 @@ class StorageIndex(Protocol):
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         """The highest entry id held; None if there is no entry."""
 
-    def entries_count(self, ledger_id: LedgerId) -> int:
-        """How many entries are held."""
+    def count_up_to(self, ledger_id: LedgerId, end: EntryId) -> int:
+        """How many of the entries 0..end are held. An entry above the end of a CLOSED ledger makes up for none."""
 
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         """The CRC32C in the header of a held entry. None if the entry cannot be read and should be stored again."""

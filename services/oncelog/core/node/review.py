@@ -297,7 +297,7 @@ class LedgerReviews:
             return self._end(ledger)
         if ledger.named:
             attested = metadata.verified and not metadata.lost and self._incarnation in metadata.members
-            lacks = attested and self._index.entries_count(ledger.ledger_id) <= metadata.end
+            lacks = attested and self._index.count_up_to(ledger.ledger_id, metadata.end) <= metadata.end
             if not (ledger.damaged or self._in_limbo(ledger) or lacks):
                 return self._end(ledger)
             ledger.attested = attested

@@ -84,6 +84,10 @@ class LedgerEntries:
             run.lengths += behind.lengths
         return None
 
+    def count_up_to(self, end: int) -> int:
+        """How many of the entries 0..end are stored."""
+        return sum(min(run.end, end + 1) - run.first for run in self.runs if run.first <= end)
+
     def find(self, entry_id: int) -> tuple[int, int] | None:
         """(place, length), or None."""
         at = bisect_right(self.firsts, entry_id) - 1
@@ -200,11 +204,11 @@ class LedgerIndex:
             return last
         return max(staged) if last is None else max(last, *staged)
 
-    def entries_count(self, ledger_id: int) -> int:
-        """Entries held, synced or not."""
+    def count_up_to(self, ledger_id: int, end: int) -> int:
+        """How many of the entries 0..end are held, synced or not."""
         entries = self._stored.get(ledger_id)
-        stored = 0 if entries is None else entries.count
-        staged = self._unsynced.get(ledger_id, {})
+        stored = 0 if entries is None else entries.count_up_to(end)
+        staged = [entry_id for entry_id in self._unsynced.get(ledger_id, ()) if entry_id <= end]
         return stored + sum(entries is None or entries.find(entry_id) is None for entry_id in staged)
 
     def ledgers(self) -> Iterator[int]:

@@ -126,8 +126,8 @@ class NodeIndex:
     def last_entry(self, ledger_id: LedgerId) -> int | None:
         return self.entries.last_entry(ledger_id)
 
-    def entries_count(self, ledger_id: LedgerId) -> int:
-        return self.entries.entries_count(ledger_id)
+    def count_up_to(self, ledger_id: LedgerId, end: EntryId) -> int:
+        return self.entries.count_up_to(ledger_id, end)
 
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
         """Reads the disk, but only for repeated adds: a recovery sends those, a healthy writer does not."""

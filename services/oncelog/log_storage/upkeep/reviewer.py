@@ -150,7 +150,7 @@ class LedgerReviewer:
         closed = metadata.state is LedgerState.CLOSED
         if not metadata.names(runner.incarnation):
             return closed and metadata.verified and runner.index.entries.last_entry(ledger_id) is not None
-        complete = runner.index.entries.entries_count(ledger_id) >= metadata.complete_count
+        complete = runner.index.count_up_to(ledger_id, metadata.end) >= metadata.complete_count
         if runner.core.ledgers.limbo.covers(ledger_id):
             return ledger.named is None or (closed and complete)
         attested = metadata.verified and not metadata.lost and runner.incarnation in metadata.members

@@ -20,9 +20,10 @@ def test_order_of_arrival_does_not_matter(arrivals: list[tuple[int, int]]) -> No
         expected[ledger_id, entry_id] = location
     for ledger_id in range(3):
         held = sorted(entry_id for ledger, entry_id in expected if ledger == ledger_id)
-        assert index.entries_count(ledger_id) == len(held)
+        assert index.count_up_to(ledger_id, 40) == len(held)
         assert index.last_entry(ledger_id) == (held[-1] if held else None)
         for entry_id in range(42):
+            assert index.count_up_to(ledger_id, entry_id) == sum(each <= entry_id for each in held)
             assert index.location(ledger_id, entry_id) == expected.get((ledger_id, entry_id))
             assert index.contains(ledger_id, entry_id) == ((ledger_id, entry_id) in expected)
     assert list(index.ledgers()) == sorted({ledger_id for ledger_id, _ in expected})
@@ -33,11 +34,11 @@ def test_unsynced_entry_counts_once() -> None:
     index = LedgerIndex()
     index.stage(1, 5, Unsynced(1, b"x"))
     index.stage(1, 5, Unsynced(2, b"x"))
-    assert (index.entries_count(1), index.last_entry(1), list(index.ledgers())) == (1, 5, [1])
+    assert (index.count_up_to(1, 5), index.last_entry(1), list(index.ledgers())) == (1, 5, [1])
     index.settle(1, 5, 1, RecordLocation(1, 512, 1))
     assert index.unsynced(1, 5) == Unsynced(2, b"x")
-    assert index.entries_count(1) == 1
+    assert index.count_up_to(1, 5) == 1
     index.settle(1, 5, 2, RecordLocation(1, 1024, 1))
     assert index.unsynced(1, 5) is None
     assert index.location(1, 5) == RecordLocation(1, 1024, 1)
-    assert index.entries_count(1) == 1
+    assert index.count_up_to(1, 5) == 1

@@ -278,7 +278,7 @@ async def test_entry_appended_twice_is_one_entry(path: Path) -> None:
         assert unsynced.lsn == second
         disk.gate.set()
         await node.until_synced(second)
-        assert node.index.entries_count(1) == 1
+        assert node.index.count_up_to(1, 0) == 1
         assert node.index.unsynced(1, 0) is None
 
 

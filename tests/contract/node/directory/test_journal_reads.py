@@ -36,7 +36,7 @@ async def test_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> None:
         assert [entry for entry, _ in read(12)] == [12]
         assert read(11) == []
         assert node.index.last_entry(1) == 12
-        assert node.index.entries_count(1) == 12
+        assert node.index.count_up_to(1, 12) == 12
         plan = node.journal.plan_range(ledger_id=1, first=0, entries_max=100, bytes_max=1 << 20)
         assert await asyncio.to_thread(node.journal.reader.fetch, plan) == read(0)
 
