@@ -105,7 +105,8 @@ class Decommissions:
                     return cookie
                 return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
 
-            if not await self._changed(self._unnoted, node, removed):
+            # Noted, or a restore counts the node as missing, and a drill says that its cookie would be another one.
+            if not await self._changed(self._registry, node, removed):
                 continue
             self._events.note(
                 EventKind.NODE,
