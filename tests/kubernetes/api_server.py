@@ -1,4 +1,4 @@
-"""The part of the Kubernetes API that Helm's `lookup` uses: the kinds of versions v1 and apps/v1, and single objects.
+"""The part of the Kubernetes API that Helm's `lookup` uses: single objects of some kinds.
 
 with answering({"secrets/mine": {"data": {}}}) as kubeconfig: template("--dry-run=server", "--kubeconfig", kubeconfig)
 """
@@ -18,12 +18,16 @@ from tests.kubernetes.chart import NAMESPACE
 #: Plural of each kind that can be requested.
 KINDS = {"secrets": "Secret", "configmaps": "ConfigMap"}
 APPS_KINDS = {"statefulsets": "StatefulSet", "deployments": "Deployment"}
+BATCH_KINDS = {"jobs": "Job"}
 _ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
 def _answer(path: str, objects: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """path: of the request. objects: by `plural/name`, all in the tests' namespace."""
-    for root, version, kinds in (("/api/v1", "v1", KINDS), ("/apis/apps/v1", "apps/v1", APPS_KINDS)):
+    versions = (
+        ("/api/v1", "v1", KINDS), ("/apis/apps/v1", "apps/v1", APPS_KINDS), ("/apis/batch/v1", "batch/v1", BATCH_KINDS),
+    )  # fmt: skip
+    for root, version, kinds in versions:
         if path == root:
             return {
                 "kind": "APIResourceList",

@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -77,6 +78,23 @@ def test_notes_say_how_volumes_of_removed_storage_nodes_are_deleted(
     removal = "kubectl delete pvc -n logs data-oncelog-storage-3 data-oncelog-storage-4"
     assert ("2 storage nodes were removed" in text) is (replicas == 3)
     assert (removal in commands(text)) is (replicas == 3 and not more)
+
+
+@pytest.mark.parametrize("replicas", [4, 5])
+def test_notes_say_how_nodes_of_an_abandoned_removal_are_kept(replicas: int, tmp_path: Path) -> None:
+    """Its Job stays as it has failed. An upgrade with the former number does not open the nodes to new entries."""
+    host = "oncelog-storage-4.oncelog-storage-headless.logs.svc"
+    args = ["oncelog.cli", "admin", "storage", "decommission", host, "--wait", "--wait-seconds", "3600"]
+    job = {"spec": {"template": {"spec": {"containers": [{"name": "check", "args": args}]}}}}
+    installed: dict[str, dict[str, Any]] = {
+        "statefulsets/oncelog-storage": {"spec": {"replicas": 5}},
+        "jobs/oncelog-storage-drain": job,
+    }
+    with answering(installed, tmp_path) as kubeconfig:
+        sizes = ("--set", f"storage.replicaCount={replicas}")
+        text = notes(tmp_path, *QUICK, *sizes, "--dry-run=server", "--kubeconfig", kubeconfig)
+    kept = f"oncelog admin storage decommission {host} --cancel"
+    assert any(line.endswith(kept) for line in commands(text)) is (replicas == 5)
 
 
 def test_notes_name_existing_secrets_and_keys(tmp_path: Path) -> None:

@@ -9,6 +9,14 @@ RECOVERY_HAZARDS = {
         "A rebuild ends each ledger where the head of the next one says that the chain had arrived. Only the last "
         "ledger is recovered.",
     ),
+    "copy-before-the-mark": Hazard(
+        "A level is raised from which ledgers say where they belong. A copy of the records, which places those of "
+        "before, is made, then the level is raised, then owners see it. A ledger that is begun in between says nothing "
+        "and is in no copy. ZooKeeper is lost within the hour, and its acknowledged messages are in no list.",
+        "What only a copy of the records can place is copied once more after the last of it was begun: when the level "
+        "is raised, before that is answered, and again when every owner has seen it. A level whose program can ask "
+        "owners copies after the last one has said that it begins nothing of before.",
+    ),
     "former-ignored": Hazard(
         "A ledger has nothing but a head, or a batch that was never acknowledged, and has left the list. A rebuild "
         "that lists whatever storage nodes have puts it back.",

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -400,8 +400,13 @@ NODES = "/admin/v2/storage/nodes"
 HOST = "oncelog-storage-3.oncelog-storage-headless.logs.svc"
 
 
-def node_report(incarnation: str, state: str, *, host: str = HOST, ledgers: int = 0) -> dict[str, object]:
-    return {"incarnation": incarnation, "address": f"{host}:6650", "state": state, "ledgers": ledgers}
+def node_report(
+    incarnation: str, state: str, *, host: str = HOST, ledgers: int = 0, waits_for: Sequence[str] = ()
+) -> dict[str, object]:
+    return {
+        "incarnation": incarnation, "address": f"{host}:6650", "state": state, "ledgers": ledgers,
+        "waits_for": list(waits_for),
+    }  # fmt: skip
 
 
 def test_decommission_takes_several_nodes_and_waits_until_they_are_removed(rest: RecordingServer) -> None:
@@ -418,6 +423,19 @@ def test_decommission_takes_several_nodes_and_waits_until_they_are_removed(rest:
     rest.answers[NODES] = (200, [node_report(other, "removed", host="other")])
     code, output, _ = admin(rest, "storage", "decommission", other, "--wait")
     assert (code, output.strip()) == (0, f"{other}: removed from the cluster")
+
+
+def test_decommission_says_what_it_waits_for_and_how_to_give_up(rest: RecordingServer) -> None:
+    """Also when no copy is left to move. An older metadata service does not say it."""
+    reason = "ledger 9 of public/default/orders: no list that can be read names it"
+    rest.answers[NODES] = (200, [node_report(NODE, "draining", waits_for=[reason])])
+    code, _, errors = admin(rest, "storage", "decommission", HOST, "--wait", "--wait-seconds", "1")
+    assert code == 1
+    assert f"0 copies of ledgers to move; waiting for {reason}" in errors
+    assert f"{HOST}:6650 waits for {reason}" in errors
+    assert "keep them with --cancel" in errors
+    rest.answers[NODES] = (200, [{**node_report(NODE, "draining"), "waits_for": None}])
+    assert admin(rest, "storage", "decommission", HOST, "--wait", "--wait-seconds", "1")[0] == 1
 
 
 def test_decommission_of_a_host_without_a_node_is_no_error(rest: RecordingServer) -> None:

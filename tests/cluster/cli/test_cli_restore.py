@@ -217,3 +217,23 @@ def test_rights_are_shown_before_they_are_confirmed(rest: RecordingServer) -> No
     assert code == 0
     assert "closed" not in shown
     assert rest.asked[-1][:2] == ("POST", f"{RIGHTS}/confirm")
+
+
+def test_restore_that_another_command_has_begun_says_so(rest: RecordingServer) -> None:
+    """Two operators: both see it end, and one of them knows that it is not his."""
+    mine = replace(RUNNING, by="ann", started_ms=1_764_200_000_000)
+    tells(rest, RESTORE, replace(mine, joined=1), replace(DONE, by="ann", started_ms=mine.started_ms, joined=1))
+    code, shown, _ = backup(rest, "restore", "-y")
+    assert code == 0
+    assert "begun    by another command, of ann, at 23:33:20 UTC: this one has followed it" in shown
+    tells(rest, RESTORE, mine, replace(DONE, by="ann", joined=1))
+    assert "another command" not in backup(rest, "restore", "-y")[1], "the one that has begun it"
+
+
+def test_restore_that_another_one_has_beaten_is_not_done(rest: RecordingServer) -> None:
+    """Its metadata service has ended, because the era is that of another restore."""
+    tells(rest, RESTORE, RUNNING, RestoreProgress(era=2, restore_id="2" * 32))
+    code, shown, _ = backup(rest, "restore", "--accept", "all", "-y")
+    assert code == 1
+    assert "state    refused" in shown
+    assert "another restore has won, and made era 2" in shown

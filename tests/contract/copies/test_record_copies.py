@@ -1,7 +1,7 @@
 """Making and keeping copies: storage nodes over real sockets, ZooKeeper in memory."""
 
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +11,18 @@ import pytest
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.placement.level import UNSTORED
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
+from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.repair.repairer import PlacesTopics
 from oncelog.metadata.restoring.record_copies import (
     PIN_INTERVAL_MS,
     RECENT_MS,
+    SETTLED_MS,
     TARGET_COPIES_MAX,
     CopySettings,
     RecordCopies,
@@ -246,3 +250,61 @@ async def test_a_cluster_without_storage_nodes_has_no_copy_and_no_failure(tmp_pa
         assert (kept.copies.counts.made, kept.copies.counts.failed) == (0, 0)
         with pytest.raises(ServiceUnavailable, match="no storage node is registered"):
             await kept.copies.create()
+
+
+@pytest.mark.hazard("copy-before-the-mark")
+async def test_ledgers_that_are_begun_while_the_level_is_raised_are_in_a_copy(tmp_path: Path) -> None:
+    """They have no heads, so nothing else places them. One is begun before the level is raised, and one by an owner
+    that has not seen it yet; the hourly copy is of just before."""
+    async with keeping(tmp_path) as kept:
+        store, ledgers = ClusterStore(kept.session), LedgerStore(kept.session)
+        found = await store.find()
+        assert found is not None
+        await store.write(replace(found.value, level=UNSTORED), version=found.version)
+        await kept.copies.look()
+        before = await kept.names()
+        level = ClusterLevel(
+            store, Registry(kept.session), conclude=kept.copies.pin_after_finalize, prepare=begun(ledgers, 8)
+        )
+        report = await level.finalize()
+        assert report.level.stored == PROCESS_VERSION
+        (after,) = set(await kept.names()) - {*before}
+        assert paths.ledger(LedgerId(8)) in (await kept.read(after)).records
+        kept.now_ms += 1_000
+        await kept.copies.look()
+        await begun(ledgers, 9)()
+        kept.now_ms += SETTLED_MS
+        await kept.copies.look()
+        (settled,) = set(await kept.names()) - {*before, after}
+        assert {paths.ledger(LedgerId(n)) for n in (8, 9)} <= (await kept.read(settled)).records.keys()
+        kept.now_ms += SETTLED_MS
+        await kept.copies.look()
+        assert len(await kept.names()) == 3, "it is made once"
+
+
+@pytest.mark.hazard("copy-before-the-mark")
+async def test_finalize_is_not_done_before_the_copy_behind_it(tmp_path: Path) -> None:
+    """It is repeated, and the copy is made then."""
+    async with keeping(tmp_path) as kept:
+        store = ClusterStore(kept.session)
+        found = await store.find()
+        assert found is not None
+        await store.write(replace(found.value, level=UNSTORED), version=found.version)
+        level = ClusterLevel(store, Registry(kept.session), conclude=kept.copies.pin_after_finalize)
+        for node in kept.nodes:
+            node.copies_room = 0
+        with pytest.raises(ServiceUnavailable, match="the level is raised, and no copy has the ledgers"):
+            await level.finalize()
+        for node in kept.nodes:
+            node.copies_room = 1 << 20
+        assert (await level.finalize()).level.stored == PROCESS_VERSION
+        assert [one.pinned for one in (await kept.copies.list()).copies] == [True]
+
+
+def begun(ledgers: LedgerStore, ledger_id: int) -> Callable[[], Awaitable[None]]:
+    """An owner begins a ledger."""
+
+    async def begin() -> None:
+        await ledgers.write(ledger(ledger_id, [Incarnation("a" * 32)]), version=ABSENT_VERSION)
+
+    return begin

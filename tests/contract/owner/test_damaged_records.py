@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.era import FIRST_ERA
-from oncelog.core.errors import CorruptEntry
+from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_cursor, decode_topic
 from oncelog.core.http_publish.key_record import decode_key_record
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
@@ -21,6 +21,7 @@ from oncelog.core.records.id_claim import Counter, decode_counter
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.noted_records import copied_records, names_in
+from oncelog.metadata.restoring.record_kinds import place_of
 from oncelog.metadata_store.keys import idempotency_keys
 from oncelog.metadata_store.records import cluster_store, deletion_store, json_records, registry, topic_store
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -53,7 +54,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     lambda data: registry._decode_owner("a", data),
     lambda data: registry._decode_node("a", data),
     lambda data: registry._decode_metadata("a", data),
-    lambda data: deletion_store._decode(TopicId("ab" * 16), data),
+    lambda data: deletion_store.decode_deletion(TopicId("ab" * 16), data),
 ]
 #: Every name of a field in any record.
 FIELDS = (
@@ -188,19 +189,50 @@ async def test_errors_of_damaged_records_name_what_to_rebuild() -> None:
         paths.topic(topic_id): partial(topics.read, topic_id),
         paths.cursor(topic_id, DEDUP_CURSOR): partial(CursorStore(session).read, topic_id, DEDUP_CURSOR),
         paths.ledger(LedgerId(7)): partial(LedgerStore(session).read, LedgerId(7)),
+        paths.page(topic_id, LedgerId(7)): partial(topics.pages.read, topic_id, LedgerId(7)),
+        paths.deletion(topic_id): partial(deletion_store.DeletionStore(session).read, topic_id),
+        paths.KEY_DATASET: idempotency_keys.DatasetStore(session).read,
         paths.storage_cookie(cookie): partial(Registry(session).read_cookie, cookie),
         paths.topic_policies(topic_id): partial(PolicyStore(session).read, topic_id),
         f"{paths.IDS}/ledger": CounterStore(session, Counter.LEDGER, FIRST_ERA).read,
     }
+    await session.ensure_path(paths.pages(topic_id))
     for path, read in reads.items():
         node = await session.read(path)
         await create_or_write(session, path, b"garbage", version=ABSENT_VERSION if node is None else node.version)
-        with pytest.raises(CorruptEntry, match=f"^{path}: "):
+        with pytest.raises(CorruptEntry, match=f"^{path}: .*`oncelog admin backup rebuild {path}`"):
             await read()
+        assert place_of(path).path == path, "the command that the error names takes it"
     with pytest.raises(CorruptEntry, match=f"^{paths.topic(topic_id)}: "):
         copied_records({paths.topic(topic_id): b"garbage"})
     with pytest.raises(CorruptEntry, match=f"^{paths.topic_name(name)}: "):
         names_in({paths.topic_name(name): b"garbage"})
+
+
+async def test_every_kind_of_record_is_in_the_table_of_what_to_do() -> None:
+    """And the command takes exactly those of which the table says so."""
+    text = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+    chapter = text.partition("## A damaged record in ZooKeeper")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1:-1] for row in chapter.splitlines() if row.startswith("| `/")]
+    told = {path: row[-1] for row in rows for path in re.findall("`(/[^`]*)`", row[0])}
+    assert paths.__doc__ is not None
+    kinds = {
+        path
+        for line in paths.__doc__.splitlines()
+        if line.startswith("    /")
+        for path in re.split("  +", line.strip(), maxsplit=1)[0].split("  ")
+    }
+    ids = {"/ids/ledger", "/ids/producer"}
+    assert told.keys() - ids == kinds - {"/era-<e>"} - ids
+    for path, advice in told.items():
+        example = path.replace("/<id>", "/7").replace("<ledger id>", "7").replace("<name>", DEDUP_CURSOR)
+        example = re.sub("<(topic_id|incarnation)>", "ab" * 16, example)
+        example = re.sub("<[a-z]*>", "public", example)
+        if "rebuild" in advice:
+            assert place_of(example).path == example
+        else:
+            with pytest.raises(InvalidArgument):
+                place_of(example)
 
 
 async def test_damaged_record_is_logged_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:

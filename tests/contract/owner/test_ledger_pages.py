@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.errors import InvalidArgument, LogHole
+from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, encode_page
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import RetentionPolicy
@@ -26,9 +26,10 @@ from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
-from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartTime
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.shell.ledger_list import PAGES_MAX
+from oncelog.topic_owner.shell.log_view import LogView
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, ME, PATIENT, OwnerLimits, PublishClient, batch_of, owner_world
 from tests.contract.owner.reading.shown_log import ShownLog
@@ -282,6 +283,33 @@ async def test_owner_pages_takes_over_and_trims_with_all_records(tmp_path: Path)
             return not topic.pages and listed <= kept and not await world.parts.topics.pages.names(runner.topic_id)
 
         await until(only_listed_records, DEADLINE_S, waiting_for="the records of trimmed ledgers and pages to go")
+
+
+async def test_reader_is_told_of_a_damaged_page_or_ledger(tmp_path: Path) -> None:
+    """The owner waits until a record is mended, and its clients would wait with it without a reason. Readers of other
+    ledgers go on."""
+    async with owner_world(tmp_path, TINY) as (world, channel):
+        runner = await world.serve("public/default/flights")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        for number in range(8):
+            await client.stored(granted, batch_of(granted, [number]))
+        record = runner.core.ownership
+        await until(lambda: record.record.pages, DEADLINE_S, waiting_for="a page")
+        name, closed = record.record.pages[0].name, record.record.ledgers[0].ledger_id
+        damaged: dict[StartAt, str] = {
+            StartEdge.EARLIEST: paths.page(runner.topic_id, name),
+            StartMessage(Position(closed, EntryId(0)), 0, True): paths.ledger(closed),
+        }
+        for start, path in damaged.items():
+            sound = await world.session.read(path)
+            assert sound is not None
+            await world.session.write(path, b"garbage", version=sound.version)
+            view = LogView(runner.log)
+            with pytest.raises(CorruptEntry, match=f"^{path}: .*rebuild {path}`"):
+                await view.next_range((await view.start_of(start))[0])
+        last = StartMessage(Position(record.record.ledgers[-1].ledger_id, EntryId(0)), 0, True)
+        await LogView(runner.log).next_range((await LogView(runner.log).start_of(last))[0])
 
 
 async def test_pages_above_the_floor_are_kept(tmp_path: Path) -> None:

@@ -78,3 +78,16 @@ async def test_list_is_paged_and_names_what_it_cannot_read() -> None:
         rest = (await http.get(f"/admin/v2/proofs?limit=1&after={first['next_after']}")).json()
         assert [each["topic"] for each in first["proofs"] + rest["proofs"]] == ["public/default/flights"]
         assert rest["next_after"] is None
+
+
+@pytest.mark.hazard("unreadable-record")
+@pytest.mark.asyncio
+async def test_proof_is_asked_for_again_over_a_damaged_record() -> None:
+    """The topic could never be proved again: nobody else writes the record anew."""
+    async with Proving.of(a_log()) as proving, served(proving) as http:
+        session = await proving.world.session()
+        await session.create(paths.proof(TOPIC_ID), b"garbage")
+        assert (await http.post(PATH)).json()["state"] == "queued"
+        proving.elect()
+        await proving.ended()
+        assert (await http.get(PATH)).json()["verdict"]["state"] == "proved"

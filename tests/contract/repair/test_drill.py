@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Rebuilt
@@ -13,10 +14,11 @@ from oncelog.metadata.restoring.drill import differences, live_records
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.restoring import Work
-from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
+from oncelog.metadata_store.records.policies import Policies, encode_policies
+from oncelog.metadata_store.records.registry import Decommission, StorageCookie, encode_cookie
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.store_session import Fired, Znode
+from oncelog.metadata_store.session.store_session import Fired, Znode, create_or_write
 from tests.contract.repair.restoring_world import RESTORE_ID, RestoringWorld, restoring_world
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
@@ -30,7 +32,7 @@ def differs(written: dict[str, bytes], live: dict[str, bytes]) -> list[str]:
         tree.put(folder)
     for path, value in written.items():
         tree.put(path, value)
-    return differences(NOTHING, tree, live)
+    return [each.message for each in differences(NOTHING, tree, live)]
 
 
 @pytest.mark.parametrize("path", [COOKIE, paths.KEY_DATASET, paths.CLUSTER_POLICIES, f"{paths.TOMBSTONES}/{'b' * 32}"])
@@ -40,6 +42,50 @@ def test_noted_record_that_differs_is_told(path: str) -> None:
     assert differs({path: b"1"}, {path: b"2"}) == [f"{path}: it would be another one"]
     assert differs({}, {path: b"2"}) == [f"{path}: no storage node has noted it, so it would be missing"]
     assert differs({path: b"1"}, {}) == [f"{path}: it would return; it is not there"]
+
+
+def test_fields_that_differ_are_told_with_their_values() -> None:
+    """The person at night sees what a restore would undo, and how much of it."""
+    ours, theirs = (
+        encode_cookie(StorageCookie(Incarnation("a" * 32), "h", 1, decommission=state, retired=retired))
+        for state, retired in ((Decommission.DRAINING, False), (Decommission.DONE, True))
+    )
+    (told,) = differs({COOKIE: ours}, {COOKIE: theirs})
+    assert told == (
+        f'{COOKIE}: it would be another one: decommission would be "draining"; it is "done", retired would be false; '
+        "it is true"
+    )
+    long = b'{"further":"' + b"x" * 500 + b'"}'
+    assert len(differs({paths.CLUSTER_POLICIES: long}, {paths.CLUSTER_POLICIES: b"{}"})[0]) < 200
+
+
+class Changing(MemorySession):
+    """Policies that somebody changes between two looks of a drill."""
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        if path == paths.CLUSTER:  # before each comparison
+            place = f"/era-2{paths.CLUSTER_POLICIES}"
+            node = await super().read(place)
+            version = -1 if node is None else node.version
+            policies = encode_policies(Policies(message_ttl_s=1_000 + version))
+            await create_or_write(self, place, policies, version=version)
+        return await super().read(path, fired=fired, timeout_ms=timeout_ms)
+
+
+@pytest.mark.asyncio
+async def test_record_that_changes_all_the_time_is_no_difference(tmp_path: Path) -> None:
+    """It differs at each look, with other values. The sentence is the same."""
+    async with restoring_world(tmp_path) as world:
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        assert (await world.restore()).state is RestoreState.DONE
+        await world.note(paths.CLUSTER_POLICIES, encode_policies(Policies(message_ttl_s=1)), era=Era(2, RESTORE_ID))
+        session = Changing(world.tree, root="/oncelog")
+        request = RestoreRequest(RESTORE_ID, dry_run=True)
+        given = [node.address for node in world.nodes]
+        drill = await world.restoring(session).begin(Work.DRILL, request, given=given, by="ann")
+        await asyncio.gather(*world.tasks)
+        assert (drill.state, drill.differences) == (RestoreState.DONE, [])
 
 
 def test_debt_of_a_storage_node_is_no_difference() -> None:
@@ -65,7 +111,7 @@ async def test_ledger_record_that_cannot_be_read_is_told() -> None:
         await session.ensure_path(folder)
     path = paths.ledger(LedgerId(7))
     assert await session.create(path, b"{") is WriteStatus.OK
-    found = differences(NOTHING, NewTree(), await live_records(session))
+    found = [each.message for each in differences(NOTHING, NewTree(), await live_records(session))]
     assert [each for each in found if each.startswith(f"{path}: it cannot be read in ZooKeeper")], found
 
 

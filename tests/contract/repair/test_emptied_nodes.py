@@ -190,3 +190,18 @@ async def test_decommissioned_node_is_no_replaced_one() -> None:
         replica(world, world.session)
         await rounds(world)
         assert not (await world.cookie(2)).emptied
+
+
+async def test_removal_of_a_drained_node_is_noted() -> None:
+    """A restore would count the node as missing, and a drill would tell that its cookie would be another one."""
+    async with World.running() as world:
+        c, stored = world.nodes[2].incarnation, Stored()
+        repair = replica(world, NotingSession(world.session, stored.store))
+        await repair.watch.refresh()
+        await repair.decommissions.begin(c, repair.watch.queue.nodes, write_quorum=3)
+
+        def noted_as_removed() -> bool:
+            notes = [note for note in stored.notes if note.path == paths.storage_cookie(c)]
+            return bool(notes) and decode_cookie(notes[-1].value).decommission is Decommission.DONE
+
+        await until(noted_as_removed, DEADLINE_S)

@@ -239,6 +239,10 @@ async def test_two_metadata_services_do_not_perform_one_restore(tmp_path: Path) 
             await second.begin(Work.RESTORE, request, given=given, by="bob")
         with pytest.raises(Conflict, match="this metadata service restores since"):
             await first.begin(Work.RESTORE, replace(request, dry_run=True), given=given, by="ann")
+        with pytest.raises(Conflict, match=r"with other options since .* UTC, for ann"):
+            await first.begin(Work.RESTORE, replace(request, accepted=("all",)), given=given, by="bob")
+        same = await first.begin(Work.RESTORE, replace(request, restore_id="2" * 32), given=given, by="bob")
+        assert (same.by, same.joined) == ("ann", 1)
         assert (await second.progress(Work.RESTORE)).by == "ann"
         progress = await world.restore(first)
         assert progress.state is RestoreState.DONE

@@ -8,10 +8,13 @@ from oncelog.core.formats.note import NotesDigest, NotesDigests
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
+from oncelog.core.repair.assessment import assess
 from oncelog.core.repair.node_removal import (
     NAMED_MAX,
     MayReplace,
     decommission_refusal,
+    drain_reason,
+    keeps_draining,
     may_replace,
     notes_refusal,
 )
@@ -159,3 +162,36 @@ def test_node_stays_while_a_restore_would_have_too_few_without_it(
     digests = dict.fromkeys((A, *others), ALL)
     refusal = notes_refusal(A, digests, others, ack_quorum=ack_quorum, limbo=limbo)
     assert refusal is None if allowed else "in limbo" in (refusal or "")
+
+
+def test_draining_node_stays_until_no_ledger_with_entries_names_it() -> None:
+    """An empty closed ledger is never written to or read. No list names those of takeovers, so nobody would move them,
+    and they wait for a floor, which an idle topic does not raise."""
+    for record in (closed(), closed(members=(B, C, D), joining=A), closed(state=LedgerState.OPEN, end=NO_ENTRY)):
+        assert keeps_draining(record, A, listed=False)
+        assert not keeps_draining(record, Incarnation("e"), listed=True)
+    assert not keeps_draining(closed(end=NO_ENTRY), A, listed=False)
+    assert keeps_draining(closed(end=NO_ENTRY), A, listed=True), "repair moves it"
+
+
+def draining(*read_only: Incarnation) -> StorageNodes:
+    return StorageNodes(NodeView(node, draining=node == A, read_only=node in read_only) for node in (A, B, C, D))
+
+
+@pytest.mark.parametrize(
+    ("record", "nodes", "reason"),
+    [
+        (closed(), draining(), "its copy is moved"),
+        (closed(), draining(D), "no other storage node can take its copy"),
+        (closed(frozen=True), draining(), "frozen"),
+        (closed(state=LedgerState.OPEN, end=NO_ENTRY), draining(), "asked to end it"),
+        (closed(state=LedgerState.OPEN, end=NO_ENTRY), draining(D), "take the place of this one"),
+    ],
+)
+def test_removal_says_why_a_ledger_keeps_the_node(record: LedgerMetadata, nodes: StorageNodes, reason: str) -> None:
+    assert reason in drain_reason(record, assess(record, nodes, (), avoid={}))
+
+
+def test_removal_says_that_no_list_names_a_ledger() -> None:
+    assert "no list that can be read names it" in drain_reason(closed(), None)
+    assert "its owner created it" in drain_reason(closed(state=LedgerState.OPEN), None)

@@ -133,7 +133,9 @@ def decommission(
 ) -> Answer:
     """Move all copies off storage nodes, then remove the nodes for ever. Their directories are refused from then on.
 
-    May be repeated. A host without a storage node is skipped. Exit code 1 if --wait ends before the nodes are removed.
+    May be repeated. A host without a storage node is skipped. Exit code 1 if --wait ends before the nodes are removed:
+    then the command says what it waits for. --cancel keeps nodes that are not removed yet, and opens them to new
+    entries again.
     """
     chosen = [node for typed in nodes for node in _nodes_at(api, typed)]
     for node in chosen:
@@ -146,7 +148,11 @@ def decommission(
     if cancel:
         return f"{names}: stays in the cluster"
     if wait:
-        waited(wait_seconds, lambda: _drain_progress(api, chosen))
+        try:
+            waited(wait_seconds, lambda: _drain_progress(api, chosen))
+        except NegativeAnswer as error:
+            _explain_drain(objects(error.answer))
+            raise
         return f"{names}: removed from the cluster"
     return f"{names}: draining; `oncelog admin storage nodes` shows when it is removed"
 
@@ -217,7 +223,25 @@ def _drain_progress(api: AdminApi, nodes: Sequence[str]) -> tuple[bool, str, Ans
     left = [each for each in listed if each["state"] != "removed"]
     ledgers = sum(number(each["ledgers"]) for each in left)
     answer: list[object] = list(listed)
-    return not left, f"{len(left)} of {len(nodes)} storage nodes draining, {ledgers} copies of ledgers to move", answer
+    line = f"{len(left)} of {len(nodes)} storage nodes draining, {ledgers} copies of ledgers to move"
+    waits = [reason for each in left for reason in _drain_waits(each)]
+    if waits and not ledgers:
+        line += f"; waiting for {'; '.join(waits)}"
+    return not left, line, answer
+
+
+def _drain_waits(node: Mapping[str, object]) -> list[str]:
+    """What the removal of a node waits for; an older metadata service does not say it."""
+    found = node.get("waits_for")
+    return [str(reason) for reason in found] if isinstance(found, list) else []
+
+
+def _explain_drain(nodes: Sequence[Mapping[str, object]]) -> None:
+    """What the nodes that were not removed in time wait for, and how to keep them."""
+    for node in nodes:
+        for reason in _drain_waits(node):
+            progress(f"{node['address']} waits for {reason}")
+    progress("the nodes go on draining: repeat the command to wait on, or keep them with --cancel")
 
 
 def _repair_progress(api: AdminApi) -> tuple[bool, str, Answer]:

@@ -8,7 +8,7 @@ A node is a directory that ever joined. Its registration is a record of its sess
                |                             |          answers           |
                '--- its registration ends ---+----------------------------'
 
-    LIVE, SILENT, ABSENT     --decommission-->  DRAINING  --no ledger names it-->  RETIRED
+    LIVE, SILENT, ABSENT     --decommission-->  DRAINING  --no ledger needs it-->  RETIRED
                              <--cancel--
     all others than RETIRED  --another directory joins at its address-->  RETIRED
 

@@ -10,6 +10,10 @@ nodes, so on at least one other. If all others have the same notes, then each ha
 
 And when a restore could use enough others while this one is away, should ZooKeeper be lost just then: a node in limbo
 counts as missing there.
+
+A draining node is removed when no record names it but those of empty, CLOSED ledgers that no list names: nothing is
+ever written to one or read from it. Each takeover of an idle topic leaves one. Nobody moves it, and its record waits
+for a floor, which does not rise.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +23,7 @@ from oncelog.core.formats.note import NotesDigests
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeState, StorageNodes
+from oncelog.core.repair.assessment import Assessment, Need
 
 NAMED_MAX = 10
 
@@ -61,7 +66,7 @@ def _reason(
 ) -> str | None:
     """Why the ledger needs the node; None if it does not."""
     closed = record.state is LedgerState.CLOSED
-    if closed and record.end < 0:
+    if _is_empty(record):
         return None
     others = [member for member in record.members if member != node]
     # The registration of a lost directory stays until its session ends.
@@ -81,6 +86,36 @@ def _reason(
     if record.ack_quorum < 2:
         return "it is open, and an acknowledged entry may be on this node alone"
     return None
+
+
+def _is_empty(record: LedgerMetadata) -> bool:
+    return record.state is LedgerState.CLOSED and record.end < 0
+
+
+def keeps_draining(record: LedgerMetadata, node: Incarnation, *, listed: bool) -> bool:
+    """Whether a draining node is not removed while there is this record. listed: a list names the ledger."""
+    return record.names(node) and (listed or not _is_empty(record))
+
+
+def drain_reason(record: LedgerMetadata, assessment: Assessment | None) -> str:
+    """What the record of a ledger that keeps a draining node waits for. assessment: None if no list that could be read
+    names the ledger."""
+    closed = record.state is LedgerState.CLOSED
+    if assessment is None:
+        if closed:
+            return "no list that can be read names it, and its record is below no floor of one"
+        return "its owner created it, and no list names it: it goes once that owner cannot list it any more"
+    if record.frozen:
+        return "it is frozen: its copies differ"
+    if not closed:
+        if assessment.need is Need.ROLL:
+            return "it is open: its topic's owner is asked to end it"
+        return "it is open, and no other storage node can take the place of this one"
+    if assessment.job is None or (assessment.job.target is None and record.joining is None):
+        return "no other storage node can take its copy"
+    if assessment.unavailable:
+        return "entries of it have no sound copy at a live storage node"
+    return "its copy is moved to another storage node"
 
 
 def notes_refusal(

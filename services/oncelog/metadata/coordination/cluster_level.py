@@ -58,14 +58,17 @@ class ClusterLevel:
         *,
         era: Era = FIRST_ERA,
         prepare: Callable[[], Awaitable[None]] = _nothing,
+        conclude: Callable[[], Awaitable[None]] = _nothing,
         target: int = PROCESS_VERSION,
     ) -> None:
-        """prepare: what must be done before a level is raised; if it raises an error, nothing is. target: the level of
-        this program."""
+        """prepare: what must be done before a level is raised; if it raises an error, nothing is. conclude: what must
+        be done once it is raised; if it raises an error, `finalize` does, and is repeated. target: the level of this
+        program."""
         self._cluster = cluster
         self._registry = registry
         self._era = era
         self._prepare = prepare
+        self._conclude = conclude
         self._target = target
         #: one request at a time; other replicas are met by the compare-and-sets
         self._lock = asyncio.Lock()
@@ -79,7 +82,7 @@ class ClusterLevel:
         """Raise the level to the target, unless it is there. It can be repeated after any error.
 
         Raises Conflict that names who does not know the target; ServiceUnavailable, StoreUnavailable: the level may be
-        announced or raised. Raises as `prepare`.
+        announced or raised. Raises as `prepare` and `conclude`.
         """
         async with self._lock:
             level = (await self._found()).value.level
@@ -96,6 +99,7 @@ class ClusterLevel:
                     # An earlier call may have raised it and not noted it (`noting_session`).
                     written = await self._cluster.write(found.value, version=found.version)
                     if written.status is WriteStatus.OK:
+                        await self._conclude()
                         return await self._raised()
                 elif isinstance(step, CountProcesses):
                     write, kept = after_count(found.value.level, self._target, await self._registry.processes())

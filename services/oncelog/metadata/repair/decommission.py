@@ -1,7 +1,7 @@
 """Decommission of storage nodes, the debt of retired ones, and when they are emptied: what the repairer writes into
 cookies.
 
-    ""  --begin-->  draining  --no ledger names the node-->  done
+    ""  --begin-->  draining  --no ledger needs the node-->  done
     ""  <--cancel--
 
 Rules
@@ -11,21 +11,24 @@ Rules
   removed-cookie).
 - A drained node stays until enough others hold the notes of all records (hazard holders-fade): once it is removed, a
   restore does not ask it.
+- What a removal waits for is reported as it is decided, ledgers with their topics, because an operator waits for it.
 - That a retired node is emptied is noted like an operator's change. If the note is lost with ZooKeeper, a restore
   counts the node as missing (hazard replaced-disk-is-missing).
 - Refused if fewer nodes than the write quorum would remain: no ledger could be opened then (hazard too-few-nodes).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from oncelog.core.errors import Conflict, CorruptEntry, NotFound
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.storage_nodes import StorageNodes
+from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.core.repair.node_removal import decommission_refusal
+from oncelog.core.repair.node_removal import NAMED_MAX, decommission_refusal, drain_reason, keeps_draining
+from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.registry import Decommission, Registry, StorageCookie
 from oncelog.metadata_store.session.store_session import Versioned
@@ -84,14 +87,13 @@ class Decommissions:
 
         await self._change(self._registry, node, kept)
 
-    async def finish_drained(self, seen: StorageSeen, records: Iterable[LedgerMetadata]) -> None:
-        """Remove the draining nodes that no ledger names. records: of all ledgers. Raises StoreUnavailable."""
+    async def finish_drained(self, watch: ClusterWatch) -> None:
+        """Remove the draining nodes that no ledger needs, as of the watch's last look. Raises StoreUnavailable."""
+        seen = watch.seen
         draining = {i for i, cookie in seen.cookies.items() if cookie.decommission is Decommission.DRAINING}
-        if not draining:
-            return
-        for record in records:
-            draining -= {*record.members, record.joining}
         for node in sorted(draining):
+            if self._keeping(node, watch):
+                continue
             if (why := await self._unheld(node, seen)) is not None:
                 logger.info(
                     "a drained storage node is not removed yet", extra={"fields": {"node": node, "reason": why}}
@@ -103,15 +105,41 @@ class Decommissions:
                     return cookie
                 return replace(cookie, decommission=Decommission.DONE, retired=True, debt=0)
 
-            if not await self._changed(self._unnoted, node, removed):
+            # Noted, or a restore counts the node as missing, and a drill says that its cookie would be another one.
+            if not await self._changed(self._registry, node, removed):
                 continue
             self._events.note(
                 EventKind.NODE,
                 logger,
-                "a storage node is decommissioned: no ledger names it",
+                "a storage node is decommissioned: no ledger needs it",
                 level="warning",
                 node=node,
             )
+
+    async def waits_for(self, node: Incarnation, watch: ClusterWatch) -> list[str]:
+        """What the removal of a draining node waits for, as of the watch's last look: ledgers with their topics, at
+        most NAMED_MAX, then how many others there are; without one, the notes. Raises StoreUnavailable."""
+        keeping = self._keeping(node, watch)
+        found = [
+            f"ledger {record.ledger_id} of {watch.name_of(record.topic_id) or 'topic ' + record.topic_id}: "
+            + drain_reason(record, watch.queue.assessment(record.ledger_id))
+            for record in keeping[:NAMED_MAX]
+        ]
+        if len(keeping) > len(found):
+            found.append(f"{len(keeping) - len(found)} further ledgers name it, too")
+        if keeping and watch.seen.lowest_version < REPAIR_VERSION:
+            found.append("nothing is repaired while a process of an older version is registered")
+        unheld = None if keeping else await self._unheld(node, watch.seen)
+        return found if unheld is None else [unheld]
+
+    @staticmethod
+    def _keeping(node: Incarnation, watch: ClusterWatch) -> list[LedgerMetadata]:
+        """The ledgers that keep a draining node, by id."""
+        return [
+            record
+            for record in watch.records()
+            if keeps_draining(record, node, listed=watch.queue.assessment(record.ledger_id) is not None)
+        ]
 
     async def write_debts(self, seen: StorageSeen, debts: Mapping[Incarnation, int]) -> None:
         """Write the debt of each node that has changed. debts: of the retired and draining ones; others have None.

@@ -124,7 +124,7 @@ class Repairer:
         queue = watch.queue
         moved = seen.nodes.in_state(NodeState.RETIRED, NodeState.DRAINING)
         await parts.decommissions.write_debts(seen, {node: queue.debt(node) for node in moved})
-        await parts.decommissions.finish_drained(seen, watch.records())
+        await parts.decommissions.finish_drained(watch)
         for topic_id in await parts.unlisted.look(watch.unlisted):
             self._perform(PlaceTopic(topic_id))
         if self._history is None:

@@ -1,17 +1,26 @@
 """Routes for leases of producer ids: of one topic, and of several topics and partitions at once.
 
-Each element is leased on its own, and has an answer or an error of its own; the response is 200 in any case.
+Each element is leased on its own, and has an answer or an error of its own; the response is 200 in any case. So an
+element that is malformed, or that stands in the request twice, is refused alone.
 """
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from oncelog.client.producing.leases import LEASES_MAX
 from oncelog.core.access import Caller, Right
@@ -77,12 +86,33 @@ class LeaseOfTopic(LeaseElement):
     topic: StrictStr = Field(description="tenant/namespace/name, or name for public/default.")
 
 
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An element that is refused, and the topic as it was sent; empty without one."""
+
+    error: InvalidArgument
+    topic: str = ""
+
+
+def _refused_alone(element: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """The element, or why it is none: the others of the request go on."""
+    try:
+        return handler(element)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "leases"
+        topic = element.get("topic") if isinstance(element, dict) else None
+        return Malformed(
+            InvalidArgument(f"{field}: {first['msg']}", field=field), topic if isinstance(topic, str) else ""
+        )
+
+
 class LeaseRequest(BaseModel):
     """Leases of one topic."""
 
     model_config = ConfigDict(extra="forbid")
 
-    leases: list[LeaseElement] = Field(min_length=1, max_length=LEASES_MAX)
+    leases: list[Annotated[LeaseElement, WrapValidator(_refused_alone)]] = Field(min_length=1, max_length=LEASES_MAX)
     request_id: _RequestId = None
 
 
@@ -91,7 +121,7 @@ class LeasesRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    leases: list[LeaseOfTopic] = Field(min_length=1, max_length=LEASES_MAX)
+    leases: list[Annotated[LeaseOfTopic, WrapValidator(_refused_alone)]] = Field(min_length=1, max_length=LEASES_MAX)
     request_id: _RequestId = None
 
 
@@ -150,14 +180,20 @@ def routes(coordination: Coordination) -> APIRouter:
 
 
 async def _lease(
-    coordination: Coordination, wanted: Sequence[tuple[str, LeaseElement]], request_id: str | None, caller: Caller
-) -> LeaseAnswers:
-    _refuse_repeats(wanted)
+    coordination: Coordination, wanted: Sequence[tuple[str, LeaseElement | Malformed]], request_id: str | None,
+    caller: Caller,
+) -> LeaseAnswers:  # fmt: skip
+    repeated = _repeated(wanted)
     request = request_id or secrets.token_hex(16)
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(position: int, topic: str, element: LeaseElement) -> LeaseAnswer:
+    async def one(position: int, topic: str, element: LeaseElement | Malformed) -> LeaseAnswer:
         try:
+            if isinstance(element, Malformed):
+                raise element.error
+            if position in repeated:
+                message = f"producer id {element.producer_id} of {topic} stands in several elements: lease it once"
+                raise InvalidArgument(message, field="producer_id")
             order = element.order(parse_topic(topic))
             async with room:
                 await coordination.policies.require(caller, order.topic.namespace_name, Right.PRODUCE)
@@ -178,10 +214,10 @@ async def _lease(
     return LeaseAnswers(leases=list(await asyncio.gather(*answers)))
 
 
-def _refuse_repeats(wanted: Sequence[tuple[str, LeaseElement]]) -> None:
-    """Two leases of one id in one request would fence each other, in no order."""
-    counts = Counter((topic, each.partition, each.producer_id) for topic, each in wanted if each.producer_id > 0)
-    for (topic, _, producer_id), count in counts.items():
-        if count > 1:
-            message = f"producer id {producer_id} of {topic} stands in {count} elements: lease it once"
-            raise InvalidArgument(message, field="producer_id")
+def _repeated(wanted: Sequence[tuple[str, LeaseElement | Malformed]]) -> set[int]:
+    """The places of elements that lease one id: they would fence each other, in no order."""
+    places: dict[object, list[int]] = {}
+    for place, (topic, each) in enumerate(wanted):
+        if isinstance(each, LeaseElement) and each.producer_id > 0:
+            places.setdefault((topic, each.partition, each.producer_id), []).append(place)
+    return {place for same in places.values() if len(same) > 1 for place in same}

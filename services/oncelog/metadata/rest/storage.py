@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -89,7 +89,8 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         repair = coordination.repair
         seen = await repair.watch.refresh()
         described = await repair.report.descriptions(seen.nodes.registered)
-        reports = [_node(node, repair.watch, described.get(node)) for node in seen.nodes.views]
+        waits = {node: await repair.decommissions.waits_for(node, repair.watch) for node in _draining(seen)}
+        reports = [_node(node, repair.watch, described.get(node), waits.get(node, ())) for node in seen.nodes.views]
         ended = [each.state in ("retired", "removed") and each.emptied and not each.ledgers for each in reports]
         return [each for each, has_ended in zip(reports, ended, strict=True) if every or not has_ended]
 
@@ -100,7 +101,7 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         operation_id="decommission_storage_node",
     )
     async def decommission(incarnation: NodePath) -> None:
-        """The node becomes read-only, and its copies are moved to other nodes. When no ledger names it any more, it is
+        """The node becomes read-only, and its copies are moved to other nodes. When no ledger needs it any more, it is
         removed: its directory is refused from then on.
 
         `conflict` if fewer live storage nodes than the write quorum would remain, or if the node is retired.
@@ -243,7 +244,13 @@ def _add_repair(router: APIRouter, coordination: Coordination) -> None:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer | None) -> StorageNodeReport:
+def _draining(seen: StorageSeen) -> list[Incarnation]:
+    return [node for node, cookie in sorted(seen.cookies.items()) if cookie.decommission is Decommission.DRAINING]
+
+
+def _node(
+    node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer | None, waits_for: Sequence[str]
+) -> StorageNodeReport:
     seen = watch.seen
     live, cookie = seen.live.get(node), seen.cookies.get(node)
     known = live or cookie
@@ -257,6 +264,7 @@ def _node(node: Incarnation, watch: ClusterWatch, described: pb.DescribeAnswer |
         emptied=cookie is not None and not (cookie.may_return or cookie.is_replaced),
         ledgers=len(watch.queue.naming(node)),
         debt=watch.queue.debt(node),
+        waits_for=list(waits_for),
         damaged_ledgers=len(seen.damaged[node]) if node in seen.damaged else None,
         erased_ledgers=described.erased_ledgers if described else None,
         stored_bytes=described.stored_bytes if described else None,

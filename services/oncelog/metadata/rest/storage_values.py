@@ -26,6 +26,10 @@ class StorageNodeReport(BaseModel):
     )
     ledgers: int = Field(description="Ledgers whose records name the node")
     debt: int = Field(description="Retired or draining: ledgers that live nodes could still copy and have not")
+    waits_for: list[str] = Field(
+        description="What the removal of a draining node waits for: the first ledgers, with their topics, and why each "
+        "is still on it; or why the other nodes are not ready to go without it. Empty for other nodes"
+    )
     damaged_ledgers: int | None = Field(
         description="Ledgers of which the node lacks entries, or may lack them; null: no answer"
     )

@@ -1,6 +1,9 @@
 """What one record in ZooKeeper must be, from what storage nodes hold and from the records around it. Pure.
 
     /topics/ID  /topics/ID/cursors/NAME  /ledgers/ID     JOIN of that topic (`core.rebuild.join`)
+    /pages/ID/LEDGER                                     a copy of it, or JOIN between the ledgers that its link names
+    /tombstones/ID                                       empty, if a note says that the topic was deleted
+    /deletions/ID                                        what is left of the topic at storage nodes
     /names/…  /policies/…  /storage_cookies/…  …         the newest note; a name that has none: the heads of its topic
     /ids/ledger  /ids/producer                           above all ids that were ever given
     /storage_ends/NODE                                   that the node's starts are unknown, so it starts in limbo
@@ -22,8 +25,15 @@ from dataclasses import dataclass, field, replace
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, IdsExhausted, NotFound
-from oncelog.core.formats.ledger_page import encode_page
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, encode_cursor, encode_topic
+from oncelog.core.formats.ledger_page import ListPage, PagedLedger, encode_page
+from oncelog.core.formats.topic_record import (
+    DEDUP_CURSOR,
+    CursorRecord,
+    LedgerLink,
+    TopicRecord,
+    encode_cursor,
+    encode_topic,
+)
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, encode_ledger
 from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
@@ -37,6 +47,7 @@ from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import topic_of
 from oncelog.metadata.restoring.noted_records import NewestRecords
 from oncelog.metadata.restoring.record_kinds import Kind, RecordPlace
+from oncelog.metadata_store.records.deletion_store import Deletion, encode_deletion
 from oncelog.metadata_store.records.registry import encode_end
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
@@ -50,9 +61,10 @@ IDS_MARGIN = 1 << 20
 class Gathered:
     """What is known. evidence: with the records of the topic in ZooKeeper that can be read, beside those of a copy.
     topic: the topic's record and version in ZooKeeper; None: it cannot be read. bad: {path: version} of records of its
-    cursor and of its ledgers that are missing or cannot be read. lengths: of closed ledgers, as far as they were read.
-    highest_ledger: that has a record in ZooKeeper. members: storage nodes that have a cookie and may return. serving,
-    refusing: those that answer, by whether they have joined the cluster with this ZooKeeper. by: the operator."""
+    cursor, its pages and of its ledgers that are missing or cannot be read. pages: the others, by name. lengths: of
+    closed ledgers, as far as they were read. highest_ledger: that has a record in ZooKeeper. members: storage nodes
+    that have a cookie and may return. serving, refusing: those that answer, by whether they have joined the cluster
+    with this ZooKeeper. by: the operator."""
 
     evidence: Evidence
     newest: NewestRecords
@@ -61,6 +73,7 @@ class Gathered:
     by: str
     topic: tuple[TopicRecord, int] | None = None
     bad: Mapping[str, int] = field(default_factory=dict)
+    pages: Mapping[LedgerId, ListPage] = field(default_factory=dict)
     lengths: Mapping[LedgerId, int] = field(default_factory=dict)
     highest_ledger: LedgerId = LedgerId(0)
     members: Collection[Incarnation] = ()
@@ -104,6 +117,14 @@ def draft(place: RecordPlace, version: int, known: Gathered) -> Draft:
             return _topic(place, version, known)
         case Kind.CURSOR:
             return _cursor(place, version, known)
+        case Kind.PAGE:
+            return _page(place, version, known)
+        case Kind.DELETION:
+            return _deletion(place, version, known)
+        case Kind.TOMBSTONE:
+            if place.topic_id not in known.evidence.noted.tombstones:
+                raise NotFound(f"no storage node has noted that topic {place.topic_id} was deleted", path=place.path)
+            return Draft({place.path: (b"", version)})
         case Kind.LEDGER:
             return _ledger(place, version, known)
         case Kind.COUNTER:
@@ -135,9 +156,8 @@ def _topic(place: RecordPlace, version: int, known: Gathered) -> Draft:
     epoch = _epoch_above(place.topic_id, known, cursor.owner_epoch, former.owner_epoch)
     record = replace(topic_of(rebuilt, known.by), owner=None, owner_epoch=epoch)
     done = Draft(reviews=rebuilt.reviews, owner_epoch=epoch)
-    pages = {page.name: page for page in copied.pages.get(place.topic_id, ())}
     for page in rebuilt.pages:
-        if pages.get(page.name) != page:
+        if known.pages.get(page.name) != page:
             done.records[paths.page(place.topic_id, page.name)] = (encode_page(page), None)
     last = _last_ledgers(rebuilt)
     for ledger in rebuilt.ledgers:
@@ -152,6 +172,74 @@ def _topic(place: RecordPlace, version: int, known: Gathered) -> Draft:
     if cursor_path in known.bad and rebuilt.cursor is not None and rebuilt.cursor.ledgers:
         done.unreadable += (cursor_path,)
     return done
+
+
+def _page(place: RecordPlace, version: int, known: Gathered) -> Draft:
+    """The page that its link in the topic's record asks for, from a copy of it, or from the heads of its ledgers: their
+    number, the first and the last of them are in the link. The owner keeps the topic: it never writes a page anew.
+
+    The time at which each ledger ended is in no head: that of the link, the highest, is taken, so nothing is deleted
+    too early. A page that begins with trimmed ledgers keeps its name by its first one. Raises Conflict, NotFound.
+    """
+    topic_path = paths.topic(place.topic_id)
+    if known.topic is None:
+        raise Conflict(
+            f"the record of the topic, {topic_path}, cannot be read either: rebuild it, and its pages with it",
+            path=topic_path,
+        )
+    link = next((each for each in known.topic[0].pages if each.name == place.ledger_id), None)
+    if link is None:
+        raise NotFound(f"{topic_path} links no page of this name: it was trimmed, or never there", path=place.path)
+    for copied in known.evidence.copied.pages.get(place.topic_id, ()):
+        if copied.name == link.name and copied.link_behind(LedgerId(link.first - 1)) == link:
+            return Draft({place.path: (encode_page(copied), version)})
+    rebuilt = _rebuilt(place.topic_id, known)
+    all_links = [LedgerLink(each.ledger_id, each.base_index) for page in rebuilt.pages for each in page.ledgers]
+    all_links += rebuilt.record.ledgers
+    links = [each for each in all_links if link.first <= each.ledger_id <= link.last]
+    found = len(links), *(each.ledger_id for each in (*links[:1], *links[-1:]))
+    if found != (link.ledgers, link.first, link.last) or links[0].base_index != link.base_index:
+        raise Conflict(
+            f"the topic's record says that this page has {link.ledgers} ledgers, {link.first} to {link.last}, and "
+            f"storage nodes show {len(links)} of them: start the nodes that are missing, and repeat",
+            path=place.path,
+        )
+    done, records = Draft(), {each.ledger_id: each for each in rebuilt.ledgers}
+    behind = [each.base_index for each in all_links if each.ledger_id > link.last][:1]
+    indexes = [*(each.base_index for each in links[1:]), *(behind or [links[-1].base_index + 1])]
+    ledgers = [] if link.first == link.name else [PagedLedger(link.name, link.base_index, 0, 0)]
+    for (ledger_id, base_index), following in zip(links, indexes, strict=True):
+        whole, wanted = _with_length(records[ledger_id], rebuilt, known)
+        done.wanted += wanted
+        size_bytes = whole.length if following > base_index else 0
+        ledgers.append(PagedLedger(ledger_id, base_index, size_bytes, link.ended_ms))
+    done.records[place.path] = (encode_page(ListPage(tuple(ledgers))), version)
+    return done
+
+
+def _deletion(place: RecordPlace, version: int, known: Gathered) -> Draft:
+    """The work that is left, with the ledgers of which storage nodes have anything: repair removes the records of
+    others once the deletion has ended. The last ones are fenced, so nothing waits for an owner. Raises Conflict,
+    NotFound."""
+    topic_id, evidence = place.topic_id, known.evidence
+    if version == ABSENT_VERSION:
+        raise Conflict(
+            f"no deletion of topic {topic_id} goes on: its record is missing once it has ended", path=place.path
+        )
+    named = {name: record for name, record in known.newest.names().items() if record.topic_id == topic_id}
+    heads = [head.name for each in topic_ledgers(evidence, topic_id) if (head := evidence.head(each)) is not None]
+    copied = evidence.copied.topics.get(topic_id)
+    names = [*named, *heads, *([] if copied is None else [copied.name])]
+    if not names:
+        raise NotFound(f"no storage node, note or copy names topic {topic_id}", topic_id=topic_id)
+    partitions = max((record.partitions_created_max for record in named.values()), default=0)
+    last, last_acks = (
+        max(evidence.shown(Chain(topic_id, purpose)), default=None)
+        for purpose in (LedgerPurpose.LOG, LedgerPurpose.ACKS)
+    )
+    ledgers = tuple(topic_ledgers(evidence, topic_id))
+    deletion = Deletion(topic_id, names[0], partitions, None, ledgers, last, last_acks)
+    return Draft({place.path: (encode_deletion(deletion), version)})
 
 
 def _with_length(

@@ -41,7 +41,8 @@ class ReportedNode:
 
 @dataclass(slots=True)
 class RestoreProgress:
-    """message: why it does not go on, and what to do. differences: of a drill, what a restore would change."""
+    """message: why it does not go on, and what to do. differences: of a drill, what a restore would change. joined: how
+    many requests for the same came while it went on; the first one has begun it."""
 
     state: RestoreState = RestoreState.IDLE
     step: RestoreStep = RestoreStep.PLAN
@@ -65,6 +66,7 @@ class RestoreProgress:
     reviews: list[Review] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
+    joined: int = 0
 
     def begin(self, *, by: str, dry_run: bool) -> None:
         self.state, self.by, self.dry_run, self.started_ms = RestoreState.RUNNING, by, dry_run, now_ms()

@@ -45,6 +45,9 @@ PIN_INTERVAL_MS = 24 * 3600 * 1000
 RECENT_MS = 600_000
 #: The copies of two weeks.
 TARGET_COPIES_MAX = 336
+#: After the level is raised each process sees it within seconds, and reads it again every ten: then owners begin no
+#: ledger of before.
+SETTLED_MS = 60_000
 #: While no owner has noted its own.
 _ACK_QUORUM = 2
 
@@ -129,6 +132,9 @@ class RecordCopies:
         self.settings = settings
         self._now_ms = now_ms
         self._lock = asyncio.Lock()
+        #: the level that was seen last, and when it was first seen to be higher; None: nothing is due for it
+        self._level: int | None = None
+        self._raised_ms: int | None = None
 
     # --- making one ---------------------------------------------------------------------------------------------------
 
@@ -163,6 +169,18 @@ class RecordCopies:
         seen = await self._watch.refresh()
         if any(cookie.may_return for cookie in seen.cookies.values()):
             await self.create(pinned=True)
+
+    async def pin_after_finalize(self) -> None:
+        """The ledgers that were begun since that copy have no heads either (hazard copy-before-the-mark). Raises
+        ServiceUnavailable, StoreUnavailable: the level is raised."""
+        try:
+            await self.pin_before_finalize()
+        except OncelogError as error:
+            raise ServiceUnavailable(
+                f"the level is raised, and no copy has the ledgers that were begun meanwhile: {error.message}. Repeat "
+                "this",
+                **error.details,
+            ) from error
 
     async def _create(self, pinned: bool) -> MadeCopy:
         record = await self._cluster.require()
@@ -274,8 +292,9 @@ class RecordCopies:
             await asyncio.sleep(min(LOOK_S, self.settings.interval_ms / 1000))
 
     async def look(self) -> None:
-        """Make a copy if the newest one of this era is older than the interval. While no storage node is live, there is
-        nowhere to store it. Raises as `create`."""
+        """Make a copy if the newest one of this era is older than the interval, and once some time after the level was
+        raised: by then every owner has seen it. While no storage node is live, there is nowhere to store it. Raises as
+        `create`."""
         now_ms = self._now_ms()
         listing = await self.list()
         if not self._watch.seen.live:
@@ -284,12 +303,23 @@ class RecordCopies:
         known = [one for one in listing.copies if one.created_ms <= now_ms + RECENT_MS]
         self._note(known[0] if known else None)
         pinned_ms = max((one.created_ms for one in known if one.pinned), default=0)
-        era = (await self._cluster.require()).era.number
-        newest_ms = max((one.created_ms for one in known if era_of_copy(one.name) == era), default=0)
+        record = await self._cluster.require()
+        newest_ms = max((one.created_ms for one in known if era_of_copy(one.name) == record.era.number), default=0)
+        if self._is_settled(record.level.stored, now_ms):
+            self._note((await self.create(pinned=True)).kept)
+            self._raised_ms = None
+            return
         if now_ms - newest_ms < self.settings.interval_ms:
             return
         made = await self.create(pinned=now_ms - pinned_ms >= PIN_INTERVAL_MS)
         self._note(made.kept)
+
+    def _is_settled(self, level: int, now_ms: int) -> bool:
+        """Whether this replica has seen the level raised, SETTLED_MS ago, and has made no copy since."""
+        if self._level is not None and level > self._level:
+            self._raised_ms = now_ms
+        self._level = level
+        return self._raised_ms is not None and now_ms - self._raised_ms >= SETTLED_MS
 
     def _note(self, newest: KeptCopy | None) -> None:
         self.counts.newest_ms = None if newest is None else newest.created_ms

@@ -161,7 +161,7 @@ class RecordRebuild:
         newest, copied = NewestRecords(), CopiedRecords()
         for each in contents.values():
             newest.add(each.notes)
-        of_topic = place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.LEDGER)
+        of_topic = place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.PAGE, Kind.DELETION, Kind.LEDGER)
         # A restore may have closed rights and retired nodes a moment ago, and noted nothing yet: its copy says it.
         if of_topic or place.path in newest.damaged or newest.era(place.path) < cluster.era.number:
             eras = {node: each.inventory.era for node, each in contents.items()}
@@ -178,23 +178,26 @@ class RecordRebuild:
         highest = max(await LedgerStore(session).ids(), default=LedgerId(0))
         known = Gathered(evidence, newest, cluster.era, now_ms(), by, highest_ledger=highest)
         topic_id = topic_of_ledger(evidence, place.ledger_id) if place.kind is Kind.LEDGER else place.topic_id
-        if not topic_id:
+        if not topic_id or place.kind in (Kind.DELETION, Kind.TOMBSTONE):
             return known
         if await session.read(paths.tombstone(topic_id)) is not None:
             raise Conflict(f"topic {topic_id} was deleted", topic_id=topic_id)
         live = await _live(session, topic_id, topic_ledgers(evidence, topic_id))
         whole = Evidence(inventories, noted, _newer(copied, live), asked)
-        return replace(known, evidence=whole, topic=live.topic, bad=live.bad)
+        pages = {page.name: page for page in copied_records(live.records).pages.get(topic_id, ())}
+        return replace(known, evidence=whole, topic=live.topic, bad=live.bad, pages=pages)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     @staticmethod
     async def _write(session: StoreSession, place: RecordPlace, drafted: Draft) -> None:
         """Raises Conflict, StoreUnavailable."""
-        if place.kind is Kind.TOPIC:
+        if place.kind in (Kind.TOPIC, Kind.PAGE):
             await session.ensure_path(paths.pages(place.topic_id))
         if place.kind is Kind.STARTS:
             await session.ensure_path(paths.STORAGE_ENDS)
+        if place.kind in (Kind.NAME, Kind.NOTED) and place.path.count("/") > 1:  # its folder may be lost with it
+            await session.ensure_path(place.path.rpartition("/")[0])
         for path, (value, version) in drafted.records.items():
             if path in drafted.together:
                 continue

@@ -8,13 +8,14 @@ restore checks the cluster's record (`tree_writer`).
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, CorruptEntry, InvariantViolated, OncelogError, StoreUnavailable
 from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.restoring.drill import differences, live_records
+from oncelog.metadata.restoring.drill import Differing, differences, live_records
 from oncelog.metadata.restoring.performer import Performer, RestoreSources
 from oncelog.metadata.restoring.progress import (
     RestoreProgress,
@@ -55,26 +56,35 @@ class Restoring:
         #: called with the era before this service claims it; the process may have joined a former one
         self.on_claim: Callable[[Era], None] = lambda _: None
         self._running: dict[Work, RestoreProgress] = {}
+        #: what was asked for: the request without its id, and the given addresses
+        self._asked: dict[Work, tuple[RestoreRequest, tuple[str, ...]]] = {}
 
     @property
     def sources(self) -> RestoreSources:
         return self._sources
 
     async def begin(self, work: Work, request: RestoreRequest, *, given: Sequence[str], by: str) -> RestoreProgress:
-        """Begin the work, or show it if this service performs it already.
+        """Begin the work, or join it if this service performs the same already: then nobody's options are left out.
 
-        Raises Conflict while another metadata service performs it, or this one a dry run where a restore is wanted, or
-        the other way round; StoreUnavailable.
+        Raises Conflict while another metadata service performs it, or this one with other options, for example a dry
+        run where a restore is wanted; StoreUnavailable.
         """
+        asked = replace(request, restore_id=""), tuple(sorted(given))
         mine = self._running.get(work)
         if mine is not None and mine.state is RestoreState.RUNNING:
             if mine.dry_run is not request.dry_run:
                 done = "only looks (a dry run)" if mine.dry_run else "restores"
                 raise Conflict(f"this metadata service {done} since {shown_time(mine.started_ms)}: repeat it later")
+            if self._asked[work] != asked:
+                raise Conflict(
+                    f"this metadata service performs a {work.value} with other options since "
+                    f"{shown_time(mine.started_ms)}, for {mine.by}: wait for its end, then repeat yours if it is needed"
+                )
+            mine.joined += 1
             return mine
         progress = RestoreProgress()
         progress.begin(by=by, dry_run=request.dry_run)
-        self._running[work] = progress
+        self._running[work], self._asked[work] = progress, asked
         try:
             await self._reserve(work, progress)
         except BaseException:
@@ -158,7 +168,7 @@ class Restoring:
 
     async def _drill(self, request: RestoreRequest, given: Sequence[str], by: str, progress: RestoreProgress) -> None:
         """Compare twice if something differs: the cluster is in use."""
-        found: list[str] | None = None
+        found: list[Differing] | None = None
         for _ in range(2):
             differs = await self._compared(request, given, by, progress)
             if progress.state is not RestoreState.RUNNING:
@@ -166,12 +176,12 @@ class Restoring:
             found = differs if found is None else [each for each in differs if each in found]
             if not found:
                 break
-        progress.differences, progress.step = found or [], RestoreStep.DONE
+        progress.differences, progress.step = [each.message for each in found or ()], RestoreStep.DONE
         progress.end(RestoreState.DONE)
 
     async def _compared(
         self, request: RestoreRequest, given: Sequence[str], by: str, progress: RestoreProgress
-    ) -> list[str]:
+    ) -> list[Differing]:
         """What differs, unless it is refused. Nothing else of it stays in memory."""
         performer = Performer(self._sources, request, given=given, by=by, progress=progress)
         performer.compared_next = True
@@ -180,7 +190,8 @@ class Restoring:
         if performer.rebuilt is None:
             return []  # refused
         if cluster is None:
-            return [f"ZooKeeper has no cluster's record that can be read, so nothing was compared: {RESTORE}"]
+            text = f"ZooKeeper has no cluster's record that can be read, so nothing was compared: {RESTORE}"
+            return [Differing(text)]
         live = await live_records(self._session.below(paths.era_root(cluster.value.era.number)))
         tree = await performer.tree()
         return await asyncio.to_thread(differences, performer.rebuilt, tree, live)

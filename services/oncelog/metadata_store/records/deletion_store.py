@@ -93,7 +93,7 @@ class DeletionStore:
     async def read(self, topic_id: TopicId) -> Deletion | None:
         """None if the deletion has ended. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.deletion(topic_id))
-        return None if node is None else _decode(topic_id, node.data)
+        return None if node is None else decode_deletion(topic_id, node.data)
 
     async def has_ended(self, topic_id: TopicId) -> bool:
         """Whether the topic was deleted, and nothing of that is left to do. Raises StoreUnavailable."""
@@ -166,7 +166,8 @@ def encode_deletion(deletion: Deletion) -> bytes:
     return encode_record({name: value for name, value in asdict(deletion).items() if name != "topic_id"})
 
 
-def _decode(topic_id: TopicId, data: bytes) -> Deletion:
+def decode_deletion(topic_id: TopicId, data: bytes) -> Deletion:
+    """Raises CorruptEntry."""
     return decode_record(
         data,
         "the record of a deletion",

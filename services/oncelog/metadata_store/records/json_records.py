@@ -12,8 +12,6 @@ from zlib import crc32
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import parse_json
-from oncelog.core.ids import TopicId
-from oncelog.metadata_store.session import paths
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 T = TypeVar("T")
@@ -128,8 +126,6 @@ def _why(what: str, error: Exception) -> str:
 
 
 def _corrupt(path: str, why: str) -> CorruptEntry:
-    """A page is rebuilt with its topic."""
     if not path:
         return CorruptEntry(why)
-    rebuilt = paths.topic(TopicId(path.split("/")[2])) if path.startswith(f"{paths.PAGES}/") else path
-    return CorruptEntry(f"{path}: {why}. Write it anew: `oncelog admin backup rebuild {rebuilt}`", path=path)
+    return CorruptEntry(f"{path}: {why}. Write it anew: `oncelog admin backup rebuild {path}`", path=path)

@@ -7,6 +7,7 @@ Rules
 - A proof that goes on changes by compare-and-set. So a request to cancel it is never lost, and a process whose work
   another one has taken over ends it.
 - A topic has one proof at a time. Its former verdict stays until the next one is there.
+- Another proof is written over one that cannot be read: nobody else would ever mend it.
 - Both records go with the topic. A verdict is written only together with the removal of the proof, so a proof that
   ends after its topic was deleted leaves nothing.
 """
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.record_fields import FURTHER, built
 from oncelog.core.ids import TopicId
 from oncelog.core.records.status import WriteStatus
@@ -54,8 +56,17 @@ class ProofStore:
         return None if stored is None else stored.value
 
     async def ask(self, proof: TopicProof) -> WriteStatus:
-        """CONFLICT: the topic has one already. Raises StoreUnavailable."""
-        return await self._session.create(paths.proof(proof.topic_id), _encode(proof))
+        """CONFLICT: the topic has one already, that can be read. Raises StoreUnavailable."""
+        path = paths.proof(proof.topic_id)
+        created = await self._session.create(path, _encode(proof))
+        node = await self._session.read(path) if created is WriteStatus.CONFLICT else None
+        if node is None:
+            return created
+        try:
+            _decode(node.data)
+        except CorruptEntry:  # nobody else would ever write it anew
+            return (await self._session.write(path, _encode(proof), version=node.version)).status
+        return created
 
     async def write(self, proof: TopicProof, *, version: int) -> WriteResult:
         """One compare-and-set of the proof that goes on. Raises StoreUnavailable."""
@@ -79,7 +90,12 @@ class ProofStore:
         node = await self._session.read(path)
         if node is None:
             return None
-        return Versioned(decode_record(node.data, "the proof of a topic", partial(built, TopicProof)), node.version)
+        return Versioned(_decode(node.data), node.version)
+
+
+def _decode(data: bytes) -> TopicProof:
+    """Raises CorruptEntry."""
+    return decode_record(data, "the proof of a topic", partial(built, TopicProof))
 
 
 def _encode(proof: TopicProof) -> bytes:

@@ -284,8 +284,10 @@ def _stored_end(node: Znode | None, path: str = "") -> Versioned[StorageEnd] | N
 
 
 def encode_end(end: StorageEnd) -> bytes:
-    noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, **end.end._asdict()}
-    return encode_record({**end.further, **noted})
+    """version_start: the start of which `version` is. A program that does not know `version` keeps it as an unknown
+    field, and writes the id of its own start beside it (hazard away-node-of-an-older-version)."""
+    noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, "version_start": end.start_id}
+    return encode_record({**end.further, **noted, **end.end._asdict()})
 
 
 def decode_end(data: bytes, path: str = "") -> StorageEnd:
@@ -297,8 +299,8 @@ def decode_end(data: bytes, path: str = "") -> StorageEnd:
             number(f, "starts"),
             text(f, "start_id"),
             JournalEnd(number(f, "segment_id"), number(f, "offset")),
-            number({"version": BEFORE_LEVELS} | f, "version"),
-            rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version")),
+            number(f, "version") if f.get("version_start") == f["start_id"] else BEFORE_LEVELS,
+            rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version", "version_start")),
         ),
         path=path,
     )

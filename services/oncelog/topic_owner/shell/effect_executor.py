@@ -62,6 +62,7 @@ from oncelog.metadata_store.records.policies import EffectivePolicies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
+from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.rpc.entry_reader import READ_BYTES_MAX
 from oncelog.runtime.tasks import start
 from oncelog.storage_client.client import StorageClient
@@ -298,16 +299,28 @@ class EffectExecutor:
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """Read the record of a ledger of this topic. Raises LogHole when there is none."""
-        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
+        return self._found(
+            ledger_id, await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
+        )
+
+    async def ledger_for_reader(self, ledger_id: LedgerId) -> LedgerMetadata:
+        """The same for a client, which is told of a damaged record: nothing else would say what it waits for. Raises
+        LogHole, CorruptEntry."""
+        return self._found(ledger_id, await _answer_of(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id)))
+
+    @staticmethod
+    def _found(ledger_id: LedgerId, stored: Versioned[LedgerMetadata] | None) -> LedgerMetadata:
         if stored is None:
             raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
         return stored.value
 
     async def page(self, name: LedgerId) -> ListPage | None:
         """Read a page of the topic's list of ledgers; None: there is no such record."""
-        return await self._until_answered(
-            f"page {name} of the list of ledgers", lambda: self.parts.topics.pages.read(self.topic_id, name)
-        )
+        return await self._until_answered(_page(name), lambda: self.parts.topics.pages.read(self.topic_id, name))
+
+    async def page_for_reader(self, name: LedgerId) -> ListPage | None:
+        """The same for a client, which is told of a damaged record. Raises CorruptEntry."""
+        return await _answer_of(_page(name), lambda: self.parts.topics.pages.read(self.topic_id, name))
 
     async def _check_support(self, effect: CheckSupport) -> None:
         ledgers, version = self.parts.ledgers, effect.version
@@ -411,3 +424,12 @@ def _in_steps(entries: list[tuple[EntryId, Buffer]]) -> Iterator[list[tuple[Entr
 
 def _ledger(ledger_id: LedgerId) -> str:
     return f"the record of ledger {ledger_id}"
+
+
+def _page(name: LedgerId) -> str:
+    return f"page {name} of the list of ledgers"
+
+
+async def _answer_of(what: str, read: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a read until ZooKeeper answers. Raises CorruptEntry."""
+    return await until_answered(what, read, retried=(StoreUnavailable,))

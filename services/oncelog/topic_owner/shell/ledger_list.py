@@ -12,6 +12,7 @@ from oncelog.core.errors import LogHole
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId
+from oncelog.metadata_store.session import paths
 
 #: Pages in memory for each topic: some megabytes.
 PAGES_MAX = 4
@@ -21,7 +22,7 @@ class LedgerList:
     """Of one topic. It follows the topic record as the owner has it."""
 
     def __init__(self, ownership: Ownership, read: Callable[[LedgerId], Awaitable[ListPage | None]]) -> None:
-        """read: reads a page; None: it has no record."""
+        """read: reads a page; None: it has no record. What it raises, every method raises."""
         self._ownership = ownership
         self._read = read
         #: least recently used first
@@ -95,7 +96,12 @@ class LedgerList:
         if link not in self._record.pages:
             return None
         if page is None:
-            raise LogHole(f"page {link.name} of the topic's list of ledgers has no record", ledger_id=link.name)
+            path = paths.page(self._ownership.topic_id, link.name)
+            raise LogHole(
+                f"page {link.name} of the topic's list of ledgers has no record. Write it anew: `oncelog admin backup "
+                f"rebuild {path}`",
+                ledger_id=link.name,
+            )
         return link.listed(page)
 
 

@@ -45,7 +45,8 @@ class ReadableRange:
 class ReadableLog:
     """One topic's log: its state at this owner, and where its entries and records are read.
 
-    ledger: reads the record of a ledger, raises LogHole. record: the same after a sync, None: there is none.
+    ledger: reads the record of a ledger, raises LogHole, and CorruptEntry for a damaged one. record: the same after a
+    sync, None: there is none.
     """
 
     core: Topic

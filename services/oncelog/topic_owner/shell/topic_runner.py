@@ -131,8 +131,8 @@ class TopicRunner:
             topic_id, parts, self.post, self.progress.wait_reasons, era_is_proved=self.ownership_proofs.era_is_proved
         )
         self.log = ReadableLog(
-            self.core, self.progress, self.cache, LedgerList(self.core.ownership, self._executor.page), parts.links,
-            self._executor.ledger, parts.ledgers.record,
+            self.core, self.progress, self.cache, LedgerList(self.core.ownership, self._executor.page_for_reader),
+            parts.links, self._executor.ledger_for_reader, parts.ledgers.record,
         )  # fmt: skip
         counts, start = parts.metrics.counts, self._executor.start
         self.consumers = DeliveryShell(

@@ -216,6 +216,31 @@ async def test_redrive_needs_the_rights_of_both_topics(admin: Admin) -> None:
     await admin.refused("POST", path, 403, "permission_denied", json=elsewhere, headers=bearer("clerk"))
 
 
+async def test_malformed_element_of_leases_is_refused_alone(admin: Admin) -> None:
+    """The others have answers of their own, in their order. So is an id that stands in the request twice."""
+    twice = {"topic": "public/default/new", "producer_id": 7}
+    wanted = {
+        "leases": [
+            {"topic": "public/default/new"}, {"topic": "public/default/new", "producer_id": "7"}, {"topic": 5}, "x",
+            {"topic": "public/default/new", "expire_mss": 1}, twice, twice,
+        ]
+    }  # fmt: skip
+    answer = await admin.http.post("/admin/v2/producers/lease", json=wanted, headers=bearer("nobody"))
+    assert answer.status_code == 200
+    errors = [each["error"] for each in answer.json()["leases"]]
+    assert [each["code"] for each in errors] == ["permission_denied", *["invalid_argument"] * 6]
+    assert [each["detail"].partition(":")[0] for each in errors[1:5]] == [
+        "producer_id",
+        "topic",
+        "leases",
+        "expire_mss",
+    ]
+    assert "stands in several elements" in errors[5]["detail"]
+    assert [each["topic"] for each in answer.json()["leases"]][1:4] == ["public/default/new", "", ""]
+    none = await admin.http.post("/admin/v2/producers/lease", json={"leases": []}, headers=bearer("nobody"))
+    assert none.status_code == 422
+
+
 async def test_lease_without_the_right_to_produce_creates_no_topic(admin: Admin) -> None:
     """The rights for leases of several topics are checked for each element, before its topic is looked up."""
     wanted = {"leases": [{"topic": "public/default/new"}]}

@@ -1,6 +1,7 @@
 """The level of the cluster over REST: it is raised only when every process, also one that is away, knows it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.cluster_store import CREATED, ClusterState, ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveOwner, Registry, StorageCookie
+from oncelog.metadata_store.session import paths
 from tests.contract.rest.admin.admin_world import Admin, serving
 from tests.contract.storage_client.ledger_world import Node, nodes
 
@@ -68,7 +70,10 @@ async def test_level_is_raised_once_everybody_knows_it(admin: Admin) -> None:
         answer = await admin.http.post(FINALIZE)
         assert (answer.status_code, answer.json()["level"]) == (200, PROCESS_VERSION), answer.text
     assert (await admin.get(LEVEL))["announced"] == 0
-    assert [one["pinned"] for one in (await admin.get("/admin/v2/backups"))["backups"]] == [True]
+    backups = (await admin.get("/admin/v2/backups"))["backups"]
+    assert [one["pinned"] for one in backups] == [True] * 3, (
+        "before the level is raised, after it, and for the second call"
+    )
 
 
 async def test_without_a_copy_of_the_records_nothing_is_raised(admin: Admin, node: Node) -> None:
@@ -109,6 +114,20 @@ async def test_absent_storage_node_of_an_older_version_is_in_the_way(admin: Admi
     gone = replace(cookie.value, retired=True) if noted else replace(cookie.value, decommission=Decommission.DONE)
     await registry.write_cookie(gone, version=cookie.version)
     assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
+
+
+@pytest.mark.hazard("away-node-of-an-older-version")
+async def test_node_that_an_older_program_served_last_is_in_the_way(admin: Admin) -> None:
+    """It was upgraded, and went back. The older program does not know the field, and keeps it as it was."""
+    await store_node(admin, PROCESS_VERSION)
+    session, path = admin.replica.session, paths.storage_end(NODE)
+    stored = await session.read(path)
+    assert stored is not None
+    fields = json.loads(stored.data)
+    fields |= {"starts": fields["starts"] + 1, "start_id": "of the older program", "offset": fields["offset"] + 100}
+    await session.write(path, json.dumps(fields).encode(), version=stored.version)
+    problem = await admin.refused("POST", FINALIZE, 409, "conflict")
+    assert "storage node s-2:6660 (version 7, away)" in problem["detail"]
 
 
 async def test_registered_node_counts_by_its_registration(admin: Admin, node: Node) -> None:
@@ -152,7 +171,7 @@ async def test_last_process_that_is_upgraded_while_the_level_is_raised_does_not_
     await admin.http.post(FINALIZE)
     if (await admin.get(LEVEL))["level"] == BEFORE_LEVELS:
         assert (await admin.http.post(FINALIZE)).json()["level"] == PROCESS_VERSION
-    assert [one["pinned"] for one in (await admin.get("/admin/v2/backups"))["backups"]] == [True]
+    assert {one["pinned"] for one in (await admin.get("/admin/v2/backups"))["backups"]} == {True}
 
 
 @pytest.mark.hazard("start-races-finalize")

@@ -256,6 +256,9 @@ async def test_decommission_below_the_write_quorum_is_refused(served: Served) ->
     await served.admin.change("POST", f"{served.node(2)}/decommission")
     [*_, c] = await served.admin.get(f"{STORAGE}/nodes")
     assert (c["state"], c["read_only"]) == ("draining", True)
+    assert c["waits_for"][0] == "ledger 1 of public/default/flights: no other storage node can take its copy"
+    assert c["waits_for"][4].startswith("ledger 5 of public/default/flights: it is open")
+    assert [one["waits_for"] for one in (await served.admin.get(f"{STORAGE}/nodes"))[:2]] == [[], []]
     await served.admin.change("DELETE", f"{served.node(2)}/decommission")
     await served.nodes[0].leave()
     await served.nodes[1].leave()

@@ -4,6 +4,7 @@ The work is done by a metadata service. These commands begin it, show its progre
 """
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,10 @@ _RIGHTS = f"{ROOT}/cluster/rights"
 #: How long no metadata service may answer: they start again when a restore is claimed.
 _SILENT_S = 120.0
 _SHOWN_MAX = 20
+ANOTHER_HAS_WON = (
+    "another restore has won, and made era {era}: nothing of this one is served, and what its options gave up or "
+    "accepted was not used. `oncelog admin backup drill` shows what is there now"
+)
 
 NodesOption = Annotated[
     list[str] | None,
@@ -168,6 +173,7 @@ def _followed(api: AdminApi, path: str, body: dict[str, object]) -> Report:
     """Begin the work and follow it to its end. Raises NegativeAnswer if it was refused or failed."""
     before = _object(api.get(path))
     answer = followed = _object(api.post(path, body))
+    joined = number(answer.get("joined")) > 0
     line, shown, heard_s = _line(answer), "", time.monotonic()
     while True:
         if line != shown:
@@ -175,9 +181,9 @@ def _followed(api: AdminApi, path: str, body: dict[str, object]) -> Report:
             shown = line
         state = answer.get("state")
         if state == "done":
-            return Report(_summary(answer), dict(answer))
+            return Report(_summary(answer, joined=joined), dict(answer))
         if state in ("refused", "failed"):
-            raise NegativeAnswer(Report(_summary(answer), dict(answer)))
+            raise NegativeAnswer(Report(_summary(answer, joined=joined), dict(answer)))
         if state == "idle":
             return _forgotten(answer, followed, before)
         followed = answer
@@ -202,6 +208,9 @@ def _forgotten(answer: dict[str, object], followed: dict[str, object], before: d
     claimed = bool(followed.get("era")) and committed == followed.get("restore_id")
     # A small cluster is restored within one pause: then its claim was never seen.
     is_new = before.get("state") in ("idle", "done") and bool(committed) and committed != before.get("restore_id")
+    if is_new and not claimed and followed.get("restore_id") not in (None, "", before.get("restore_id")):
+        lost = {**followed, "state": "refused", "message": ANOTHER_HAS_WON.format(era=answer.get("era"))}
+        raise NegativeAnswer(Report(_summary(lost), lost))
     if claimed or is_new:
         done = {
             **followed, "era": answer.get("era"), "restore_id": committed, "state": "done", "step": "done",
@@ -225,13 +234,18 @@ def _line(answer: dict[str, object]) -> str:
     return ", ".join(parts)
 
 
-def _summary(answer: dict[str, object]) -> str:
-    """For people."""
+def _summary(answer: dict[str, object], *, joined: bool = False) -> str:
+    """For people. joined: another command has begun the work."""
     nodes = objects(answer.get("nodes"))
     used = sum(node.get("state") == "used" for node in nodes)
     is_look = answer.get("dry_run") and answer.get("state") == "done"
     era = f", era {answer['era']}" if answer.get("era") else ""
     lines = [f"state    {answer.get('state')}{era}" + (", and nothing was written" if is_look else "")]
+    if joined:
+        began = datetime.fromtimestamp(number(answer.get("started_ms")) / 1000, UTC)
+        lines.append(
+            f"begun    by another command, of {answer.get('by')}, at {began:%H:%M:%S} UTC: this one has followed it"
+        )
     if nodes:
         silent = "".join(f"; {_node(node)}" for node in nodes if node.get("state") != "used")
         lines.append(f"nodes    {used} used{silent}")

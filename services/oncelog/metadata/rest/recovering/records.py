@@ -22,8 +22,8 @@ class RebuildBody(BaseModel):
     path: StrictStr = Field(
         max_length=PATH_CHARACTERS_MAX,
         description="Path in ZooKeeper, below the root of the cluster's era: /topics/ID, /topics/ID/cursors/NAME, "
-        "/ledgers/ID, /names/TENANT/NAMESPACE/TOPIC, /ids/ledger, /ids/producer, /storage_ends/NODE, or that of "
-        "policies, of a storage cookie or of /idempotency",
+        "/pages/ID/LEDGER, /ledgers/ID, /deletions/ID, /tombstones/ID, /names/TENANT/NAMESPACE/TOPIC, /ids/ledger, "
+        "/ids/producer, /storage_ends/NODE, or that of policies, of a storage cookie or of /idempotency",
     )
     dry_run: StrictBool = Field(default=False, description="Only say what would be written")
     accept: StrictBool = Field(default=False, description="Write the record although `reviews` is not empty")
@@ -67,7 +67,7 @@ def view_of(done: RebuiltRecord) -> RebuiltView:
         path=done.path,
         fault=done.fault,
         written=done.written,
-        records={path: json.loads(value) for path, value in done.records.items()},
+        records={path: json.loads(value or b"{}") for path, value in done.records.items()},  # some are empty
         owner_epoch=done.owner_epoch,
         reviews=[review_report(each) for each in done.reviews],
         unreadable=list(done.unreadable),

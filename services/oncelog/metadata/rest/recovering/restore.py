@@ -113,6 +113,10 @@ class RestoreView(BaseModel):
     step: RestoreStep
     dry_run: bool
     by: str = Field(description="Role of the caller that began it")
+    joined: int = Field(
+        description="Requests for the same that came while it went on. In the answer to a request: above 0, another "
+        "one has begun it"
+    )
     era: int = Field(description="That it makes; 0: it raises none")
     restore_id: str
     started_ms: int
