@@ -33,7 +33,7 @@ from dataclasses import replace
 
 from oncelog.core.errors import EffectsError, InvariantViolated, OncelogError
 from oncelog.core.outbox import events
-from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row
+from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row, printable
 from oncelog.core.outbox.sending import SEND_ROWS_MAX, StreamStage, StreamState
 from oncelog.core.outbox.streams import check_end, check_found
 from oncelog.core.sdk.producer.routing import partition_of
@@ -281,7 +281,7 @@ class OutboxRelay:
             if place is None:
                 continue
             if isinstance(place, str):
-                refused.append(events.Refused(row.id, place))
+                refused.append(events.Refused(row.id, printable(place)))
             else:
                 state, size_bytes = place
                 assert state.stream is not None
