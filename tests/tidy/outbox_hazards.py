@@ -49,8 +49,8 @@ OUTBOX_HAZARDS = {
         "Such a row gets a reason instead of a number.",
     ),
     "row-of-another-type": Hazard(
-        "SQLite takes a number for a blob, and the number 1999 is sent as 1,999 zero bytes. A value of another wrong type "
-        "is an error for each statement that reads its row, and the rows of all topics wait.",
+        "SQLite takes a number for a blob, and the number 1999 is sent as 1,999 zero bytes. Another value of a wrong "
+        "type is an error for each statement that reads its row, and the rows of all topics wait.",
         "The type of each value is looked at. A row with a wrong one gets a reason instead of a number.",
     ),
 }
