@@ -217,4 +217,9 @@ EFFECT_HAZARDS = {
         "beside the copies. The list is ahead of them: the consumer goes on behind messages that it has never seen.",
         "Positions are found from the origins of the messages that the target has stored.",
     ),
+    "message-blamed-for-the-database": Hazard(
+        "The disk of the database is full. The function raises what the database says, which counts as an attempt: with "
+        "max_attempts, each message is given up, and what comes behind is out of order.",
+        "Errors that say nothing of the statement are no attempts, by their code, also as the cause of another error.",
+    ),
 }

@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
@@ -20,7 +20,7 @@ from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, St
 from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
-from oncelog.effects.sql_session import limit_stall
+from oncelog.effects.sql_session import limit_stall, try_again_error
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import SourceNames
 from oncelog.effects.transaction_guard import guard_of
@@ -28,8 +28,6 @@ from oncelog.effects.watched_connection import WatchedConnection
 
 STALL_TIMEOUT_S = 30.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
-#: The function may run again: serialization failures, deadlocks, servers that end, start, or are full or read-only.
-_TRY_AGAIN = ("40001", "40P01", "57P01", "57P02", "57P03", "25006", "53300", "08")
 #: Text of SQLite for a lock that another connection holds.
 _LOCKED = "locked"
 ConnectionT = TypeVar("ConnectionT", Connection, AsyncConnection)
@@ -170,8 +168,8 @@ class SqlEffects(Generic[ConnectionT]):
                 "position, so these messages do not come again. Complete or remove it by hand; do not commit, that is "
                 "done when the function returns"
             ) from error
-        if isinstance(error, DBAPIError) and _may_try_again(error):
-            raise self._unavailable(error) from error
+        if (refused := try_again_error(error)) is not None:
+            raise self._unavailable(refused) from error
         raise original from original.__cause__
 
     # --- transactions -------------------------------------------------------------------------------------------------
@@ -261,7 +259,7 @@ class SqlEffects(Generic[ConnectionT]):
         except SQLAlchemyError as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: SQLAlchemyError) -> StoreUnavailable | StoreBusy | EffectsError:
+    def _unavailable(self, error: BaseException) -> StoreUnavailable | StoreBusy | EffectsError:
         if self._is_sqlite and isinstance(error, OperationalError) and _LOCKED in str(error.orig):
             return StoreBusy(f"{self.place}: another process has locked the database: {error.orig}")
         return StoreUnavailable(f"{self.place}: {error}")
@@ -370,12 +368,6 @@ def _functions_errors() -> Iterator[None]:
         yield
     except Exception as error:
         raise _FromFunctionError(error) from error
-
-
-def _may_try_again(error: DBAPIError) -> bool:
-    """Whether the database says that the transaction could not be carried out now."""
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    return error.connection_invalidated or state.startswith(_TRY_AGAIN) or _LOCKED in str(error.orig)
 
 
 def position_of(row: Row[Any]) -> StoredPosition:
