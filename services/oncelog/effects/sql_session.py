@@ -1,8 +1,14 @@
 """What transactions that keep track of effects or of an outbox need from PostgreSQL."""
 
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, bindparam, case, func, select
+from sqlalchemy import Boolean, Connection, Engine, bindparam, case, event, func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 #: Beginnings of SQLSTATE that say nothing of the statement: connections, conflicts, a server that starts, ends, is
@@ -66,3 +72,69 @@ def limit_stall(connection: Connection, stall_ms: int, *, local: bool = True) ->
     """LIMITS as a statement of their own."""
     if connection.dialect.name == "postgresql":
         connection.execute(_SETTINGS, {"stall": str(stall_ms), "local": local})
+
+
+#: Drivers that take the parameters of libpq.
+_LIBPQ = ("psycopg", "psycopg2")
+CONNECT_S_MIN = 2
+
+
+class TransactionLimit:
+    """The longest that one transaction may take: a database whose host vanishes says nothing, and TCP waits for it.
+
+    The socket below the connection is shut: whatever waits for it, in a thread or in the event loop, fails at once, as
+    if the server had ended the connection (hazard silent-database). A thread cannot be ended, and a driver that is
+    cancelled may wait for the server.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.expired = False
+        self._driver: Any = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """In the event loop: the time counts from here to the end of the block."""
+        timer = asyncio.get_running_loop().call_later(self.seconds, self._expire)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def watch(self, connection: Connection) -> None:
+        """In any thread: this connection is shut when the time is over."""
+        with self._lock:
+            self._driver = connection.connection.driver_connection
+            if self.expired:
+                _shut(self._driver)
+
+    def _expire(self) -> None:
+        with self._lock:
+            self.expired = True
+            if self._driver is not None:
+                _shut(self._driver)
+
+
+def _shut(driver: Any) -> None:
+    with suppress(Exception):  # of the driver: it is closed already
+        if callable(fileno := getattr(driver, "fileno", None)):
+            with socket.socket(fileno=os.dup(fileno())) as below:
+                below.shutdown(socket.SHUT_RDWR)
+        elif callable(terminate := getattr(driver, "terminate", None)):  # asyncpg
+            terminate()
+        else:  # pg8000
+            driver._usock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+
+
+def limit_connecting(engine: Engine, seconds: float) -> None:
+    """Connections that the engine opens from now on: libpq waits for a server that says nothing for ever, unless the
+    address or the environment says for how long."""
+    if engine.dialect.driver not in _LIBPQ or "PGCONNECT_TIMEOUT" in os.environ:
+        return
+    limit = max(CONNECT_S_MIN, int(seconds))
+
+    def before(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
+        parameters.setdefault("connect_timeout", limit)
+
+    event.listen(engine, "do_connect", before)

@@ -35,7 +35,8 @@ from oncelog.core.outbox.relay import LEASE_MS
 from oncelog.core.outbox.resume import StoredRow
 from oncelog.core.outbox.rows import NumberedRow, RowHead, printable
 from oncelog.core.outbox.streams import Stream
-from oncelog.effects.sql_session import limit_stall, said_by
+from oncelog.effects.sql_session import TransactionLimit, limit_connecting, limit_stall, said_by
+from oncelog.effects.sql_store import TRANSACTION_TIMEOUT_S
 from oncelog.outbox.engine import engine_of
 from oncelog.outbox.row_reading import OutboxRow, RowReading, check_postgres, head_of, read_any_text, sent_of
 from oncelog.outbox.tables import SCHEMA_VERSION, OutboxTables, age_s, database_time_ms
@@ -60,18 +61,27 @@ class Backlog(NamedTuple):
 class OutboxDatabase:
     """url: of SQLAlchemy, with any synchronous driver. keep_ms: how long stored rows stay; 0: they are deleted. Raises
     InvalidArgument, and NotFound if the directory of a SQLite file is missing, or the file, which is not created
-    without create_tables."""
+    without create_tables. limit_s: of a transaction, after which its connection is shut."""
 
     def __init__(
-        self, url: str, tables: OutboxTables, *, create_tables: bool = True, keep_ms: int = 0, lease_ms: int = LEASE_MS
+        self,
+        url: str,
+        tables: OutboxTables,
+        *,
+        create_tables: bool = True,
+        keep_ms: int = 0,
+        lease_ms: int = LEASE_MS,
+        limit_s: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         self.tables = tables
         self.outbox_id = ""
         self._engine = engine_of(url, create_file=create_tables)
         self._create_tables = create_tables
         self._keep_ms = keep_ms
+        self._limit = TransactionLimit(limit_s)
         self._lease_ms = lease_ms
         self._is_sqlite = self._engine.dialect.name == "sqlite"
+        limit_connecting(self._engine, limit_s)
         self._reading = RowReading(tables, is_sqlite=self._is_sqlite)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._connection: Connection | None = None
@@ -106,6 +116,8 @@ class OutboxDatabase:
         self._connection = connection = self._engine.connect()
         if self._is_sqlite:
             read_any_text(connection)
+        else:
+            self._limit.watch(connection)
         limit_stall(connection, self._lease_ms, local=False)
         connection.commit()
         if self._is_sqlite and connection.exec_driver_sql("PRAGMA synchronous").scalar_one() < 2:
@@ -153,9 +165,21 @@ class OutboxDatabase:
                 )
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        limit = TransactionLimit(self._limit.seconds)
+
+        def limited() -> ResultT:
+            self._limit = limit
+            if not (self._is_sqlite or self._connection is None or self._connection.invalidated):
+                limit.watch(self._connection)
+            return work()
+
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            with limit.running():
+                return await asyncio.get_running_loop().run_in_executor(self._thread, limited)
         except SQLAlchemyError as error:
+            if limit.expired:
+                message = f"{self.place}: a transaction has taken longer than {limit.seconds:g} s: is its host silent?"
+                raise StoreUnavailable(message) from error
             raise StoreUnavailable(f"{self.place}: {said_by(error)}") from error
 
     async def _transact(self, work: Callable[[Connection], ResultT], *, writes: bool = True) -> ResultT:

@@ -321,7 +321,7 @@ class OutboxRelay:
             return [*effects, events.NumberRows(self.claim, tuple(assigned), tuple(refused))]
         self._looking = False
         again = bool(event.rows or self._released)
-        for name in {row.topic for row in event.rows}:
+        for name in dict.fromkeys(row.topic for row in event.rows):
             topic = parse_topic(name)
             if str(replace(topic, partition=None)) not in self._released:
                 self._held[name] = str(topic)
