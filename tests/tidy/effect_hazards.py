@@ -217,4 +217,14 @@ EFFECT_HAZARDS = {
         "beside the copies. The list is ahead of them: the consumer goes on behind messages that it has never seen.",
         "Positions are found from the origins of the messages that the target has stored.",
     ),
+    "message-blamed-for-the-database": Hazard(
+        "The disk of the database is full. The function raises what the database says, which counts as an attempt: "
+        "with max_attempts, each message is given up, and what comes behind is out of order.",
+        "Errors that say nothing of the statement are no attempts, by their code, also as the cause of another error.",
+    ),
+    "silent-database": Hazard(
+        "The host of a database vanishes without a word in the middle of a transaction. The program waits as long as "
+        "TCP does, is alive and has the partition, so no standby takes over.",
+        "A transaction has a limit, after which its connection is shut, and the store counts as unavailable.",
+    ),
 }

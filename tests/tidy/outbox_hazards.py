@@ -48,4 +48,15 @@ OUTBOX_HAZARDS = {
         "all rows behind it wait.",
         "Such a row gets a reason instead of a number.",
     ),
+    "row-of-another-type": Hazard(
+        "SQLite takes a number for a blob, and the number 1999 is sent as 1,999 zero bytes. Another value of a wrong "
+        "type is an error for each statement that reads its row, and the rows of all topics wait.",
+        "The type of each value is looked at. A row with a wrong one gets a reason instead of a number.",
+    ),
+    "row-passed-under-another-name": Hazard(
+        "Rows name one topic in two ways, as orders and as public/default/orders, or as a partition. The first name "
+        "waits, and is left out of a look; the topic takes rows again; the look ends with later rows of the other "
+        "name, which get the first numbers.",
+        "No row gets a number while a row that may belong to the same stream waits or is left out, under any name.",
+    ),
 }

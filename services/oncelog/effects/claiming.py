@@ -7,6 +7,7 @@
 
 import asyncio
 import logging
+import time
 import uuid
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from oncelog.core.errors import ConsumerFenced, DeadlineExceeded, StaleSeekEpoch
 from oncelog.core.formats.message_id import Index
 from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.status import SourceStatus
 from oncelog.effects.store import EffectsStore, SourceNames
 
 logger = logging.getLogger(__name__)
@@ -66,18 +68,27 @@ class Claim(NamedTuple):
 
 
 class Claiming:
-    """Of one source."""
+    """Of one source. status: says since when the store is at work."""
 
-    def __init__(self, client: AsyncClient, store: EffectsStore[Any], effect: str, names: SourceNames) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        store: EffectsStore[Any],
+        effect: str,
+        names: SourceNames,
+        status: SourceStatus | None = None,
+    ) -> None:
         self._client = client
         self._store = store
         self._effect = effect
         self._names = names
+        self._status = status or SourceStatus(names.topic)
 
     async def claim(self, consumer: EffectsConsumer, store_id: str) -> Claim:
-        """Every acknowledgement of the consumer was answered. Raises Rewound, and the errors of log and store.
+        """Every acknowledgement of the consumer was answered.
 
-        Raises ClaimAgain if another consumer has become active meanwhile, or the subscription was moved.
+        Raises Rewound, the errors of log and store, and ClaimAgain if another consumer has become active meanwhile, or
+        the subscription was moved.
         """
         try:
             return await self._claimed(consumer, store_id)
@@ -91,12 +102,15 @@ class Claiming:
             raise ClaimAgain
         nonce = uuid.uuid4().hex
         source = Source(self._effect, driver.topic_partition.topic_id, driver.topic_partition.partition)
+        self._status.began_at = time.time()
         try:
             stored = await self._store.claim(
                 source, self._names, lambda found: claimed(found, effects, store_id, nonce)
             )
         except Outranked as error:
             raise outranked_by(error.stored, await driver.ask_effects(0)) from None
+        finally:
+            self._status.began_at = 0.0
         if not effects.store_id:
             await driver.bind_effects(effects.seek_epoch, effects.generation)
         await self._compare(consumer, stored, effects)

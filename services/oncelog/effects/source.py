@@ -82,7 +82,7 @@ class EffectsSource(Generic[ConnectionT]):
         self._effect = effect
         self._topic = topic
         names = SourceNames(topic, subscription, network_of(client).lookup.cluster_id)
-        self._claiming = Claiming(client, store, effect, names)
+        self._claiming = Claiming(client, store, effect, names, self.status)
         self._consumer: EffectsConsumer | None = None
         #: whether the consumer needs a dead-letter topic
         self._dead_letters = limits.attempts is not None
@@ -160,7 +160,11 @@ class EffectsSource(Generic[ConnectionT]):
             self.status.trouble = ""
 
     async def _begin(self) -> None:
-        store_id = await self._store.store_id()
+        self.status.began_at = time.time()
+        try:
+            store_id = await self._store.store_id()
+        finally:
+            self.status.began_at = 0.0
         if self._consumer is None or self._consumer.failure is not None:
             self._consumer, self._claim = await self._attach(store_id, self._dead_letters), None
             self._care.attached()
@@ -350,11 +354,10 @@ class EffectsSource(Generic[ConnectionT]):
 
         def run(connection: ConnectionT) -> Awaitable[None] | None:
             status.attempts += 1
-            status.began_at = time.time()
             return called(lambda: self._function(messages, connection))
 
         async with self._limits.turns:
-            began = time.monotonic()
+            began, status.began_at = time.monotonic(), time.time()
             try:
                 cancelled = await to_its_end(self._store.apply(claim.source, claim.stored, following, run))
             finally:

@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oncelog.core.effects.errors import EffectMisuse
 from oncelog.core.effects.ordered import Source, StoredPosition
-from oncelog.effects.sql_session import LIMITS
+from oncelog.effects.sql_session import LIMITS, try_again_error
 from oncelog.effects.sql_tables import EffectsTables
 from oncelog.effects.store import ClaimLost
 
@@ -118,8 +118,8 @@ class ApplyStatements:
         try:
             found = connection.execute(self._look, source_values(source)).one()
         except DBAPIError as error:
-            if error.connection_invalidated:
-                raise
+            if try_again_error(error) is not None:
+                raise  # as a conflict of SERIALIZABLE: this is a statement like any other
             raise EffectMisuse(
                 "the function has caught an error of the database, after which the whole transaction can only be "
                 "rolled back: let it raise, or use connection.begin_nested() around what may fail"

@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effects.errors import EffectMisuse, StoreBusy, StoreNotTransactional
@@ -20,16 +20,15 @@ from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, St
 from oncelog.effects.function_run import FunctionFailedError
 from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
-from oncelog.effects.sql_session import limit_stall
+from oncelog.effects.sql_session import TransactionLimit, limit_connecting, limit_stall, try_again_error
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import SourceNames
 from oncelog.effects.transaction_guard import guard_of
 from oncelog.effects.watched_connection import WatchedConnection
 
 STALL_TIMEOUT_S = 30.0
+TRANSACTION_TIMEOUT_S = 300.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
-#: The function may run again: serialization failures, deadlocks, servers that end, start, or are full or read-only.
-_TRY_AGAIN = ("40001", "40P01", "57P01", "57P02", "57P03", "25006", "53300", "08")
 #: Text of SQLite for a lock that another connection holds.
 _LOCKED = "locked"
 ConnectionT = TypeVar("ConnectionT", Connection, AsyncConnection)
@@ -48,6 +47,9 @@ class SqlEffects(Generic[ConnectionT]):
             runs the statements of `oncelog effects ddl`, or Alembic those of `tables.metadata`.
         stall_timeout: seconds after which PostgreSQL ends the transaction of a process that does nothing, so that
             another one can claim the source.
+        transaction_timeout: seconds after which this process shuts the connection of a transaction that has not ended,
+            because the host of the database may have vanished without a word (PostgreSQL). It is tried again, and is
+            no attempt of its messages; the function may not take longer.
 
     Raises InvalidArgument.
     """
@@ -60,6 +62,7 @@ class SqlEffects(Generic[ConnectionT]):
         prefix: str = "oncelog",
         create_tables: bool = True,
         stall_timeout: float = STALL_TIMEOUT_S,
+        transaction_timeout: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         if engine.dialect.name not in DIALECTS:
             message = f"{engine.dialect.name} is not supported: use one of {', '.join(DIALECTS)}"
@@ -68,12 +71,18 @@ class SqlEffects(Generic[ConnectionT]):
             raise InvalidArgument("a prefix has 1 to 41 characters of a-z 0-9 _", field="prefix", limit=41)
         if not 0.1 <= stall_timeout <= 86_400:
             raise InvalidArgument("stall_timeout is 0.1 to 86,400 seconds", field="stall_timeout", limit=86_400)
+        if not 1 <= transaction_timeout <= 86_400:
+            message = "transaction_timeout is 1 to 86,400 seconds"
+            raise InvalidArgument(message, field="transaction_timeout", limit=86_400)
         self.tables = EffectsTables(schema=schema, prefix=prefix)
         self._engine = engine
         self._create_tables = create_tables
         self._stall_ms = int(stall_timeout * 1000)
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self._guard = guard_of(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
+        sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+        self._transaction_s = transaction_timeout
+        limit_connecting(sync_engine, transaction_timeout)
+        self._guard = guard_of(sync_engine)
         self._statements = ApplyStatements(self.tables, self._stall_ms, limits_stall=not self._is_sqlite)
         self._row_of = select(self.tables.effects).where(*of_source(self.tables)).with_for_update()
         self._store_id = ""
@@ -124,10 +133,14 @@ class SqlEffects(Generic[ConnectionT]):
         if run is None:
             await self._transact(step)
             return
+        limit = TransactionLimit(self._transaction_s)
         try:
-            is_whole = await self._applied(step, source, following, run)
+            with self._translated(limit), limit.running():
+                is_whole = await self._applied(step, source, following, run, limit)
         except (_FromFunctionError, EffectMisuse) as failed:
             original = failed.original if isinstance(failed, _FromFunctionError) else failed
+            if limit.expired:
+                raise self._unavailable(original, limit) from original
             await self._raise(original, source, claimed, following)
         if not is_whole:
             raise EffectMisuse(
@@ -142,15 +155,16 @@ class SqlEffects(Generic[ConnectionT]):
         source: Source,
         following: StoredPosition,
         run: Callable[[ConnectionT], Awaitable[None] | None],
+        limit: TransactionLimit,
     ) -> bool:
         """Whether position and effect were committed together. Raises _FromFunctionError."""
         if isinstance(self._engine, AsyncEngine):
             async_run = cast("Callable[[AsyncConnection], Any]", run)
-            return await self._apply_async(self._engine, step, following, source, async_run)
+            return await self._apply_async(self._engine, step, following, source, async_run, limit)
         engine, loop = self._engine, asyncio.get_running_loop()
         sync_run = cast("Callable[[Connection], Any]", run)
         return await loop.run_in_executor(
-            self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run)
+            self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run, limit)
         )
 
     async def _raise(
@@ -170,43 +184,44 @@ class SqlEffects(Generic[ConnectionT]):
                 "position, so these messages do not come again. Complete or remove it by hand; do not commit, that is "
                 "done when the function returns"
             ) from error
-        if isinstance(error, DBAPIError) and _may_try_again(error):
-            raise self._unavailable(error) from error
+        if (refused := try_again_error(error)) is not None:
+            raise self._unavailable(refused) from error
         raise original from original.__cause__
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
     async def _transact(self, work: Callable[[Connection], ResultT]) -> ResultT:
         """One short transaction of ours. Raises StoreUnavailable, StoreBusy, and what `work` raises."""
-        try:
+        limit = TransactionLimit(self._transaction_s)
+        with self._translated(limit), limit.running():
             if isinstance(self._engine, AsyncEngine):
                 async with self._engine.connect() as connection:
-                    result = await connection.run_sync(self._begun(work))
+                    result = await connection.run_sync(self._begun(work, limit))
                     await connection.commit()
                     return result
             engine, loop = self._engine, asyncio.get_running_loop()
 
             def in_thread() -> ResultT:
                 with engine.connect() as connection:
-                    result = self._begun(work)(connection)
+                    result = self._begun(work, limit)(connection)
                     connection.commit()
                     return result
 
             return await loop.run_in_executor(self._threads, in_thread)
-        except SQLAlchemyError as error:
-            raise self._unavailable(error) from error
 
-    def _begun(self, work: Callable[[Connection], ResultT]) -> Callable[[Connection], ResultT]:
+    def _begun(self, work: Callable[[Connection], ResultT], limit: TransactionLimit) -> Callable[[Connection], ResultT]:
         def run(connection: Connection) -> ResultT:
-            self._begin(connection)
+            self._begin(connection, limit)
             limit_stall(connection, self._stall_ms)
             return work(connection)
 
         return run
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection, limit: TransactionLimit) -> None:
         if self._is_sqlite:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            limit.watch(connection)
 
     def _apply_sync(
         self,
@@ -215,10 +230,11 @@ class SqlEffects(Generic[ConnectionT]):
         following: StoredPosition,
         source: Source,
         run: Callable[[Connection], Any],
+        limit: TransactionLimit,
     ) -> bool:
-        with self._translated(), engine.connect() as connection:
+        with engine.connect() as connection:
             try:
-                self._begin(connection)
+                self._begin(connection, limit)
                 step(connection)
                 with _functions_errors(), self._guard.guarded(connection):
                     _check_not_async(run(connection))
@@ -236,32 +252,39 @@ class SqlEffects(Generic[ConnectionT]):
         following: StoredPosition,
         source: Source,
         run: Callable[[AsyncConnection], Any],
+        limit: TransactionLimit,
     ) -> bool:
-        with self._translated():
-            async with engine.connect() as connection:
-                try:
-                    await connection.run_sync(self._begin)
-                    await connection.run_sync(step)
-                    given, sync_connection = WatchedConnection(connection), connection.sync_connection
-                    guarded = self._guard.guarded(cast("Connection", sync_connection))
-                    with _functions_errors(), guarded, given.all_awaited():
-                        await _checked_async(run(given))
-                    is_whole = await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
-                    await connection.commit()
-                except BaseException:
-                    await connection.run_sync(_abandon)
-                    raise
+        async with engine.connect() as connection:
+            try:
+                await connection.run_sync(lambda sync: self._begin(sync, limit))
+                await connection.run_sync(step)
+                given, sync_connection = WatchedConnection(connection), connection.sync_connection
+                guarded = self._guard.guarded(cast("Connection", sync_connection))
+                with _functions_errors(), guarded, given.all_awaited():
+                    await _checked_async(run(given))
+                is_whole = await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
+                await connection.commit()
+            except BaseException:
+                await connection.run_sync(_abandon)
+                raise
         return is_whole
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, limit: TransactionLimit) -> Iterator[None]:
         """Errors that are not the function's leave the outcome unknown."""
         try:
             yield
         except SQLAlchemyError as error:
-            raise self._unavailable(error) from error
+            raise self._unavailable(error, limit) from error
 
-    def _unavailable(self, error: SQLAlchemyError) -> StoreUnavailable | StoreBusy | EffectsError:
+    def _unavailable(
+        self, error: BaseException, limit: TransactionLimit | None = None
+    ) -> StoreUnavailable | StoreBusy | EffectsError:
+        if limit is not None and limit.expired:
+            return StoreUnavailable(
+                f"{self.place}: a transaction has taken longer than {limit.seconds:g} s, and its connection was shut: "
+                "the host of the database is silent, or the function needs a larger transaction_timeout of SqlEffects"
+            )
         if self._is_sqlite and isinstance(error, OperationalError) and _LOCKED in str(error.orig):
             return StoreBusy(f"{self.place}: another process has locked the database: {error.orig}")
         return StoreUnavailable(f"{self.place}: {error}")
@@ -370,12 +393,6 @@ def _functions_errors() -> Iterator[None]:
         yield
     except Exception as error:
         raise _FromFunctionError(error) from error
-
-
-def _may_try_again(error: DBAPIError) -> bool:
-    """Whether the database says that the transaction could not be carried out now."""
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    return error.connection_invalidated or state.startswith(_TRY_AGAIN) or _LOCKED in str(error.orig)
 
 
 def position_of(row: Row[Any]) -> StoredPosition:

@@ -20,7 +20,8 @@ class SourceStatus:
         refusals: {name of the error: how often log or store have refused}.
         trouble: why nothing takes effect now; empty: nothing is known.
         stuck: the index of the message whose function fails now; None: none does.
-        began_at: when the function began that is running; 0: none is. Seconds since 1970, as the next one.
+        began_at: when the work in the store began that is under way: a transaction with the function, or a claim; 0:
+            none is. Seconds since 1970, as the next one.
         applied_at: when a transaction was committed last; 0: none was.
         applied_publish_ms: when the message below the position was published, ms since 1970; 0: unknown.
         waiting_publish_ms: when the first message was published that is here and has not taken effect; 0: unknown.
@@ -61,5 +62,5 @@ class SourceStatus:
         return max(0.0, now - since_ms / 1000) if self.lag_messages and since_ms else 0.0
 
     def running_s(self, now: float) -> float:
-        """For how long the function has been running; 0: it is not."""
+        """For how long a transaction with the function, or a claim of the store, is under way; 0: none is."""
         return max(0.0, now - self.began_at) if self.began_at else 0.0

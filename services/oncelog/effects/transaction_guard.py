@@ -15,17 +15,43 @@ from sqlalchemy import Connection, Engine, event
 
 from oncelog.core.effects.errors import EffectMisuse
 
-#: At the beginning of the text, or behind a semicolon. ROLLBACK TO a savepoint stays inside of the transaction.
-_ENDS = re.compile(
-    r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|"
-    r"rollback(?!(?:\s+(?:work|transaction))?\s+to\b))\b",
+_WORDS = re.compile(r"\b(?:commit|end|abort|begin|start|prepare|rollback)\b", re.IGNORECASE)
+#: Comments, strings, quoted names, and dollar quotes: what is inside of them ends nothing.
+_QUOTED = re.compile(
+    r"--[^\n]*|/\*.*?\*/|(?<![\w$])e'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\""
+    r"|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?\$\1\$",
     re.IGNORECASE | re.DOTALL,
 )
+#: ROLLBACK TO a savepoint stays inside of the transaction.
+_ENDS = re.compile(
+    r"(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|"
+    r"rollback(?!(?:\s+(?:work|transaction))?\s+to\b))\b",
+    re.IGNORECASE,
+)
+#: A trigger of SQLite, a function of PostgreSQL: statements with semicolons, up to an END.
+_BODY = re.compile(
+    r"create\b.*\b(?:trigger\b.*\bbegin\b(?!\s*\()|(?:function|procedure)\b.*\bbegin\s+atomic\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_END = re.compile(r"end\b", re.IGNORECASE)
 
 
 def ends_transaction(statement: str) -> bool:
-    return _ENDS.search(statement) is not None
+    if not _WORDS.search(statement):
+        return False
+    in_body = False
+    for part in map(str.strip, _QUOTED.sub(_unquoted, statement).split(";")):
+        if in_body:
+            in_body = not _END.match(part)
+        elif _ENDS.match(part):
+            return True
+        else:
+            in_body = _BODY.match(part) is not None
+    return False
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    return " " if quoted[0].startswith(("--", "/*")) else "''"
 
 
 def guard_of(engine: Engine) -> "TransactionGuard":

@@ -5,41 +5,40 @@ that fails leaves its outcome unknown: the connection is closed, and the relay b
 """
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    JSON,
     ColumnElement,
     Connection,
-    LargeBinary,
     Text,
     bindparam,
-    case,
     cast,
-    column,
     delete,
     func,
     insert,
     inspect,
-    null,
     select,
-    text,
     update,
 )
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncelog.core.effects.errors import StoreNotTransactional, StoreSchemaTooNew
 from oncelog.core.errors import NotFound, StoreUnavailable
-from oncelog.core.outbox.errors import OutboxDiverged, OutboxMisuse
+from oncelog.core.outbox.errors import OutboxDiverged
 from oncelog.core.outbox.events import Assigned, Refused
 from oncelog.core.outbox.relay import LEASE_MS
 from oncelog.core.outbox.resume import StoredRow
-from oncelog.core.outbox.rows import EXTRAS_BYTES_MAX, NumberedRow, RowHead
+from oncelog.core.outbox.rows import NumberedRow, RowHead, printable
 from oncelog.core.outbox.streams import Stream
-from oncelog.effects.sql_session import limit_stall, said_by
+from oncelog.effects.sql_session import TransactionLimit, limit_connecting, limit_stall, said_by
+from oncelog.effects.sql_store import TRANSACTION_TIMEOUT_S
 from oncelog.outbox.engine import engine_of
+from oncelog.outbox.row_reading import OutboxRow, RowReading, check_postgres, head_of, read_any_text, sent_of
 from oncelog.outbox.tables import SCHEMA_VERSION, OutboxTables, age_s, database_time_ms
 
 ResultT = TypeVar("ResultT")
@@ -49,17 +48,6 @@ COUNTED_MAX = 100_000
 
 class ClaimLost(Exception):
     """Another relay has the claim: nothing was written."""
-
-
-class OutboxRow(NamedTuple):
-    """What is sent of a numbered row. properties: JSON, or None."""
-
-    number: int
-    event_id: str
-    key: bytes | None
-    value: bytes
-    properties: str | None
-    event_time_ms: int | None
 
 
 class Backlog(NamedTuple):
@@ -73,18 +61,28 @@ class Backlog(NamedTuple):
 class OutboxDatabase:
     """url: of SQLAlchemy, with any synchronous driver. keep_ms: how long stored rows stay; 0: they are deleted. Raises
     InvalidArgument, and NotFound if the directory of a SQLite file is missing, or the file, which is not created
-    without create_tables."""
+    without create_tables. limit_s: of a transaction, after which its connection is shut."""
 
     def __init__(
-        self, url: str, tables: OutboxTables, *, create_tables: bool = True, keep_ms: int = 0, lease_ms: int = LEASE_MS
+        self,
+        url: str,
+        tables: OutboxTables,
+        *,
+        create_tables: bool = True,
+        keep_ms: int = 0,
+        lease_ms: int = LEASE_MS,
+        limit_s: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         self.tables = tables
         self.outbox_id = ""
         self._engine = engine_of(url, create_file=create_tables)
         self._create_tables = create_tables
         self._keep_ms = keep_ms
+        self._limit = TransactionLimit(limit_s)
         self._lease_ms = lease_ms
         self._is_sqlite = self._engine.dialect.name == "sqlite"
+        limit_connecting(self._engine, limit_s)
+        self._reading = RowReading(tables, is_sqlite=self._is_sqlite)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._connection: Connection | None = None
 
@@ -116,6 +114,10 @@ class OutboxDatabase:
 
     def _connect(self) -> None:
         self._connection = connection = self._engine.connect()
+        if self._is_sqlite:
+            read_any_text(connection)
+        else:
+            self._limit.watch(connection)
         limit_stall(connection, self._lease_ms, local=False)
         connection.commit()
         if self._is_sqlite and connection.exec_driver_sql("PRAGMA synchronous").scalar_one() < 2:
@@ -138,14 +140,7 @@ class OutboxDatabase:
         else:
             self._require_tables(connection)
         if not self._is_sqlite:
-            name = connection.dialect.identifier_preparer.format_table(self.tables.rows)
-            sequence = func.to_regclass(func.pg_get_serial_sequence(name, "id"))
-            cached = select(text("seqcache")).select_from(text("pg_sequence")).where(column("seqrelid") == sequence)
-            if (connection.execute(cached).scalar() or 1) > 1:
-                raise OutboxMisuse(
-                    f"{self.place}: the sequence of {name}.id has a cache, so ids do not say which transaction came "
-                    "first: use ALTER SEQUENCE … CACHE 1"
-                )
+            check_postgres(connection, self.tables, self.place)
         relay = self.tables.relay
         wanted = select(relay.c.schema_version, relay.c.outbox_id)
         row = connection.execute(wanted).one_or_none()
@@ -170,9 +165,21 @@ class OutboxDatabase:
                 )
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        limit = TransactionLimit(self._limit.seconds)
+
+        def limited() -> ResultT:
+            self._limit = limit
+            if not (self._is_sqlite or self._connection is None or self._connection.invalidated):
+                limit.watch(self._connection)
+            return work()
+
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            with limit.running():
+                return await asyncio.get_running_loop().run_in_executor(self._thread, limited)
         except SQLAlchemyError as error:
+            if limit.expired:
+                message = f"{self.place}: a transaction has taken longer than {limit.seconds:g} s: is its host silent?"
+                raise StoreUnavailable(message) from error
             raise StoreUnavailable(f"{self.place}: {said_by(error)}") from error
 
     async def _transact(self, work: Callable[[Connection], ResultT], *, writes: bool = True) -> ResultT:
@@ -217,7 +224,7 @@ class OutboxDatabase:
             )
         numbered: dict[int, list[NumberedRow]] = {}
         found = connection.execute(
-            select(rows.c.stream, rows.c.number, rows.c.event_id, self._size())
+            select(rows.c.stream, rows.c.number, rows.c.event_id, self._reading.size)
             .join(streams, (rows.c.stream == streams.c.stream) & (rows.c.number > streams.c.confirmed))
             .order_by(rows.c.stream, rows.c.number)
         )
@@ -262,7 +269,9 @@ class OutboxDatabase:
         some = select(rows.topic).where(self._waiting).order_by(rows.id).limit(COUNTED_MAX).subquery()
         each = func.count()
         wanted = select(some.c.topic, each).group_by(some.c.topic).order_by(each.desc(), some.c.topic).limit(count)
-        return await self._transact(lambda c: {row[0]: row[1] for row in c.execute(wanted)}, writes=False)
+        return await self._transact(
+            lambda c: {printable(str(row[0])): row[1] for row in c.execute(wanted)}, writes=False
+        )
 
     async def backlog(self) -> Backlog:
         return await self._transact(self._backlog, writes=False)
@@ -282,31 +291,23 @@ class OutboxDatabase:
     def _waiting(self) -> ColumnElement[bool]:
         return self.tables.rows.c.number.is_(None) & self.tables.rows.c.refused.is_(None)
 
-    def _bytes_of(self, column: ColumnElement[Any]) -> ColumnElement[int]:
-        """SQLite counts the characters of text, and takes text for a blob."""
-        return func.length(cast(column, LargeBinary) if self._is_sqlite else column)
-
-    def _size(self) -> ColumnElement[int]:
-        rows = self.tables.rows.c
-        extras = func.coalesce(self._bytes_of(rows.message_key), 0) + func.coalesce(
-            func.length(cast(rows.properties, Text)), 0
-        )
-        return self._bytes_of(rows.value) + extras
-
     async def look(self, count: int, except_topics: Sequence[str]) -> tuple[RowHead, ...]:
         return await self._transact(lambda connection: self._look(connection, count, except_topics), writes=False)
 
     def _look(self, connection: Connection, count: int, except_topics: Sequence[str]) -> tuple[RowHead, ...]:
         rows = self.tables.rows.c
-        json = cast(rows.properties, Text)
-        short = case((func.length(json) <= EXTRAS_BYTES_MAX, json), (rows.properties.is_(None), null()), else_="")
-        key = func.substr(rows.message_key, 1, EXTRAS_BYTES_MAX + 1)  # enough to refuse it
-        wanted = self._waiting & rows.topic.not_in(except_topics) if except_topics else self._waiting
-        found = connection.execute(
-            select(rows.id, rows.event_id, rows.topic, key, self._bytes_of(rows.value), short, rows.event_time_ms)
-            .where(wanted).order_by(rows.id).limit(count)
-        )  # fmt: skip
-        return tuple(RowHead(row[0], row[1], row[2], _blob(row[3]), *row[4:]) for row in found)
+        wanted = self._waiting
+        if except_topics:
+            # One parameter, as a statement takes a limited number of them; compared by a hash.
+            given = list(except_topics)
+            names = (
+                func.json_each(cast(json.dumps(given), Text))
+                if self._is_sqlite
+                else func.json_array_elements_text(cast(given, JSON))
+            )
+            wanted &= rows.topic.not_in(select(names.table_valued("value").c.value))
+        found = connection.execute(select(*self._reading.head).where(wanted).order_by(rows.id).limit(count))
+        return tuple(head_of(row) for row in found)
 
     async def number(self, claim: str, assigned: Sequence[Assigned], refused: Sequence[Refused]) -> bool:
         """False: nothing was written, because a row is gone. Raises ClaimLost."""
@@ -343,18 +344,14 @@ class OutboxDatabase:
                 raise ClaimLost
 
     async def load(self, stream: int, first: int, last: int) -> tuple[OutboxRow, ...]:
-        """The rows with these numbers. Raises StoreUnavailable if one is missing: it was deleted by hand."""
+        """The rows with these numbers. Raises StoreUnavailable if one is missing: it was deleted by hand; and
+        OutboxDiverged if one has a type that cannot be sent."""
 
         def work(connection: Connection) -> tuple[OutboxRow, ...]:
             rows = self.tables.rows.c
-            found = connection.execute(
-                select(
-                    rows.number, rows.event_id, rows.message_key, rows.value, cast(rows.properties, Text),
-                    rows.event_time_ms,
-                )
-                .where(rows.stream == stream, rows.number.between(first, last)).order_by(rows.number)
-            )  # fmt: skip
-            return tuple(OutboxRow(row[0], row[1], _blob(row[2]), _blob(row[3]) or b"", *row[4:]) for row in found)
+            given = (rows.stream == stream) & rows.number.between(first, last)
+            found = connection.execute(select(*self._reading.sent).where(given).order_by(rows.number))
+            return tuple(sent_of(row) for row in found)
 
         loaded = await self._transact(work, writes=False)
         if len(loaded) != last - first + 1:
@@ -481,13 +478,6 @@ def _stream_columns(streams: Any) -> tuple[Any, ...]:
     """In the order of Stream."""
     c = streams.c
     return c.stream, c.topic, c.topic_id, c.next_number, c.confirmed, c.confirmed_message
-
-
-def _blob(value: object) -> bytes | None:
-    """SQLite gives text where the application has inserted text."""
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
 
 
 def _is_uuid(text: str) -> bool:

@@ -12,7 +12,7 @@ from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.names import RELAY, parse_topic
 from oncelog.core.outbox.rows import EVENT_ID, sent_properties
 from oncelog.core.outbox.streams import LogMessage
-from oncelog.outbox.database import OutboxRow
+from oncelog.outbox.row_reading import OutboxRow
 
 #: Batches of rows that are under way, over all streams.
 SENDS_MAX = 64

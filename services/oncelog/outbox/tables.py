@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    CheckConstraint,
     Column,
     DateTime,
     Dialect,
@@ -41,6 +42,15 @@ from oncelog.effects.table_creation import SharedMetaData
 TABLE = "oncelog_outbox"
 TABLE_CHARACTERS_MAX = 40
 SCHEMA_VERSION = 1
+#: A column of SQLite takes a value of any type. Tables of before lack this check, so the relay looks at each row, too.
+_SQLITE_TYPES = (
+    "typeof(event_id) = 'text'",
+    "typeof(topic) = 'text'",
+    "typeof(message_key) IN ('blob', 'text', 'null')",
+    "typeof(value) IN ('blob', 'text')",
+    "typeof(properties) IN ('text', 'blob', 'null')",
+    "typeof(event_time_ms) IN ('integer', 'null')",
+)
 _ID = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -67,7 +77,8 @@ class age_s(GenericFunction[float]):  # noqa: N801
 
 @compiles(age_s, "postgresql")
 def _age_of_postgres(element: Any, compiler: Any, **settings: Any) -> str:
-    return f"extract(epoch from clock_timestamp() - {compiler.process(element.clauses, **settings)})::float"
+    time = compiler.process(element.clauses, **settings)
+    return f"CASE WHEN isfinite({time}) THEN extract(epoch from clock_timestamp() - {time})::float ELSE 0 END"
 
 
 @compiles(age_s, "sqlite")
@@ -124,6 +135,7 @@ class OutboxTables:
             Column("refused", Text),
             Column("stored_at_ms", BigInteger),
             UniqueConstraint("stream", "number"),
+            *(CheckConstraint(rule).ddl_if(dialect="sqlite") for rule in _SQLITE_TYPES),
             sqlite_autoincrement=True,
         )  # fmt: skip
         rows = self.rows.c

@@ -180,6 +180,17 @@ async def test_look_sees_what_is_needed_to_refuse_a_row(shop: Database) -> None:
         assert [reason for _, reason in await outbox.refused_rows(10)] == reasons[::-1]
 
 
+async def test_look_leaves_out_any_number_of_topics(shop: Database) -> None:
+    """More than a statement takes parameters; their names have any characters that a row can have."""
+    async with opened(shop) as outbox:
+        for topic in ('quote"d', "back\\slash", "ümlaut", "topic 69999"):
+            await insert(shop, "a", topic=topic)
+        await insert(shop, "b")
+        names = ['quote"d', "back\\slash", "ümlaut", *(f"topic {n}" for n in range(70_000))]
+        assert [row.topic for row in await outbox.look(10, names)] == ["orders"]
+        assert len(await outbox.look(10, names[:3])) == 2
+
+
 @pytest.mark.hazard("row-committed-behind-a-higher-number")
 async def test_row_of_an_open_transaction_is_seen_after_its_commit(on_postgres: Database) -> None:
     """Its id is lower than that of a row that was sent before."""

@@ -215,6 +215,15 @@ async def test_savepoints_are_allowed(database: Database) -> None:
         ("ROLLBACK TO SAVEPOINT a", False), ("rollback work to a", False), ("SAVEPOINT a", False),
         ("PREPARE x AS SELECT 1", False), ("SELECT 'commit'", False), ("INSERT INTO commits VALUES (1)", False),
         ("SELECT begin FROM spans", False), ("commitment", False),
+        ("INSERT INTO x VALUES ('first; end of story')", False),
+        ('SELECT 1 AS "a; commit"', False), ("DO $$ BEGIN PERFORM 1; END $$", False), ("SELECT 'it''s; end'", False),
+        ("DO $a$ BEGIN x := $$;end$$; END $a$; COMMIT", True), ("SELECT e'\\'; end'", False),
+        ("SELECT $1; commit", True),
+        ("SELECT '\\'; end", True), ("SELECT 1 -- it's\n; end", True), ("SELECT date'x'; abort", True),
+        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE b SET c = CASE d WHEN 1 THEN 2 END; END", False),
+        ("CREATE TRIGGER t AFTER INSERT ON a BEGIN DELETE FROM b; END; COMMIT", True),
+        ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END; SELECT 3", False),
+        ("CREATE TRIGGER t AFTER INSERT ON a EXECUTE FUNCTION begin(); COMMIT", True), ("'' commit", False),
     ],
 )  # fmt: skip
 async def test_statements_that_end_a_transaction(statement: str, ends: bool) -> None:
@@ -317,6 +326,34 @@ async def test_function_that_swallows_an_error_of_the_database_commits_nothing(d
     else:
         await applied
         assert await stored(effects) == at(1)
+
+
+def _leaves(connection: Any, doctor: int) -> None:
+    """While another one is on duty."""
+    if connection.execute(text("SELECT count(*) FROM duty")).scalar() > 1:
+        connection.execute(text(f"DELETE FROM duty WHERE doctor = {doctor}"))
+
+
+async def test_conflict_that_shows_at_the_last_look_is_tried_again(on_postgres: Database) -> None:
+    """SERIALIZABLE may refuse any statement of a transaction, also one that the function has not asked for."""
+    await on_postgres.run("CREATE TABLE duty (doctor int PRIMARY KEY)")
+    await on_postgres.run("INSERT INTO duty VALUES (1), (2)")
+    engine = create_engine(on_postgres.engine.url, isolation_level="SERIALIZABLE")
+    effects: SqlEffects[Any] = SqlEffects(engine)
+    await claimed(effects)
+
+    def leave(connection: Any) -> None:
+        with engine.connect() as other:
+            _leaves(other, 2)
+            _leaves(connection, 1)
+            other.commit()
+
+    with pytest.raises(StoreUnavailable, match="could not serialize"):
+        await effects.apply(SOURCE, at(0), at(1), leave)
+    assert (await stored(effects)).position == 0
+    await effects.apply(SOURCE, at(0), at(1), lambda connection: _leaves(connection, 1))
+    assert await on_postgres.run("SELECT doctor FROM duty") == [(1,)]
+    engine.dispose()
 
 
 @pytest.mark.hazard("store-does-not-roll-back")

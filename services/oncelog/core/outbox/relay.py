@@ -22,8 +22,10 @@ Rules
 - Rows are confirmed by stream and number under the claim, never by their id (hazard row-id-given-anew).
 - Nothing is concluded from an answer of the log that a number was stored before: the stream is opened and compared
   again (hazard duplicate-of-another-row).
-- A topic or partition that cannot be used now is tried again later. Other topics go on, and so do other partitions,
-  while what a look sees is not all of it rows that wait.
+- A topic or partition that cannot be used now is tried again later. Other topics go on, however many cannot be used,
+  and so do other partitions, while what a look sees is not all of it rows that wait.
+- A look leaves out topics as the rows name them, and one topic has several names: no row gets a number while a row that
+  may belong to the same stream waits, or is left out, under any name (hazard row-passed-under-another-name).
 - What contradicts the log ends the relay, if it still has the claim then: a relay that was stopped for longer than its
   lease compares the log with numbers that another one has gone beyond (hazard stale-relay-finds-a-contradiction).
 """
@@ -32,15 +34,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from oncelog.core.errors import EffectsError, InvariantViolated, OncelogError
+from oncelog.core.names import parse_topic, whole_topic
 from oncelog.core.outbox import events
-from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row
+from oncelog.core.outbox.rows import NumberedRow, RowHead, check_row, printable
 from oncelog.core.outbox.sending import SEND_ROWS_MAX, StreamStage, StreamState
 from oncelog.core.outbox.streams import check_end, check_found
 from oncelog.core.sdk.producer.routing import partition_of
 
 LOOK_ROWS_MAX = 1_000
-#: Topics that a look leaves out; with more, it waits until one of them goes on.
-EXCEPT_TOPICS_MAX = 500
 PRUNE_ROWS_MAX = 1_000
 #: Long enough for a slow database, short enough for a pause in which a machine has failed.
 LEASE_MS = 15_000
@@ -81,13 +82,16 @@ class OutboxRelay:
         self.streams: dict[str, StreamState] = {}
         #: {topic: its number of partitions}; -1: asked
         self._partitions: dict[str, int] = {}
-        #: topics as the rows have them, which the next look leaves out: they can take no row now
-        self._held: dict[str, None] = {}
+        #: {topic as the rows have it: its full name}, which the next look leaves out: they can take no row now
+        self._held: dict[str, str] = {}
+        #: full names of what the look under way leaves out
+        self._left_out: frozenset[str] = frozenset()
+        #: topics that can take rows again since the look under way has begun
+        self._released: set[str] = set()
         #: {topic or partition: why it cannot be used now}; all are tried again at the same time
         self.troubles: dict[str, str] = {}
         self._looking = False
-        #: a topic that the look under way leaves out can take rows again
-        self._look_again = False
+        self._retrying = False
         #: rows of the NumberRows under way, of each stream
         self._numbering: dict[str, list[NumberedRow]] = {}
         self._poll_ms = poll_ms_min
@@ -139,7 +143,7 @@ class OutboxRelay:
         self._held.clear()
         self.troubles.clear()
         self._numbering.clear()
-        self._looking = False
+        self._looking = self._retrying = False
         return [events.CloseStreams()] if known else []
 
     def _claimed(self, event: events.OutboxClaimed) -> list[events.RelayEffect]:
@@ -178,11 +182,21 @@ class OutboxRelay:
             case events.TimerKind.PRUNE:
                 return [events.PruneRows(self.claim, PRUNE_ROWS_MAX)]
             case events.TimerKind.POLL:
-                return self._release()  # a new row may be of a partition that takes rows
+                return self._poll()
             case events.TimerKind.RETRY:
-                self.troubles.clear()
-                failed = [state for state in self.streams.values() if state.stage is StreamStage.FAILED]
-                return [*(effect for state in failed for effect in self._open(state)), *self._release()]
+                return self._try_again()
+
+    def _try_again(self) -> list[events.RelayEffect]:
+        """Everything that has failed, at once."""
+        self._retrying = False
+        effects: list[events.RelayEffect] = []
+        for name in self.troubles:
+            if whole_topic(name) == name and name not in self._partitions:
+                effects += self._find_partitions(name)
+        for state in self.streams.values():
+            if state.stage is StreamStage.FAILED:
+                effects += self._open(state)
+        return effects
 
     def _rows_pruned(self, event: events.RowsPruned) -> list[events.RelayEffect]:
         if event.count >= PRUNE_ROWS_MAX:
@@ -235,11 +249,13 @@ class OutboxRelay:
 
     def _go_on(self, state: StreamState, stored: int, message_id: str) -> list[events.RelayEffect]:
         state.ready(stored, message_id)
-        return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]
+        self.troubles.pop(state.topic, None)
+        return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release(state.topic)]
 
     def _stream_failed(self, event: events.StreamFailed) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
-        if state.stage in (StreamStage.FAILED, StreamStage.FENCED) or event.attempt != state.attempt:
+        closed = (StreamStage.CLOSED, StreamStage.FAILED, StreamStage.FENCED)
+        if state.stage in closed or event.attempt != state.attempt:
             return []
         if event.fenced:
             state.close(StreamStage.FENCED)
@@ -253,35 +269,47 @@ class OutboxRelay:
         return self._retry(event.topic, event.error)
 
     def _retry(self, topic: str, error: OncelogError) -> list[events.RelayEffect]:
-        """Everything that has failed is tried again at once."""
-        known = bool(self.troubles)
         self.troubles[topic] = str(error)
-        return [] if known else [events.StartTimer(self.claim, events.TimerKind.RETRY, RETRY_MS)]
+        if self._retrying:
+            return []
+        self._retrying = True
+        return [events.StartTimer(self.claim, events.TimerKind.RETRY, RETRY_MS)]
 
     # --- look and number ----------------------------------------------------------------------------------------------
 
-    def _release(self) -> list[events.RelayEffect]:
-        """Topics that could take no rows may be able to, now."""
-        self._held.clear()
-        self._look_again = True
+    def _release(self, topic: str) -> list[events.RelayEffect]:
+        """The topic, or a partition of it, can take rows again."""
+        topic = whole_topic(topic)
+        self._released.add(topic)
+        self._held = {name: full for name, full in self._held.items() if whole_topic(full) != topic}
+        return self._look()
+
+    def _poll(self) -> list[events.RelayEffect]:
+        """A new row may be of a partition that takes rows. A topic that has failed is released when it can be used."""
+        self._held = {
+            name: full for name, full in self._held.items() if full in self.troubles and not self._partitions.get(full)
+        }
         return self._look()
 
     def _look(self) -> list[events.RelayEffect]:
-        if self._looking or not self.active or len(self._held) > EXCEPT_TOPICS_MAX:
+        if self._looking or not self.active:
             return []
-        self._looking, self._look_again = True, False
+        self._looking = True
+        self._released.clear()
+        self._left_out = frozenset(self._held.values())
         return [events.LookAtRows(self.claim, LOOK_ROWS_MAX, tuple(self._held))]
 
     def _rows_seen(self, event: events.RowsSeen) -> list[events.RelayEffect]:
         effects: list[events.RelayEffect] = []
         assigned: list[events.Assigned] = []
         refused: list[events.Refused] = []
+        waiting = set(self._left_out)
         for row in event.rows:
-            place = self._place_of(row, effects)
+            place = self._place_of(row, waiting, effects)
             if place is None:
                 continue
             if isinstance(place, str):
-                refused.append(events.Refused(row.id, place))
+                refused.append(events.Refused(row.id, printable(place)))
             else:
                 state, size_bytes = place
                 assert state.stream is not None
@@ -292,37 +320,45 @@ class OutboxRelay:
         if assigned or refused:
             return [*effects, events.NumberRows(self.claim, tuple(assigned), tuple(refused))]
         self._looking = False
-        self._held.update(dict.fromkeys(row.topic for row in event.rows))
-        if event.rows or self._look_again:
+        again = bool(event.rows or self._released)
+        for name in dict.fromkeys(row.topic for row in event.rows):
+            topic = parse_topic(name)
+            if str(replace(topic, partition=None)) not in self._released:
+                self._held[name] = str(topic)
+        if again:
             return [*effects, *self._look()]  # without the topics of which every row waits
         effects.append(events.StartTimer(self.claim, events.TimerKind.POLL, self._poll_ms))
         self._poll_ms = min(2 * self._poll_ms, self.poll_ms_max)
         return effects
 
-    def _place_of(self, row: RowHead, effects: list[events.RelayEffect]) -> tuple[StreamState, int] | str | None:
-        """The stream of the row, and its bytes; or why it can never be sent. None: it waits, like all later rows of its
-        stream that this look has seen: while a look is handled, no stream gets ready."""
+    def _place_of(
+        self, row: RowHead, waiting: set[str], effects: list[events.RelayEffect]
+    ) -> tuple[StreamState, int] | str | None:
+        """The stream of the row, and its bytes; or why it can never be sent. None: it waits.
+
+        waiting: topics and partitions of which an earlier row waits: then this one does, too. While a look is handled,
+        no stream gets ready."""
         checked = check_row(row)
         if isinstance(checked, str):
             return checked
-        topic = checked.topic
+        topic, whole = checked.topic, str(replace(checked.topic, partition=None))
         if topic.partition is None:
-            count = self._partitions.get(str(topic))
-            if count is None:
-                if str(topic) not in self.troubles:
-                    self._partitions[str(topic)] = -1
-                    effects.append(events.FindPartitions(self.claim, str(topic)))
-                return None
-            if count < 0:
+            count = self._partitions.get(whole)
+            if count is None and whole not in self.troubles:
+                effects += self._find_partitions(whole)
+            if count is None or count < 0 or whole in waiting:
+                waiting.add(whole)
                 return None
             if count:
                 topic = replace(topic, partition=partition_of(checked.hashed, count))
-        state = self.streams.get(str(topic))
+        name = str(topic)
+        state = self.streams.get(name)
         if state is None:
-            state = self.streams[str(topic)] = StreamState(str(topic), None, rows_max=self.send_rows_max)
+            state = self.streams[name] = StreamState(name, None, rows_max=self.send_rows_max)
         if state.stage is StreamStage.CLOSED:
             effects += self._open(state)
-        if state.stage is not StreamStage.READY or state.full:
+        if whole in waiting or name in waiting or state.stage is not StreamStage.READY or state.full:
+            waiting.add(name)
             return None
         if row.size_bytes > state.value_bytes_max:
             return f"the value has {row.size_bytes} bytes, the limit of the topic is {state.value_bytes_max}"
@@ -340,9 +376,19 @@ class OutboxRelay:
                 effects += state.to_send(self.claim)
         return [*effects, *self._look()]
 
+    def _find_partitions(self, topic: str) -> list[events.RelayEffect]:
+        self._partitions[topic] = -1
+        return [events.FindPartitions(self.claim, topic)]
+
     def _partitions_found(self, event: events.PartitionsFound) -> list[events.RelayEffect]:
         self._partitions[event.topic] = event.count
-        return self._release()
+        state = self.streams.get(event.topic)
+        if state is not None and state.stage not in (StreamStage.CLOSED, StreamStage.READY):
+            if not event.count or state.stream is not None:
+                return []  # its rows go on when it is opened
+            state.close(StreamStage.CLOSED)  # it has partitions now
+        self.troubles.pop(event.topic, None)
+        return self._release(event.topic)
 
     # --- send and confirm ---------------------------------------------------------------------------------------------
 
@@ -358,5 +404,7 @@ class OutboxRelay:
 
     def _rows_confirmed(self, event: events.RowsConfirmed) -> list[events.RelayEffect]:
         state = self.streams[event.topic]
+        was_full = state.full
         state.confirmed()
-        return [*state.to_confirm(self.claim), *state.to_send(self.claim), *self._release()]
+        effects: list[events.RelayEffect] = [*state.to_confirm(self.claim), *state.to_send(self.claim)]
+        return [*effects, *self._release(event.topic)] if was_full and not state.full else effects

@@ -23,7 +23,8 @@ EXTRAS_BYTES_MAX = 48 * 1024
 
 
 class RowHead(NamedTuple):
-    """A row without its value. size_bytes: of the value. properties: JSON; None: none, "": more than is ever sent."""
+    """A row without its value. size_bytes: of the value. properties: JSON; None: none, "": more than is ever sent.
+    flaw: a column of a type that cannot be sent, what `wrong_type` says of it; empty: none."""
 
     id: int
     event_id: str
@@ -32,6 +33,7 @@ class RowHead(NamedTuple):
     size_bytes: int
     properties: str | None
     event_time_ms: int | None = None
+    flaw: str = ""
 
 
 class NumberedRow(NamedTuple):
@@ -53,6 +55,8 @@ class Checked:
 
 def check_row(row: RowHead) -> Checked | str:
     """What is needed to number the row, or why it can never be sent."""
+    if row.flaw:
+        return row.flaw
     try:
         topic = parse_topic(row.topic)
         if not 1 <= len(row.event_id) <= EVENT_ID_CHARACTERS_MAX:
@@ -64,6 +68,19 @@ def check_row(row: RowHead) -> Checked | str:
     if extras > EXTRAS_BYTES_MAX:
         return f"key and properties have {extras} bytes, the limit is {EXTRAS_BYTES_MAX}"
     return Checked(topic, row.event_id.encode() if row.key is None else row.key, row.size_bytes + extras)
+
+
+def wrong_type(column: str, value: object, wanted: tuple[type, ...], give: str) -> str:
+    """Why the value of this column cannot be sent; empty: it can. give: what an application has to insert."""
+    if value is None or isinstance(value, wanted):
+        return ""
+    kind = "bytes" if isinstance(value, bytes | bytearray | memoryview) else type(value).__name__
+    return printable(f"{column} is {value!r:.80}, of type {kind}: give {give}")
+
+
+def printable(text: str) -> str:
+    """Text that every database and terminal takes: without surrogates and zero characters."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def sent_properties(properties: str | None, event_id: str) -> Mapping[str, str]:

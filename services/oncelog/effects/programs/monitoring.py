@@ -50,7 +50,8 @@ def _stalled(processes: Sequence[Process[Any]], after_s: float | None) -> str | 
     now = time.time()
     for each in _statuses(processes):
         if after_s is not None and each.running_s(now) > after_s:
-            return f"the function of {each.effect} has been running for {each.running_s(now):.0f} s on {each.topic}"
+            seconds = f"{each.running_s(now):.0f} s"
+            return f"the function or the store of {each.effect} has been running for {seconds} on {each.topic}"
     return None
 
 
@@ -83,7 +84,9 @@ def _add_metrics(processes: Sequence[Process[Any]], telemetry: "Telemetry") -> N
         "effects_lag_seconds", "age of the first message without an effect", read(lambda each: each.lag_s(time.time()))
     )
     telemetry.observe_level(
-        "effects_running_seconds", "of the function that runs now", read(lambda each: each.running_s(time.time()))
+        "effects_running_seconds",
+        "of the transaction under way",
+        read(lambda each: each.running_s(time.time())),
     )
     telemetry.observe_level(
         "effects_stuck", "1: a message fails again and again", read(lambda each: int(each.stuck is not None))
