@@ -104,7 +104,7 @@ def dying(pieces: Iterator[Rows]) -> Iterator[Rows]:
 def test_a_bad_or_changed_file_is_named_and_not_published(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A row of a new file, and a name that is not UTF-8: other files go on. Also a file that changed since its import."""
+    """A row of a new file, and a name that is not UTF-8: other files go on. And a file that has changed."""
     place = tmp_path / "in"
     place.mkdir()
     (place / "a.csv").write_text("v,k\n1,k\n")

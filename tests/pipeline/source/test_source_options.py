@@ -30,7 +30,7 @@ def test_the_topic_is_the_only_required_option() -> None:
 
 def test_options_that_spark_drops_are_explained() -> None:
     """It keeps none of `create table … using oncelog options (…)`: the format is asked without any."""
-    with pytest.raises(InvalidArgument, match="none is set. No option was given: Spark keeps no options of a table"):
+    with pytest.raises(InvalidArgument, match=r"none is set\. No option was given: Spark keeps no options of a table"):
         source_options({}, {}, streaming=False)
     with pytest.raises(InvalidArgument, match="No option was given: Spark keeps no options of a table"):
         sink_options({}, {}, streaming=False)
