@@ -1,8 +1,10 @@
 """The program `oncelog`, also `python -m oncelog.cli`."""
 
 from oncelog.cli.app import app
+from oncelog.runtime.standard_streams import program
 
 
+@program
 def main() -> None:
     app(prog_name="oncelog")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from oncelog.core import errors
 from oncelog.runtime.exception_groups import leaves_of
+from oncelog.runtime.standard_streams import OUTPUT, discard_output, sentence_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,8 +100,10 @@ def explain(error: BaseException, console: "Console", *, in_outage: bool = False
     leaves = list(leaves_of(error))
     lasting = False
     for leaf in leaves:
-        if isinstance(leaf, OSError) and leaf.filename is not None:
-            console.print(f"error: {leaf.strerror}: {leaf.filename}", markup=False, soft_wrap=True)
+        if isinstance(leaf, OSError):
+            if leaf.filename == OUTPUT:
+                discard_output()  # or it would fail again at exit
+            console.print(f"error: {sentence_of(leaf)}", markup=False, soft_wrap=True)
         elif not isinstance(leaf, errors.OncelogError) or isinstance(leaf, errors.InvariantViolated):
             console.print(
                 "this is a bug, please report it:\n" + "".join(traceback.format_exception(leaf)), markup=False

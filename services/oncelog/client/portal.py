@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from oncelog.client.callers_future import CallbackThread, CallersFuture, check_not_in
 from oncelog.client.values.process import used_after_fork
 from oncelog.core.errors import ClientClosed
+from oncelog.runtime.standard_streams import fill_descriptors
 
 ResultT = TypeVar("ResultT")
 
@@ -140,4 +141,5 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
+    fill_descriptors()
     return uvloop.new_event_loop()

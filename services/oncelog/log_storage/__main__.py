@@ -1,15 +1,16 @@
 """`python -m oncelog.log_storage`: one storage node."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.storage_process import StorageProcess
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import LogStorageSettings
+from oncelog.runtime.standard_streams import program
 
 
+@program
 def main(disk: DiskCalls | None = None) -> int:
     """disk: the system calls, if not the real ones."""
     parser = argparse.ArgumentParser(prog="oncelog.log_storage", description="Run a storage node.")
@@ -27,4 +28,4 @@ def main(disk: DiskCalls | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

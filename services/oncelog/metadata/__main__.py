@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from functools import partial
 
 from oncelog.metadata.new_cluster import creator
@@ -10,6 +9,7 @@ from oncelog.metadata.service import MetadataService
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.runtime.process import Shutdown, load_settings, run
 from oncelog.runtime.settings import MetadataSettings
+from oncelog.runtime.standard_streams import program
 
 
 async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None:
@@ -20,6 +20,7 @@ async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None
         print(json.dumps({"cluster_id": joined.cluster.cluster_id}), flush=True)
 
 
+@program
 def main() -> int:
     about = "Run one metadata service: topic look-up, placement of topics on owners, REST and HTTP publish."
     parser = argparse.ArgumentParser(prog="oncelog.metadata", description=about)
@@ -51,4 +52,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -176,6 +176,13 @@ def names_of(options: type) -> tuple[str, ...]:
     return tuple(option.name for option in options_in(options))
 
 
+#: Spark drops the options of a table, so the format never sees them.
+_NO_OPTIONS = (
+    ". No option was given: Spark keeps no options of a table; use `create temporary view v using oncelog "
+    "options(…)`, or `select … from t with (topic = '…', …)`"
+)
+
+
 class GivenOptions:
     """Options as Spark passes them, by case-insensitive names. Raises InvalidArgument for an unknown name."""
 
@@ -189,6 +196,11 @@ class GivenOptions:
                 near = difflib.get_close_matches(name.lower(), sorted(names), n=1, cutoff=0.0)[0]
                 raise InvalidArgument(f"unknown option {name}; the most similar option is {names[near]}", field=name)
             self._given[names[name.lower()]] = value
+
+    @property
+    def hint(self) -> str:
+        """For an error about a missing option: why there may be none at all."""
+        return "" if self._given else _NO_OPTIONS
 
     def text(self, name: str) -> str | None:
         """None: not set. Raises InvalidArgument for an empty value."""
@@ -205,7 +217,7 @@ class GivenOptions:
         if option.variable is not None and (text := environment.get(option.variable)):
             return option.parse(Given(text, f"the variable {option.variable}", option.variable))
         if option.required is not None:
-            raise InvalidArgument(f"option {option.name} is required: {option.required}", field=option.name)
+            raise InvalidArgument(f"option {option.name} is required: {option.required}{self.hint}", field=option.name)
         return None
 
     def values_of(self, options: type, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""gRPC, of which a forked child gets a copy of its own.
+"""gRPC, of which a forked child gets a copy of its own, and a process that has imported gRPC before oncelog.
 
     from oncelog.rpc import library
     library.own()                                   # before a channel is made
@@ -9,11 +9,15 @@ threads that the child does not have, so every channel would wait for ever, and 
 child therefore loads the library a second time, from a copy of its file: the loader takes the same file for the same
 library. That takes some 50 ms and 20 MB, once, and only in a child that uses gRPC after its parent has loaded it.
 
+gRPC that was imported before oncelog has fork handlers, which end children with SIGSEGV once it is used
+(`runtime.forks`). It is left to those who have imported it: `grpc` here is a copy without handlers.
+
 Whoever uses gRPC on the side of clients reads `library.grpc` when he needs it, and keeps none of its classes.
 """
 
 import importlib
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -28,10 +32,11 @@ from types import ModuleType
 import grpc
 
 from oncelog.core.errors import Fatal
-from oncelog.runtime.forks import GRPC_CORE, grpc_is_inherited, grpc_is_own, keep_for_ever, when_forked
+from oncelog.runtime.forks import GRPC_CAME_FIRST, GRPC_CORE, grpc_is_inherited, grpc_is_own, keep_for_ever, when_forked
 
 __all__ = ["grpc", "own"]
 
+logger = logging.getLogger(__name__)
 #: the file of the library; a copy's own path is gone when it is loaded
 _FILE = Path(str(sys.modules[GRPC_CORE].__file__))
 
@@ -84,6 +89,25 @@ def _second_copy() -> ModuleType:
         ) from error
 
 
+def _copy_beside() -> ModuleType:
+    """A copy that other programs do not see; where that is not possible, theirs, and a warning."""
+    theirs = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "grpc"}
+    try:
+        copy = _second_copy()
+        importlib.import_module("grpc.aio")
+    except Fatal as error:
+        logger.warning(
+            "gRPC was imported before oncelog, with fork handlers that may end forked children with SIGSEGV, and it "
+            "cannot be loaded again (%s): import oncelog before gRPC, or set GRPC_ENABLE_FORK_SUPPORT=false",
+            error.__cause__,
+        )
+        return theirs["grpc"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "grpc"]:
+        keep_for_ever(sys.modules.pop(name))
+    sys.modules.update(theirs)
+    return copy
+
+
 class _CoreFinder:
     """Finds gRPC's library at another path."""
 
@@ -108,3 +132,7 @@ def _copied_library() -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="oncelog-grpc-") as directory:
         yield shutil.copy(_FILE, directory)
+
+
+if GRPC_CAME_FIRST:
+    grpc = _copy_beside()

@@ -5,26 +5,25 @@ ever, and what closes a connection of the parent disturbs the parent, because bo
 
 Rules
 - gRPC's own fork handlers are off: they end children with SIGSEGV or SIGABRT, also those that never use gRPC. The
-  user's own setting of GRPC_ENABLE_FORK_SUPPORT wins. Where gRPC was imported first, a fork logs a warning.
+  user's own setting of GRPC_ENABLE_FORK_SUPPORT wins. Where gRPC was imported first, it has read the setting before:
+  `rpc.library` loads a copy of its own, which nobody else uses.
 - `when_forked`: what the parent opened is told in the child, so that its methods raise ClientForked there. It costs
   nothing before a fork.
 - `keep`: gRPC's objects of the parent are never finalized in the child, because that would end their connections.
-- A child that needs gRPC loads a copy of its own; see `rpc.library`.
+- A child that needs gRPC loads a copy of its own, too.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
-logger = logging.getLogger(__name__)
 #: the module that holds the library
 GRPC_CORE = "grpc._cython.cygrpc"
 _SETTING = "GRPC_ENABLE_FORK_SUPPORT"
 #: whether gRPC, which reads the setting when it is imported, was imported before
-_TOO_LATE = GRPC_CORE in sys.modules and _SETTING not in os.environ
+GRPC_CAME_FIRST = GRPC_CORE in sys.modules and _SETTING not in os.environ
 os.environ.setdefault(_SETTING, "false")
 
 
@@ -45,8 +44,6 @@ class _State:
 
     #: whether gRPC was loaded before the fork, and was not replaced since
     grpc = False
-    #: whether the warning was logged
-    warned = False
 
 
 _state = _State()
@@ -88,15 +85,6 @@ def _in_child() -> None:
         inherited.forked()
 
 
-def _in_parent() -> None:
-    if _TOO_LATE and _told and not _state.warned:
-        _state.warned = True
-        logger.warning(
-            "this process forked, and gRPC was imported before oncelog, with fork handlers that may end the child with "
-            "SIGSEGV: import oncelog before gRPC, or set %s=false in the environment", _SETTING,
-        )  # fmt: skip
-
-
 _register: Callable[..., None] | None = getattr(os, "register_at_fork", None)  # not on Windows
 if _register is not None:
-    _register(after_in_child=_in_child, after_in_parent=_in_parent)
+    _register(after_in_child=_in_child)

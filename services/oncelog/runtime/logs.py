@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.runtime.standard_streams import announce
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _OWN_KEYS = ("ts", "level", "logger", "msg", "error", "trace")
@@ -53,7 +54,9 @@ def announce_serving(logger: logging.Logger, facts: Mapping[str, str]) -> None:
     """
     given = {"fields": {"serving": dict(facts)}}
     record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, "serving", (), None, extra=given)
-    print(JsonFormatter().format(record), flush=True)
+    why = announce(JsonFormatter().format(record))
+    if why:
+        logger.warning("cannot announce that the process serves", extra={"fields": {"reason": why}})
 
 
 def set_up_logs(level: str = "info", *, stream: TextIO | None = None) -> None:

@@ -29,6 +29,7 @@ from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.settings import SettingsT, load
+from oncelog.runtime.standard_streams import OUTPUT, discard_output, sentence_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -88,11 +89,14 @@ class Shutdown:
 
 def end_now(code: ExitCode) -> NoReturn:
     """End without draining: everything that was acknowledged is durable."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        os._exit(code)
 
 
 def load_settings(cls: type[SettingsT], arguments: Mapping[str, object]) -> SettingsT:
@@ -121,6 +125,10 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
             runner.run(_supervised(main, drain_timeout_ms))
     except Exception as error:
         leaves = list(leaves_of(error))
+        if all(isinstance(leaf, OSError) and leaf.filename == OUTPUT for leaf in leaves):
+            discard_output()
+            _log_end("; ".join(sentence_of(leaf) for leaf in leaves if isinstance(leaf, OSError)), "output")
+            return ExitCode.FAILED
         if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
             trace = logger.isEnabledFor(logging.DEBUG)
             codes = ", ".join(dict.fromkeys(leaf.code for leaf in leaves if isinstance(leaf, OncelogError)))

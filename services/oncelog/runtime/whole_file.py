@@ -1,4 +1,4 @@
-"""Replaces a file as a whole."""
+"""Replaces a file as a whole, or its bytes in place."""
 
 import os
 from pathlib import Path
@@ -19,3 +19,13 @@ def replace_file(path: Path, data: bytes, *, secret: bool) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def overwrite_file(path: Path, data: bytes) -> None:
+    """Write over the bytes of the file, which is created if there is none. A full disk has space for that, where the
+    file has had as many bytes; a reader or a crash may meet a part of it. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        file.truncate()

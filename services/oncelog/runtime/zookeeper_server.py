@@ -31,6 +31,7 @@ from oncelog.core.errors import Fatal
 from oncelog.runtime.installation import install_command
 from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.port_claim import claim_port, port_of
+from oncelog.runtime.whole_file import overwrite_file
 
 HOST = "127.0.0.1"
 #: The class files of the jars below.
@@ -322,9 +323,9 @@ def _lock_directory(data_dir: Path) -> int:
 
 def _write_configuration(data_dir: Path, port: int) -> tuple[Path, Path]:
     config = data_dir / "zoo.cfg"
-    config.write_text(_CONFIG.format(state=data_dir / "state", port=port, host=HOST))
+    overwrite_file(config, _CONFIG.format(state=data_dir / "state", port=port, host=HOST).encode())
     log_config = data_dir / "log4j2.properties"
-    log_config.write_text(_LOG_CONFIG.format(log=data_dir / "zookeeper.log"))
+    overwrite_file(log_config, _LOG_CONFIG.format(log=data_dir / "zookeeper.log").encode())
     return config, log_config
 
 

@@ -1,13 +1,14 @@
 """`python -m oncelog.topic_owner`: one topic owner."""
 
 import argparse
-import sys
 
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import TopicOwnerSettings
+from oncelog.runtime.standard_streams import program
 from oncelog.topic_owner.owner import Owner
 
 
+@program
 def main() -> int:
     parser = argparse.ArgumentParser(prog="oncelog.topic_owner", description="Serve topics of one cluster.")
     parser.add_argument("--zookeeper", dest="zookeeper_hosts", help="host:port[,host:port…]")
@@ -24,4 +25,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

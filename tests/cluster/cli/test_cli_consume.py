@@ -47,6 +47,17 @@ def test_subscription_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> 
     assert other.stdout == b"line 8\n"
 
 
+def test_what_a_full_output_lost_is_not_acknowledged(cluster: Cluster, tmp_path: Path) -> None:
+    """Once the disk has space again, the next run begins with the same message."""
+    produced(cluster, "full", tmp_path / "lines", 3)
+    words = command("consume", "full", "-s", "billing", "--from", "earliest", "--count", "3", "--url", cluster.url)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
+    assert done.stderr == b"error: No space left on device: standard output\n"
+    assert done.returncode == 1
+    assert consumed(cluster, "full", "--count", "3") == lines(0, 2)
+
+
 def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_path: Path) -> None:
     """The next run begins with the first message that was not acknowledged. There are more lines than a pipe holds, so
     that the command is still at work when it is killed."""

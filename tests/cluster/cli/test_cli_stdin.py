@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,14 @@ async def test_line_is_passed_on_before_the_pipe_ends() -> None:
     os.close(writing)
     assert await values(lines) == []
     os.close(reading)
+
+
+@pytest.mark.asyncio
+async def test_input_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """A directory, or a closed descriptor: the thread that reads died, and the command waited for lines for ever."""
+    directory = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with pytest.raises(IsADirectoryError, match="standard input"):
+            await values(lines_of_descriptor(directory))
+    finally:
+        os.close(directory)

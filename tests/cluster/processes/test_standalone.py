@@ -103,6 +103,27 @@ def test_temporary_cluster_deletes_its_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_cluster_serves_although_neither_its_status_nor_its_addresses_can_be_written(tmp_path: Path) -> None:
+    """As on a full disk, which also has the file that standard output goes to."""
+    (tmp_path / "standalone.json").mkdir()
+    words = ("standalone", "--light", "--port", "0", "--http-port", "0", "--data", str(tmp_path))
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(command(*words), stdout=full, stderr=subprocess.PIPE, env=environment(), text=True) as process,
+    ):
+        assert process.stderr is not None
+        said = [process.stderr.readline()]
+        while said[-1] and "cannot print" not in said[-1]:
+            said.append(process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_TIMEOUT_S) == 0
+        said += process.stderr
+    file = tmp_path / "standalone.json"
+    assert said.count(f"cannot write {file}, it is out of date: Is a directory: {file}\n") == 1
+    assert f"cannot print the addresses, they are in {file}: No space left on device: standard output\n" in said
+    assert "SIGINT: draining ...\n" in said
+
+
 @pytest.mark.parametrize("data", ["orders.jsonl", "orders.jsonl/cluster"])
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path, data: str) -> None:
     """With a message of one sentence, and the file is kept."""

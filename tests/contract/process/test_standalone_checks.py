@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, process_environment
+from oncelog.cli.standalone.directory import earlier_gone
 from oncelog.cli.standalone.start_checks import check_open_files, check_size, check_space, check_start
 from oncelog.cli.standalone.status import ClusterStatus, write_status
 from oncelog.cli.standalone.supervisor import (
@@ -17,6 +18,7 @@ from oncelog.cli.standalone.supervisor import (
     StandaloneFailed,
     loss_told_by,
 )
+from oncelog.cli.standalone.zookeeper_process import SPARE_BYTES, spare_given_up
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvalidArgument, OncelogError, StorageDirectoryRefused
 from oncelog.core.node.era import EraState, StoredEra
@@ -238,3 +240,35 @@ async def test_storage_node_that_waits_for_a_restore_is_understood(
         assert await asyncio.to_thread(loss_told_by, ["127.0.0.1:1", f"127.0.0.1:{port}"]) == loss
     finally:
         await health.stop()
+
+
+def test_status_is_written_in_place_where_no_file_can_be_made_beside_it(tmp_path: Path) -> None:
+    """A full disk has space for the bytes that were there before."""
+    path = tmp_path / "standalone.json"
+    path.write_text("x" * 4096)
+    (tmp_path / "standalone.json.new").mkdir()
+    status = ClusterStatus(1, str(tmp_path), True, [])
+    write_status(path, status)
+    assert json.loads(path.read_text()) == status.to_json()
+
+
+def test_status_that_was_cut_off_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    """A full disk may end the supervisor in the middle of it."""
+    plan = ClusterPlan(tmp_path, storage_node_count=1)
+    (tmp_path / "storage-1").mkdir()
+    (tmp_path / "storage-1" / "identity.json").write_text("{}")
+    plan.status_path.write_text('{"pid": 1,')
+    asyncio.run(earlier_gone(plan.status_path, pytest.fail))
+    check_size(plan, pytest.fail)
+
+
+def test_zookeeper_has_space_to_start_on_a_full_disk(tmp_path: Path) -> None:
+    """It writes a snapshot and a log: the space for them is kept while there is some, and given up once."""
+    spare = tmp_path / "spare"
+    assert not spare_given_up(spare, SPARE_BYTES), "too little to keep any"
+    assert not spare.exists()
+    assert not spare_given_up(spare, 5 * SPARE_BYTES)
+    assert spare.stat().st_blocks * 512 >= SPARE_BYTES
+    assert not spare_given_up(spare, SPARE_BYTES)
+    assert spare_given_up(spare, 0)
+    assert not spare_given_up(spare, 0)

@@ -104,18 +104,24 @@ def dying(pieces: Iterator[Rows]) -> Iterator[Rows]:
 def test_a_bad_or_changed_file_is_named_and_not_published(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A row of a new file; a file that changed after it was imported."""
+    """A row of a new file, and a name that is not UTF-8: other files go on. And a file that has changed."""
     place = tmp_path / "in"
     place.mkdir()
     (place / "a.csv").write_text("v,k\n1,k\n")
     own = options(cluster, place, "checked", format="csv")
     assert run(spark, own).rows == 1
     (place / "b.csv").write_text("v,k\n1,k\n2,k,more\n")
-    with pytest.raises(InvalidArgument, match=r"b\.csv .*Row #3"):
+    (place / "c.csv").write_text("v,k\n1,k\n2,k\n3,k\n")
+    (place / "d\udce9.csv").write_text("v,k\n1,k\n")
+    with pytest.raises(
+        InvalidArgument,
+        match=r"(?s)2 files cannot be imported; 1 file with 3 rows was published now:.*d\\xe9\.csv: .*b\.csv .*Row #3",
+    ):
         run(spark, own)
+    (place / "d\udce9.csv").unlink()
     (place / "b.csv").write_text("v,k\n1,k\n2,k\n")
     assert run(spark, own).rows == 2, "a file that was never begun may be corrected"
     (place / "a.csv").write_text("v,k\n2,k\n")
     with pytest.raises(Conflict, match=r"a\.csv is imported, and has changed since"):
         run(spark, own)
-    assert Counter(map(len, stored(cluster, "checked").values())) == {1: 1, 2: 1}
+    assert Counter(map(len, stored(cluster, "checked").values())) == {1: 1, 2: 1, 3: 1}

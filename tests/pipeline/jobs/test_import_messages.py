@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from oncelog.pipeline.sink.rows import Rows
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 TIME_MS = 1_772_366_400_250
 CSV = ColumnMapping(FileFormat.CSV)
+PAIRS = pa.map_(pa.binary(), pa.binary())
 
 
 def rows_of(directory: Path, name: str, mapped: ColumnMapping) -> list[Rows]:
@@ -31,6 +32,11 @@ def rows_of(directory: Path, name: str, mapped: ColumnMapping) -> list[Rows]:
 def of_csv(directory: Path, text: str, **mapped: Any) -> list[Rows]:
     (directory / "f.csv").write_text(text)
     return rows_of(directory, "f.csv", ColumnMapping(FileFormat.CSV, **mapped))
+
+
+def of_bytes(directory: Path, data: bytes) -> list[Rows]:
+    (directory / "f.csv").write_bytes(data)
+    return rows_of(directory, "f.csv", CSV)
 
 
 def of_parquet(directory: Path, columns: dict[str, Any], **mapped: Any) -> list[Rows]:
@@ -102,8 +108,15 @@ def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda d: of_csv(d, "a,b\n1,2\n1,2,3\n"), r"f\.csv is not a readable csv.*Row #3: .*\(the header is row 1\)"),
-        (lambda d: of_csv(d, "t\n\n1\nsoon\n", event_time="t"), r"f\.csv, row 2: column t must be ms .* not 'soon'"),
+        (lambda d: of_csv(d, "t\n\n1\nsoon\n", event_time="t"), r"f\.csv, row 3: column t must be ms .* not 'soon'"),
         (lambda d: of_csv(d, "t\n1\n99999999999999999\n", event_time="t"), r"f\.csv, row 2: .* beyond"),
+        (lambda d: of_parquet(d, {"t": pa.array([0, 2**60], pa.timestamp("ms"))}, event_time="t"), r"row 2: "),
+        (lambda d: of_parquet(d, {"t": [1_772_366_400_250_000]}, event_time="t"), r"row 1: column t: .* years 1 to"),
+        (lambda d: of_parquet(d, {"p": pa.array([[(b"k", b"\xff")]], PAIRS)}, properties=("p",)), r"row 1: .*not UTF"),
+        (lambda d: of_csv(d, "\na\n1\n"), r"f\.csv begins with an empty line"),
+        (lambda d: of_bytes(d, "a\n1\n".encode("utf-16")), r"f\.csv is UTF-16"),
+        (lambda d: of_bytes(d, "a\n1\n".encode("utf-16-le")), r"f\.csv is UTF-16"),
+        (lambda d: of_bytes(d, "größe\n1\n".encode("latin-1")), r"f\.csv has a header that is not UTF-8"),
         (lambda d: of_csv(d, "a\n1\n", key="b"), r"f\.csv has no column b; its columns are a"),
         (lambda d: of_csv(d, "a,a\n1,2\n"), r"f\.csv has two columns named a"),
         (lambda d: of_parquet(d, {"v": ["x"] * 12_000 + [None]}, value="v"), r"f\.parquet, row 12001: .* null"),
@@ -112,7 +125,8 @@ def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
         (lambda d: (d / "f.parquet").write_bytes(b"no") and rows_of(d, "f.parquet", ColumnMapping(FileFormat.PARQUET)),
          r"f\.parquet is not a readable parquet"),
     ],
-    ids=["fields", "time", "time beyond", "no column", "column twice", "null", "list", "fraction", "not parquet"],
+    ids=["fields", "time", "time beyond", "wraps", "microseconds", "bytes", "empty line", "UTF-16 with mark",
+         "UTF-16", "Latin-1", "no column", "column twice", "null", "list", "fraction", "not parquet"],
 )  # fmt: skip
 def test_a_row_that_cannot_be_a_message_is_named(make: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
     """With its file; the first row of data is row 1."""
@@ -146,3 +160,54 @@ def test_files_are_found_by_path_below_the_source(tmp_path: Path) -> None:
     assert checksum_of(open_source(str(tmp_path)), "a.csv") == checksum_of(
         open_source(str(tmp_path / "b/1.csv")), "1.csv"
     )
+
+
+def test_values_that_python_has_no_type_for_are_kept_exactly(tmp_path: Path) -> None:
+    """Times of nanoseconds, durations, and all of them inside of maps, lists and objects; in a slice, too."""
+    ns = TIME_MS * 1_000_000 + 1
+    columns = {
+        "t": pa.array([ns, 0], pa.timestamp("ns", "UTC")),
+        "c": pa.array([3_600_000_000_001, 0], pa.time64("ns")),
+        "d": pa.array([-1_500, 86_400_000], pa.duration("ms")),
+        "l": pa.array([[ns], None], pa.list_(pa.timestamp("ns"))),
+        "m": pa.array([[(b"\xff", True)], []], pa.map_(pa.binary(), pa.bool_())),
+        "o": pa.array([{"x": float("inf"), "y": ns}, None], pa.struct({"x": pa.float64(), "y": pa.timestamp("ns")})),
+        "e": pa.array(["a", "a"]).dictionary_encode(),
+    }
+    (rows,) = of_parquet(tmp_path, columns)
+    text, other = "2026-03-01T12:00:00.250000001", "1970-01-01T00:00:00"
+    assert [json.loads(bytes(value)) for value in rows.values] == [
+        {"t": f"{text}+00:00", "c": "01:00:00.000000001", "d": "-PT1.5S", "l": [text], "m": [["/w==", True]],
+         "o": {"x": "inf", "y": text}, "e": "a"},
+        {"t": f"{other}+00:00", "c": "00:00:00", "d": "PT86400S", "l": None, "m": [], "o": None, "e": "a"},
+    ]  # fmt: skip
+    whole = pa.table(columns)
+    (second,) = messages_of("f", iter(whole.slice(1).to_batches()), ColumnMapping(FileFormat.PARQUET))
+    assert bytes(second.values[0]) == bytes(rows.values[1])
+
+
+def test_properties_of_a_map_have_the_text_of_a_column(tmp_path: Path) -> None:
+    """Not that of Python, as b'x', True or datetime.time(1, 0)."""
+    kinds = {"b": (pa.binary(), b"x"), "s": (pa.bool_(), True), "t": (pa.time64("us"), time(1)), "n": (pa.int8(), 1)}
+    columns = {name: pa.array([[(name, value)]], pa.map_(pa.string(), kind)) for name, (kind, value) in kinds.items()}
+    (rows,) = of_parquet(tmp_path, {"v": ["x"], **columns}, value="v", properties=tuple(columns))
+    assert rows.properties == [{"b": "x", "s": "true", "t": "01:00:00.000000", "n": "1"}]
+
+
+def test_empty_lines_of_one_column_are_rows(tmp_path: Path) -> None:
+    """Of several columns they have too few fields, and are none; as the end of the last line is."""
+    (rows,) = of_csv(tmp_path, "a\nx\n\n\ny\n", value="a")
+    assert list(rows.values) == [b"x", b"", b"", b"y"]
+    (rows,) = of_csv(tmp_path, "a,b\nx,1\n\ny,2\n", value="a")
+    assert list(rows.values) == [b"x", b"y"]
+
+
+def test_a_file_whose_name_is_not_utf8_is_named_and_the_others_are_found(tmp_path: Path) -> None:
+    """Arrow has no other names."""
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "b\udce9.csv").write_text("a\n1\n")
+    refused: list[str] = []
+    assert [each.path for each in list_files(str(tmp_path), "*.csv", refused.append)] == ["a.csv"]
+    assert [each.rpartition("/")[2] for each in refused] == [
+        "b\\xe9.csv: the name of this file is not UTF-8, rename it"
+    ]

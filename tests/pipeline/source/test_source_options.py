@@ -28,6 +28,14 @@ def test_the_topic_is_the_only_required_option() -> None:
     assert options.connection.url == "oncelog://127.0.0.1:6650"
 
 
+def test_options_that_spark_drops_are_explained() -> None:
+    """It keeps none of `create table … using oncelog options (…)`: the format is asked without any."""
+    with pytest.raises(InvalidArgument, match=r"none is set\. No option was given: Spark keeps no options of a table"):
+        source_options({}, {}, streaming=False)
+    with pytest.raises(InvalidArgument, match="No option was given: Spark keeps no options of a table"):
+        sink_options({}, {}, streaming=False)
+
+
 def test_every_option_is_read() -> None:
     """Names are case-insensitive, as in Spark."""
     options = source_options(

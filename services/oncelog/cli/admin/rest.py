@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from oncelog.client.network.addresses import is_service_url
+from oncelog.client.network.addresses import is_service_url, parse_http_url, without_password
 from oncelog.client.network.problems import error_of_problem
 from oncelog.core.errors import DeadlineExceeded, Fatal, OncelogError, ServiceUnavailable
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -28,10 +28,12 @@ class AdminApi:
     """
 
     def __init__(self, url: str, *, timeout_s: float, credentials: Credentials = PLAIN) -> None:
-        """Raises InvalidArgument if a token would be sent unencrypted to a remote host."""
+        """Raises InvalidArgument for a URL that cannot be used, and if a token would be sent unencrypted to a remote
+        host."""
         import httpx  # slow to load, and most commands do not need it
 
-        self._url = url.rstrip("/")
+        #: as messages show it
+        self._url = without_password(url)
         self._timeout_s = timeout_s
         self._credentials = credentials
         if is_service_url(url):
@@ -41,12 +43,13 @@ class AdminApi:
             transport = ProxyTransport(url, credentials, timeout_s=timeout_s)
             self._client = httpx.Client(transport=transport, timeout=timeout_s, trust_env=False)
             return
-        self._base = self._url
+        self._base = parse_http_url(url, "--admin-url")
+        self._url = without_password(self._base)
         # Proxy settings of the environment are not used for the cluster.
         if credentials.token is not None:
-            place = urlsplit(self._url)
+            place = urlsplit(self._base)
             credentials.check_address(f"{place.hostname}:{place.port}")
-        self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.verification(url))
+        self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.verification(self._base))
 
     def get(self, path: str, **query: bool | int | str | None) -> Answer:
         """path: absolute path. query: query parameters; None: left out. Raises OncelogError."""

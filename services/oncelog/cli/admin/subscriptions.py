@@ -280,7 +280,7 @@ def _place(text: str, index: int | None) -> dict[str, object]:
         return {"position": text}
     if isinstance(start, MessageId):
         return {"message_id": text}
-    return {"time_ms": int(start.timestamp() * 1000)}
+    return {"time_ms": max(0, int(start.timestamp() * 1000))}
 
 
 def _properties(given: list[str]) -> dict[str, object]:

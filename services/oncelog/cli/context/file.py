@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from oncelog.client.network.addresses import parse_url
+from oncelog.client.network.addresses import parse_http_url, parse_url
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound
 from oncelog.core.names import check_part
 from oncelog.runtime.whole_file import replace_file
@@ -60,8 +60,8 @@ class Contexts:
             raise InvalidArgument("a context needs --url, --admin-url or both", field="url")
         if context.url is not None:
             parse_url(context.url)
-        if context.admin_url is not None and not context.admin_url.startswith(("http://", "https://")):
-            message = f"--admin-url must be http[s]://HOST:PORT, not {context.admin_url!r}"
+        if context.admin_url is not None and "@" in parse_http_url(context.admin_url, "--admin-url"):
+            message = "--admin-url has a user, and contexts keep no password: give the URL with each command"
             raise InvalidArgument(message, field="admin_url")
         return Contexts({**self.contexts, name: context}, self.current)
 
@@ -79,9 +79,16 @@ class Contexts:
 
 
 def contexts_path() -> Path:
+    """Raises InvalidArgument for a user without a home directory."""
     home = os.environ.get("XDG_CONFIG_HOME")
     # The XDG rules: a relative path is ignored.
-    base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".config"
+    if home and Path(home).is_absolute():
+        return Path(home) / "oncelog" / "contexts.json"
+    try:
+        base = Path.home() / ".config"
+    except RuntimeError as error:
+        message = f"no home directory: user {os.geteuid()} has none in the user database; set HOME or XDG_CONFIG_HOME"
+        raise InvalidArgument(message, field="home") from error
     return base / "oncelog" / "contexts.json"
 
 

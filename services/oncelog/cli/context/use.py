@@ -18,6 +18,7 @@ import typer
 
 from oncelog.cli.failures import leave
 from oncelog.cli.parameters import option_parameter, parameters_of, spread_parameter
+from oncelog.client.network.addresses import without_password
 from oncelog.core.errors import InvalidArgument, OncelogError
 
 _ADDRESSES = ("url", "admin_url")
@@ -48,8 +49,8 @@ def _warn_of_token(sources: dict[str, Any], given: dict[str, Any], typed: set[st
     ):
         if os.environ.get(variable, known) != known:
             typer.echo(
-                f"warning: the token of ONCELOG_TOKEN_FILE is sent to {option} {known}, and {variable} names another "
-                "address: give the token of this cluster with --token-file",
+                f"warning: the token of ONCELOG_TOKEN_FILE is sent to {option} {without_password(known)}, and "
+                f"{variable} names another address: give the token of this cluster with --token-file",
                 err=True,
             )
 
@@ -66,7 +67,11 @@ def _merged(command: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
         return given
     from oncelog.cli.context.file import contexts_path, read_contexts
 
-    contexts = read_contexts(contexts_path())
+    try:
+        path = contexts_path()
+    except InvalidArgument:  # without a home there are no contexts
+        return given
+    contexts = read_contexts(path)
     if contexts.current is None:
         return given
     values: dict[str, Any] = {**contexts.named(contexts.current).values()}

@@ -15,8 +15,9 @@ if __name__ == "__main__":
 
 def main() -> None:
     from oncelog.cli.pipeline.app import pipeline
+    from oncelog.runtime.standard_streams import program
 
-    pipeline(prog_name="oncelog pipeline")
+    program(pipeline)(prog_name="oncelog pipeline")
 
 
 if __name__ == "__main__":

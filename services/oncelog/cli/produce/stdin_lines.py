@@ -17,14 +17,17 @@ _CHUNKS_MAX = 8
 
 
 async def lines_of_descriptor(descriptor: int) -> AsyncIterator[LineBlock]:
-    """Blocks without offsets, because standard input cannot be replayed."""
+    """Blocks without offsets, because standard input cannot be replayed. Raises OSError, InvalidArgument."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS_MAX)
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS_MAX)
 
     def read() -> None:
-        data = b"-"
-        while data:
-            data = os.read(descriptor, BLOCK_BYTES)
+        data: bytes | OSError = b"-"
+        while data and not isinstance(data, OSError):
+            try:
+                data = os.read(descriptor, BLOCK_BYTES)
+            except OSError as error:  # of a directory, or of a stream that is closed
+                data = OSError(error.errno, error.strerror, "standard input")
             putting = chunks.put(data)
             try:
                 asyncio.run_coroutine_threadsafe(putting, loop).result()
@@ -35,6 +38,8 @@ async def lines_of_descriptor(descriptor: int) -> AsyncIterator[LineBlock]:
     threading.Thread(target=read, daemon=True, name="standard input").start()
     rest = b""
     while data := await chunks.get():
+        if isinstance(data, OSError):
+            raise data
         rest += data
         cut = rest.rfind(b"\n") + 1
         if cut:

@@ -2,11 +2,11 @@
 
 import base64
 import json
-import os
 import sys
 from itertools import islice
 
 from oncelog.client.values.messages import MessageBatch
+from oncelog.runtime.standard_streams import discard_output
 
 
 def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
@@ -82,6 +82,6 @@ def written(data: bytes) -> bool:
         output.write(data)
         output.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return False
     return True

@@ -15,8 +15,9 @@ def parse_start(text: str) -> MessageId | datetime:
         return EARLIEST if text == "earliest" else LATEST
     if "-" in text:
         try:
-            return datetime.fromisoformat(text).astimezone()
-        except ValueError as error:
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo is not None else moment.astimezone()
+        except (ValueError, OverflowError) as error:  # local time may have no such year
             raise _not_a_start(text) from error
     try:
         return MessageId.parse(text)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
+from oncelog.runtime.standard_streams import announce
 
 #: Owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
 _DRAIN_TIMEOUT_MS = int(3 * DRAIN_DEADLINE_S * 1000) + 10_000
@@ -126,7 +126,8 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
             if output is Output.TABLE:
                 tell("starting ...")
             async with supervisor.running(stopping=lambda: shutdown.requested) as status:
-                _announce(status, plan, output, temporary=temporary)
+                if why := _announce(status, plan, output, temporary=temporary):
+                    tell(f"cannot print the addresses, they are in {plan.status_path}: {why}")
                 await shutdown.wait()
                 tell(f"{shutdown.reason}: draining ...")
         except (OncelogError, ExceptionGroup) as error:
@@ -143,10 +144,10 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     return failed[0] if failed and code is ExitCode.OK else code
 
 
-def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, temporary: bool) -> None:
+def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, temporary: bool) -> str:
+    """Returns why it cannot be written, or ""."""
     if output is Output.JSON:
-        print(json.dumps(status.to_json()), flush=True)
-        return
+        return announce(json.dumps(status.to_json()))
     typed = ""
     if status.url != "oncelog://127.0.0.1:6650" or status.admin_url != "http://127.0.0.1:8080":
         typed = f"\n  export ONCELOG_URL={status.url} ONCELOG_ADMIN_URL={status.admin_url}"
@@ -163,7 +164,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         note=" (deleted at the end)" if temporary else "",
         environment=typed,
     )
-    print(text, file=sys.stdout, flush=True)
+    return announce(text)
 
 
 def _copies(plan: ClusterPlan) -> str:

@@ -6,7 +6,6 @@ seconds. So the next start waits for the process ids in the earlier status, if t
 
 import asyncio
 import fcntl
-import json
 import os
 import pwd
 import time
@@ -74,7 +73,7 @@ def _user(number: int) -> str:
 def _left(status_path: Path) -> list[int]:
     try:
         processes = read_status(status_path)["processes"]
-    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+    except (OSError, ValueError, KeyError):  # none, or one that a full disk has cut off
         return []
     assert isinstance(processes, list), "the format of the status file"
     return [process["pid"] for process in processes if process["pid"] is not None and _is_ours(process["pid"])]

@@ -118,7 +118,10 @@ def check_size(plan: ClusterPlan, tell: Tell) -> None:
     used = plan.storage_directories
     if not used:
         return
-    begun = read_status(plan.status_path).get("light", plan.light) if plan.status_path.exists() else plan.light
+    try:
+        begun = read_status(plan.status_path).get("light", plan.light)
+    except (OSError, ValueError):  # none, or one that a full disk has cut off
+        begun = plan.light
     if begun != plan.light:
         kind, option = ("a light", "with --light") if begun else ("a full", "without --light")
         raise InvalidArgument(

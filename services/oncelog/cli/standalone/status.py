@@ -5,12 +5,14 @@
 reported; console_url is empty if the console is off.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from oncelog.cli.standalone.cluster_plan import Role
+from oncelog.runtime.whole_file import overwrite_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,19 @@ class ClusterStatus:
 
 
 def write_status(path: Path, status: ClusterStatus) -> None:
-    """Replace the file atomically."""
+    """Replace the file atomically; on a full disk, where that is not possible, in place. Raises OSError."""
+    data = f"{json.dumps(status.to_json(), indent=2)}\n".encode()
     beside = path.with_suffix(".json.new")
-    beside.write_text(json.dumps(status.to_json(), indent=2) + "\n")
-    beside.replace(path)
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        overwrite_file(path, data)
 
 
 def read_status(path: Path) -> dict[str, object]:
-    """Raises FileNotFoundError."""
+    """Raises OSError, and ValueError for a file that was cut off."""
     found: dict[str, object] = json.loads(path.read_text())
     return found

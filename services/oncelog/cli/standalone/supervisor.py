@@ -26,6 +26,8 @@ from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal, InvalidArgument
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
+from oncelog.runtime.standard_streams import sentence_of
+from oncelog.runtime.whole_file import overwrite_file
 
 START_DEADLINE_S = 90.0
 #: A process that exits this often before it is ready will not become ready.
@@ -79,6 +81,8 @@ class Supervisor:
         self._zookeeper = ZooKeeperProcess(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
         self._rest = ""
+        #: whether the status file lacks the newest change
+        self._outdated = False
         #: claims of the ports that processes keep over restarts
         self._claims = contextlib.ExitStack()
         self._claimed: set[int] = set()
@@ -134,7 +138,14 @@ class Supervisor:
     def _name_storage_nodes(self, children: Sequence[ProcessPlan]) -> None:
         """Let the metadata services create the cluster once all storage nodes prove that it is new, or restore it from
         what these nodes have."""
-        self.plan.nodes_path.write_text("".join(f"{node}\n" for node in plans.health_addresses(children)))
+        nodes = "".join(f"{node}\n" for node in plans.health_addresses(children))
+        try:
+            overwrite_file(self.plan.nodes_path, nodes.encode())
+        except OSError as error:
+            self._tell(
+                f"cannot write {self.plan.nodes_path}: {sentence_of(error)}; a lost ZooKeeper could not be restored now"
+            )
+            return
         self.environment = {**self.environment, variable("new_cluster_nodes_file"): str(self.plan.nodes_path)}
 
     def status(self) -> ClusterStatus:
@@ -236,7 +247,14 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
-        write_status(self.plan.status_path, self.status())
+        """The cluster goes on without the file, as on a full disk: it serves others, who free space."""
+        try:
+            write_status(self.plan.status_path, self.status())
+            self._outdated = False
+        except OSError as error:
+            if not self._outdated:
+                self._outdated = True
+                self._tell(f"cannot write {self.plan.status_path}, it is out of date: {sentence_of(error)}")
 
 
 def loss_told_by(health_addresses: Sequence[str]) -> str | None:

@@ -1,6 +1,8 @@
 """The embedded ZooKeeper server of a standalone cluster, supervised like the services."""
 
 import asyncio
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,8 @@ _LOOK_EVERY_S = 0.2
 _RETRY_S = 0.5
 #: After a supervisor was killed, its ZooKeeper server may still run for a while.
 PREDECESSOR_GONE_S = 15.0
+#: A server writes a snapshot when it starts, and a log. So much is kept for them until the disk is full.
+SPARE_BYTES = 8 << 20
 
 
 class ZooKeeperProcess:
@@ -64,8 +68,9 @@ class ZooKeeperProcess:
             self._watch("zookeeper exited; restarting it")
             dead = self._server
             try:
+                self._make_room()
                 self._server = await ZooKeeperServer.start(self._data, self.port)
-            except EmbeddedZooKeeperFailed as error:
+            except (EmbeddedZooKeeperFailed, OSError) as error:
                 self._watch(f"zookeeper does not start: {error}")
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -76,6 +81,7 @@ class ZooKeeperProcess:
     async def _first_start(self) -> ZooKeeperServer:
         ends_at = time.monotonic() + PREDECESSOR_GONE_S
         while True:
+            self._make_room()
             try:
                 return await ZooKeeperServer.start(self._data, self.port)
             except EmbeddedZooKeeperFailed:
@@ -84,7 +90,27 @@ class ZooKeeperProcess:
                     raise
                 await asyncio.sleep(_RETRY_S)
 
+    def _make_room(self) -> None:
+        """Give the spare space up on a full disk, or keep it for the next time. Raises OSError."""
+        self._data.mkdir(parents=True, exist_ok=True)
+        if spare_given_up(self._data / "spare", shutil.disk_usage(self._data).free):
+            self._watch("the disk is full: zookeeper starts with the space that was kept for it. Free space now")
+
     async def stop(self) -> None:
         self.state = ProcessState.STOPPED
         if self._server is not None:
             await self._server.stop()
+
+
+def spare_given_up(spare: Path, free_bytes: int) -> bool:
+    """Whether the file was there, and was deleted, because so few bytes are free. With many, it is made. Raises
+    OSError."""
+    if free_bytes < SPARE_BYTES:
+        if not spare.exists():
+            return False
+        spare.unlink()
+        return True
+    if free_bytes > 4 * SPARE_BYTES and not spare.exists():
+        with spare.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, SPARE_BYTES)
+    return False

@@ -8,6 +8,7 @@ oncelog+proxy+tls://   the same, with TLS
 
 import re
 from enum import Enum
+from urllib.parse import urlsplit
 
 from oncelog.core.errors import InvalidArgument
 
@@ -46,9 +47,32 @@ def parse_url(url: str) -> tuple[str, ...]:
         if not part.strip():
             raise InvalidArgument(f"url has no host: write {_scheme(url)}host:port", field="url")
         if match is None or not 0 < port < 65_536:
-            raise InvalidArgument(f"url: {part[:100]!r} is not host:port", field="url")
+            raise InvalidArgument(f"url: {without_password(part)[:100]!r} is not host:port", field="url")
         addresses.append(f"{match[1]}:{port}")
     return tuple(addresses)
+
+
+def parse_http_url(url: str, option: str) -> str:
+    """The REST address http[s]://HOST:PORT without whitespace at its ends and without a slash at its end; a user and a
+    path may be in it. option: how the user has given it, for errors. Raises InvalidArgument, whose message has no
+    password."""
+    text = url.strip()
+    try:
+        found = urlsplit(text)
+        usable = found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isprintable() or set(text).intersection(" ?#"):
+        message = f"{option} must be http[s]://HOST:PORT, not {without_password(text)[:200]!r}"
+        raise InvalidArgument(message, field="admin_url")
+    return text.rstrip("/")
+
+
+def without_password(url: str) -> str:
+    """The URL, or a part of one, as messages may show it: without user and password, if there are any."""
+    start = url.find("//") + 2 if "//" in url else 0
+    rest = url[start:]
+    return f"{url[:start]}…@{rest.rpartition('@')[2]}" if "@" in rest else url
 
 
 def speaks_tls(url: str) -> bool:

@@ -49,9 +49,14 @@ def check_topic_of(start: Place, topic: TopicName, route: Route) -> None:
 
 
 def start_at(start: Place, *, inclusive: bool) -> StartAt:
-    """The place as the owner is asked for it. A datetime without a time zone is local time."""
+    """The place as the owner is asked for it. A datetime without a time zone is local time. Raises InvalidArgument for
+    a local time that no calendar has."""
     if isinstance(start, datetime):
-        return StartTime(max(0, int(start.timestamp() * 1000)))
+        try:
+            return StartTime(max(0, int(start.timestamp() * 1000)))
+        except (ValueError, OverflowError) as error:
+            message = f"start: {start} is no local time here: give it a time zone"
+            raise InvalidArgument(message, field="start") from error
     if isinstance(start, Index):
         return StartIndex(start.number)
     if start == EARLIEST:

@@ -95,7 +95,8 @@ def _parsed(url: str, field: str) -> dict[str, Any]:
     try:
         return dict(parse_url(url))
     except ValueError as error:
-        message = f"{variable(field)} must be redis://host:port/number or rediss://…: {error}"
+        why = "" if "@" in url else f": {error}"  # it may repeat a part of the password
+        message = f"{variable(field)} must be redis://host:port/number or rediss://…{why}"
         raise InvalidArgument(message, field=field) from error
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from oncelog.client.sync import Client
 from oncelog.core.counted import counted
-from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
+from oncelog.core.errors import Conflict, InvalidArgument, LogHole, MessageTooLarge, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.file_import.files import list_files
@@ -32,9 +32,11 @@ from oncelog.pipeline.sink.log import SinkJournal, SinkLog, connected
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
-#: Files that are checked, recorded and published together: a bad file stops only these.
+#: Files that are checked, recorded and published together.
 FILES_AT_ONCE = 500
 _TASKS_PER_PROCESSOR = 4
+#: In an error.
+_REFUSED_SHOWN = 20
 
 T = TypeVar("T")
 
@@ -56,9 +58,14 @@ class ImportResult:
 
 
 def import_files(session: SparkSession, options: ImportOptions, report: Report) -> ImportResult:
-    """Publish what is new. Raises OncelogError; rows published by then stay, and the next try continues behind them."""
-    found = list_files(options.source, options.glob)
-    if not found:
+    """Publish what is new. A file that cannot be imported does not stop the others: they are published first.
+
+    Raises InvalidArgument, which names such files, and OncelogError. Rows that were published by then stay, and the
+    next try continues behind them.
+    """
+    refused: list[str] = []
+    found = list_files(options.source, options.glob, refused.append)
+    if not found and not refused:
         raise NotFound(f"no file below {options.source} matches {options.glob}", field="glob")
     with connected(options.sink) as client:
         kept = ImportJournal(client, options)
@@ -70,7 +77,8 @@ def import_files(session: SparkSession, options: ImportOptions, report: Report) 
         for number, group in enumerate(groups):
             what = f"reading {counted(len(group), 'file')}"
             read = _in_tasks(session, what, report, partial(_check, options), [each._asdict() for each in group])
-            fresh, rest = compare_read(known, [FileRecord(**each) for each in read])
+            refused += [each["refused"] for each in read if "refused" in each]
+            fresh, rest = compare_read(known, [FileRecord(**each) for each in read if "refused" not in each])
             if number == 0:
                 rest += todo.rest
             if fresh:
@@ -83,8 +91,20 @@ def import_files(session: SparkSession, options: ImportOptions, report: Report) 
             new, resumed, rows = new + len(fresh), resumed + len(rest), rows + sum(counts)
             size_bytes += sum(each.size for each in fresh)
             published += [(each.path, each.rows) for each in files]
+        if refused:
+            raise _refusal(refused, counted(new + resumed, "file"), rows)
         done = len(found) - new - resumed
         return ImportResult(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(published))
+
+
+def _refusal(refused: Sequence[str], published: str, rows: int) -> InvalidArgument:
+    shown = "\n".join(f"  {each}" for each in refused[:_REFUSED_SHOWN])
+    more = f"\n  and {len(refused) - _REFUSED_SHOWN} more" if len(refused) > _REFUSED_SHOWN else ""
+    return InvalidArgument(
+        f"{counted(len(refused), 'file')} cannot be imported; {published} with {counted(rows, 'row')} "
+        f"{'was' if published.startswith('1 ') else 'were'} published now:\n{shown}{more}",
+        field="source",
+    )
 
 
 class ImportJournal:
@@ -140,7 +160,10 @@ def _topic_id(options: ImportOptions) -> TopicId:
 
 
 def _check(options: ImportOptions, fields: dict[str, Any]) -> Any:
-    return asdict(check_file(options, SourceFile(**fields)))
+    try:
+        return asdict(check_file(options, SourceFile(**fields)))
+    except (InvalidArgument, MessageTooLarge) as error:
+        return {"refused": error.message}
 
 
 def _import(options: ImportOptions, fields: dict[str, Any]) -> Any:

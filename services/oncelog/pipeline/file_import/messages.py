@@ -5,16 +5,15 @@ row 1; a header is not counted.
 """
 
 import json
-import math
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge
+from oncelog.core.formats.columns import check_event_times
+from oncelog.pipeline.file_import.exact_values import is_bytes, json_values, texts_of
 from oncelog.pipeline.file_import.options import ColumnMapping, FileFormat
 from oncelog.pipeline.sink.rows import Rows, rows_of
 
@@ -62,29 +61,14 @@ def _check_columns(path: str, names: Sequence[str], mapped: ColumnMapping) -> No
 
 
 def _message_columns(batch: Any, mapped: ColumnMapping) -> Any:
-    columns = {"value": _json(batch, mapped) if mapped.value is None else _bytes(batch.column(mapped.value), "value")}
+    columns = {"value": _json(batch, mapped) if mapped.value is None else texts_of(batch.column(mapped.value), "value")}
     if mapped.key is not None:
-        columns["key"] = _empty_as_null(_bytes(batch.column(mapped.key), mapped.key), mapped)
+        columns["key"] = _empty_as_null(texts_of(batch.column(mapped.key), mapped.key), mapped)
     if mapped.event_time is not None:
         columns["event_time"] = _times(batch.column(mapped.event_time), mapped.event_time)
     if mapped.properties:
         columns["properties"] = _properties(batch, mapped)
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _bytes(column: Any, name: str) -> Any:
-    """Strings and bytes as they are, numbers and times as strings."""
-    kind = column.type
-    if pa.types.is_nested(kind):
-        raise InvalidArgument(
-            f"column {name} is {kind}, which cannot be a message: use all columns, as JSON", field=name
-        )
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary())
 
 
 def _empty_as_null(column: Any, mapped: ColumnMapping) -> Any:
@@ -95,15 +79,25 @@ def _empty_as_null(column: Any, mapped: ColumnMapping) -> Any:
 
 
 def _times(column: Any, name: str) -> Any:
-    """Times and dates as they are, in UTC where they have no zone; numbers are ms since 1970; strings are either."""
+    """Times and dates as they are, in UTC where they have no zone; numbers are ms since 1970; strings are either. What
+    is finer than a millisecond is cut off, as in every event time."""
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _times(column.dictionary_decode(), name)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(_TIME)
-    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.array([_time(each, name) for each in column.to_pylist()], _TIME)
-    raise InvalidArgument(
-        f"column {name} is {kind}; it must be a time, a number of ms since 1970, or a string", field=name
-    )
+        # To less digits it cannot overflow, to more it must not wrap.
+        finer = getattr(kind, "unit", "") == "ns"
+        found = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=not finer).cast(_TIME)
+    elif pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_bytes(kind):
+        found = pa.array([_time(each, name) for each in column.to_pylist()], _TIME)
+    else:
+        message = f"column {name} is {kind}; it must be a time, a number of ms since 1970, or a string"
+        raise InvalidArgument(message, field=name)
+    try:
+        check_event_times([None if each is None else each // 1000 for each in found.cast(pa.int64()).to_pylist()])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"column {name}: {error.message}", field=name) from error
+    return found
 
 
 def _time(value: int | str | bytes | None, name: str) -> int | None:
@@ -128,52 +122,47 @@ def _time(value: int | str | bytes | None, name: str) -> int | None:
 
 
 def _properties(batch: Any, mapped: ColumnMapping) -> Any:
-    """A column is a property of the same name; null: none. A map of strings is several properties."""
+    """A column is a property of the same name; null: none. A map is several properties."""
     found: list[list[tuple[str, str]]] = [[] for _ in range(batch.num_rows)]
     for name in mapped.properties:
         column = batch.column(name)
         if pa.types.is_map(column.type):
-            for properties, entries in zip(found, column.to_pylist(), strict=True):
-                properties += [(str(key), str(value)) for key, value in entries or () if value is not None]
+            for properties, entries in zip(found, column, strict=True):
+                if entries.is_valid:
+                    keys, values = (texts_of(each, name).to_pylist() for each in entries.values.flatten())
+                    properties += [
+                        (_text(key, name), _text(value, name))
+                        for key, value in zip(keys, values, strict=True)
+                        if value is not None
+                    ]
             continue
-        for properties, value in zip(found, _empty_as_null(_bytes(column, name), mapped).to_pylist(), strict=True):
+        for properties, value in zip(found, _empty_as_null(texts_of(column, name), mapped).to_pylist(), strict=True):
             if value is not None:
-                properties.append((name, value.decode()))
+                properties.append((name, _text(value, name)))
     for properties in found:
         if len({key for key, _ in properties}) != len(properties):
             raise InvalidArgument(f"a row has a property twice: {', '.join(key for key, _ in properties)}")
     return pa.array(found, pa.map_(pa.string(), pa.string()))
 
 
+def _text(value: bytes, name: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        message = f"column {name}: {value[:40]!r} is not UTF-8, and properties are text"
+        raise InvalidArgument(message, field=name) from error
+
+
 def _json(batch: Any, mapped: ColumnMapping) -> Any:
+    """All columns of each row."""
+    columns = batch.columns
     if mapped.format is FileFormat.CSV:
-        batch = pa.RecordBatch.from_arrays([column.cast(pa.string()) for column in batch.columns], batch.schema.names)
-    return pa.array([_object(row) for row in batch.to_pylist()], pa.binary())
+        columns = [column.cast(pa.string()) for column in columns]
+    names = batch.schema.names
+    values = [json_values(column, name) for column, name in zip(columns, names, strict=True)]
+    rows = zip(*values, strict=True) if values else iter([()] * batch.num_rows)
+    return pa.array([_object(dict(zip(names, row, strict=True))) for row in rows], pa.binary())
 
 
 def _object(row: dict[str, Any]) -> bytes:
-    try:
-        text = json.dumps(row, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(row), default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.encode()
-
-
-def _plain(value: object) -> object:
-    """Values without a form in JSON: times in ISO 8601, exact decimals as strings, bytes in base64."""
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return str(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinite numbers and no NaN: they become strings."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+    return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from oncelog.client.network.addresses import parse_http_url
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
 from oncelog.pipeline.options import (
     ConnectionOptions,
+    Given,
     GivenOptions,
     Option,
     checked,
@@ -22,7 +24,6 @@ from oncelog.pipeline.options import (
     either,
     integer,
     names_of,
-    plain,
 )
 from oncelog.pipeline.sink.names import HIDDEN
 
@@ -53,8 +54,15 @@ class Mode(StrEnum):
 
 NAME = checked(check_producer_name, PREFIX_CHARACTERS_MAX)
 _ADMIN_HELP = "REST address, to delete the staging topic; without it the topic stays."
+
+
+def _admin_url(given: Given) -> str:
+    return parse_http_url(given.text, given.label)
+
+
 AdminUrl = Annotated[
-    str | None, Option(ADMIN_URL, plain, "--admin-url", _ADMIN_HELP, variable="ONCELOG_ADMIN_URL", variable_shown=True)
+    str | None,
+    Option(ADMIN_URL, _admin_url, "--admin-url", _ADMIN_HELP, variable="ONCELOG_ADMIN_URL", variable_shown=True),
 ]
 SendTimeout = Annotated[
     int, Option(SEND_TIMEOUT, integer(1, 86_400), "--send-timeout", "Timeout of each step, in seconds [120].")

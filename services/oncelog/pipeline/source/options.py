@@ -154,7 +154,9 @@ def topics_of(options: GivenOptions) -> tuple[str, ...] | TopicPattern:
     given = [name for name in (TOPIC, TOPICS, TOPICS_PATTERN) if options.text(name) is not None]
     if len(given) != 1:
         found = "none is set" if not given else f"{' and '.join(given)} are set"
-        raise InvalidArgument(f"set one of the options {TOPIC}, {TOPICS}, {TOPICS_PATTERN}: {found}", field=TOPIC)
+        raise InvalidArgument(
+            f"set one of the options {TOPIC}, {TOPICS}, {TOPICS_PATTERN}: {found}{options.hint}", field=TOPIC
+        )
     text = options.text(given[0]) or ""
     if given[0] == TOPICS_PATTERN:
         return _pattern(text)
