@@ -79,7 +79,7 @@ class MetadataService:
         audit = AuditLog(EventRing("metadata"), Path(settings.audit_file) if settings.audit_file else None)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(audit.close)
-            health = Health(self.telemetry.metrics_text)
+            health = Health(self.telemetry.metrics_text, security.open_to)
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.logs import LEVELS
 
 PREFIX = "ONCELOG_"
@@ -69,11 +70,15 @@ class ProcessSettings:
     auth_token_file: str = ""
     #: roles that may do everything, separated by commas
     auth_superusers: str = ""
+    #: host names by which HTTP requests may come while authentication is off, besides IP addresses, localhost and the
+    #: advertised host; separated by commas; .example: every name below it; *: all
+    http_hosts: str = ""
 
     def __post_init__(self) -> None:
         if self.log_level.lower() not in LEVELS:
             raise InvalidArgument(f"{variable('log_level')} must be one of {', '.join(LEVELS)}", field="log_level")
         check_host("advertised_host", self.advertised_host)
+        HttpHosts.of(self.http_hosts)
         _check_servers("zookeeper_hosts", self.zookeeper_hosts)
         self._check_zookeeper_tls()
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 _LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], float]], ...] = (
@@ -35,7 +36,7 @@ async def observed(mirror: Mirror, host: str, port: int) -> AsyncIterator[int]:
         telemetry.observe_level(name, description, _reader(mirror, read))
     for name, description, read in _COUNTS:
         telemetry.observe_count(name, description, _reader(mirror, read))
-    health = Health(telemetry.metrics_text)
+    health = Health(telemetry.metrics_text, HttpHosts.of_environment())
     health.ready_when("topics", lambda: _unready(mirror))
     health.serve_value("/mirror", lambda: {name: _shown(topic) for name, topic in sorted(mirror.topics.items())})
     try:

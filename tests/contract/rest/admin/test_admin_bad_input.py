@@ -68,7 +68,7 @@ async def test_unknown_method_needs_no_description(monkeypatch: pytest.MonkeyPat
     """To describe all requests takes a second, in which the service would answer nobody."""
     with lent_app(cast("Coordination", None)) as app:
         monkeypatch.setattr(app, "openapi", None)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
             answer = await http.post("/admin/v2/tenants")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
 
@@ -150,7 +150,7 @@ async def test_server_bug_is_reported_with_a_request_id_only() -> None:
         raise ZeroDivisionError("secret")
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         response = await http.get("/bug")
     body = response.json()
     assert (response.status_code, body["code"]) == (500, "invariant_violated")
