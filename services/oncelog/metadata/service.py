@@ -194,8 +194,11 @@ class MetadataService:
     def _consumer(
         self, client: AsyncClient, coordination: Coordination, replicas: Replicas, start: Start
     ) -> HttpConsumeService:
-        sessions_max = self.settings.consume_sessions_max
-        consumer = HttpConsumeService(client, coordination.lookup, replicas, sessions_max=sessions_max)
+        settings = self.settings
+        consumer = HttpConsumeService(
+            client, coordination.lookup, replicas, sessions_max=settings.consume_sessions_max,
+            bytes_max=settings.consume_bytes_max,
+        )  # fmt: skip
         metrics.observe_consuming(self.telemetry, consumer)
         start(consumer.run())
         return consumer

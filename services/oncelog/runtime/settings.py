@@ -241,8 +241,9 @@ class MetadataSettings(ProcessSettings):
     publish_timeout_ms: int = 30_000
     #: producers kept open, and topics with idempotency keys at once
     publish_producers_max: int = 1_000
-    #: HTTP consume: sessions kept open
+    #: HTTP consume: sessions kept open, and bytes of the messages that wait for all of them
     consume_sessions_max: int = 200
+    consume_bytes_max: int = 128 * 1024 * 1024
     #: whether the console is served at /console/; whether it shows values of messages; its live pages at once
     console: bool = False
     console_payloads: bool = True
