@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
+from oncelog.core.errors import PermissionDenied
 from oncelog.runtime.handshake import refusal
 from oncelog.runtime.health import Health
-from oncelog.runtime.settings import load
+from oncelog.runtime.security import Security
+from oncelog.runtime.settings import MetadataSettings, load
 from tests.kubernetes.chart import (
     CHART,
     FILES,
@@ -195,15 +198,31 @@ def test_each_service_accepts_its_environment(name: str) -> None:
             if key not in values_of(name)[part]["settings"]
         }
         for key, value in given.items():
-            assert getattr(settings, re.sub(r"([A-Z])", r"_\1", key).lower()) == value
+            set_to = getattr(settings, re.sub(r"([A-Z])", r"_\1", key).lower())
+            assert set_to == value or (key == "httpHosts" and value in set_to.split(","))
         assert settings.listen_host == values_of(name)["listenHost"]
+
+
+def test_release_without_authentication_takes_requests_by_its_own_names() -> None:
+    """Those of its Services and pods, and by address, as probes, Prometheus and `kubectl port-forward` send them."""
+    (rest,) = [each for part, each in services("plain") if part == "metadata"]
+    hosts = Security.of(load(MetadataSettings, started_with(rest))).open_to
+    assert hosts is not None
+    admin_url = urlsplit(environment(rest)["ONCELOG_ADMIN_URL"])
+    node = f"oncelog-storage-0.oncelog-storage-headless.{NAMESPACE}.svc:8081"
+    for host in (admin_url.netloc, "oncelog-metadata:8080", "10.1.2.3:8081", "localhost:8080", node, "rest.example"):
+        hosts.check("DELETE", {"host": host}.get)
+    for host in ("attacker.example", f"oncelog-metadata.{NAMESPACE}"):
+        with pytest.raises(PermissionDenied):
+            hosts.check("DELETE", {"host": host}.get)
+    assert all("ONCELOG_HTTP_HOSTS" not in environment(each) for _, each in services("default"))
 
 
 @each_file
 def test_ports_and_probes_are_served(name: str) -> None:
     """Each port is opened by a setting, and each path is served by the health server. Liveness probes never use the
     readiness path."""
-    health = Health(lambda: b"")
+    health = Health(lambda: b"", None)
     for part, container in services(name):
         settings = load(SETTINGS[part], started_with(container))
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}

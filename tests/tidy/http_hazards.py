@@ -15,9 +15,10 @@ HTTP_HAZARDS = {
     ),
     "forged-form": Hazard(
         "A page of another origin, or under another name for this machine, lets the browser of a viewer send a form of "
-        "the console, or read its pages. A topic is deleted that nobody wanted to delete.",
-        "A form is taken from the console's own origin, with a token of this viewer and this URL; without "
-        "authentication only under a loopback name.",
+        "the console or a request to REST, or read its pages. A topic is deleted that nobody wanted to delete.",
+        "A form is taken from the console's own origin, with a token of this viewer and this URL. Without "
+        "authentication the console answers under a loopback name only, and every HTTP port under an address or a name "
+        "that its operator has given, and no page of another origin.",
     ),
     "page-hides-the-silent": Hazard(
         "A process does not answer while an operator looks at the console. The page waits for it, or shows its absence "

@@ -79,7 +79,7 @@ class StorageProcess:
             telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
             stack.callback(telemetry.shut_down)
             security.observe(telemetry)
-            health = Health(telemetry.metrics_text)
+            health = Health(telemetry.metrics_text, security.open_to)
             health.ready_when("state", lambda: self._unready)
             belongs_to = cluster_of(settings.data_directory)
             opened: OpenNode | None = None

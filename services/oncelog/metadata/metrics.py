@@ -174,6 +174,9 @@ def observe_publishing(telemetry: Telemetry, publisher: HttpPublishService) -> N
 def observe_consuming(telemetry: Telemetry, consumer: HttpConsumeService) -> None:
     counts = consumer.counts
     telemetry.observe_level("metadata_http_sessions", "Open sessions of HTTP consume", lambda: consumer.session_count)
+    telemetry.observe_level(
+        "metadata_http_session_bytes", "Bytes of messages that wait for these sessions", lambda: consumer.bytes.bytes
+    )
     telemetry.observe_count(
         "metadata_http_consumed_messages",
         "Messages that HTTP consume has given out, acknowledged, or returned",

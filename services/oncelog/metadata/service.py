@@ -80,7 +80,7 @@ class MetadataService:
         audit = AuditLog(EventRing("metadata"), Path(settings.audit_file) if settings.audit_file else None)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(audit.close)
-            health = Health(self.telemetry.metrics_text)
+            health = Health(self.telemetry.metrics_text, security.open_to)
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
@@ -198,8 +198,11 @@ class MetadataService:
     def _consumer(
         self, client: AsyncClient, coordination: Coordination, replicas: Replicas, start: Start
     ) -> HttpConsumeService:
-        sessions_max = self.settings.consume_sessions_max
-        consumer = HttpConsumeService(client, coordination.lookup, replicas, sessions_max=sessions_max)
+        settings = self.settings
+        consumer = HttpConsumeService(
+            client, coordination.lookup, replicas, sessions_max=settings.consume_sessions_max,
+            bytes_max=settings.consume_bytes_max,
+        )  # fmt: skip
         metrics.observe_consuming(self.telemetry, consumer)
         start(consumer.run())
         return consumer

@@ -1,13 +1,14 @@
 """A minimal HTTP server for orchestrators and Prometheus: GET /livez, /readyz and /metrics, and values of the process.
 
-    health = Health(telemetry.metrics_text)
+    health = Health(telemetry.metrics_text, security.open_to)
     health.live_when("journal", lambda: journal.failure)       # None: fine, else the reason
     health.ready_when("zookeeper", lambda: None if session.connected else "not connected")
     port = await health.start(host="127.0.0.1", port=0)
 
 /livez and /readyz answer 200 {"status": "ok", "reasons": {}}, or 503 with the reasons by name; a process that is not
 live is not ready. The server runs on the process's own event loop, so a hanging loop fails the probe. It reads no
-bodies and keeps no connections, and both the size and the time of a request are limited.
+bodies and keeps no connections, and both the size and the time of a request are limited. Without authentication it
+refuses what a page of another origin may have sent: 403, with the reason.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, PermissionDenied
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import METRICS_CONTENT_TYPE
 
 #: None: healthy; otherwise the reason, in a few words.
@@ -37,8 +39,10 @@ class _Answer(NamedTuple):
 class Health:
     """Checks run on the event loop at each request, so they must not block."""
 
-    def __init__(self, metrics_text: Callable[[], bytes]) -> None:
+    def __init__(self, metrics_text: Callable[[], bytes], open_to: HttpHosts | None) -> None:
+        """open_to: None: the port answers anyone, because authentication is on."""
         self._metrics_text = metrics_text
+        self._open_to = open_to
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
         self._values: dict[bytes, Callable[[], object]] = {}
@@ -92,7 +96,8 @@ class Health:
 
     def _response(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
-        answer = self._answer(method, rest.partition(b" ")[0].partition(b"?")[0])
+        refused = self._refusal(head)
+        answer = refused or self._answer(method, rest.partition(b" ")[0].partition(b"?")[0])
         lines = (
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
             f"Content-Type: {answer.content_type}",
@@ -100,6 +105,17 @@ class Health:
             "Connection: close",
         )
         return "\r\n".join((*lines, "", "")).encode() + (b"" if method == b"HEAD" else answer.body)
+
+    def _refusal(self, head: bytes) -> _Answer | None:
+        if self._open_to is None:
+            return None
+        lines = [line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:]]
+        headers = {name.strip().lower(): value.strip() for name, _, value in reversed(lines)}
+        try:
+            self._open_to.check(head.partition(b" ")[0].decode("latin-1"), headers.get)
+        except PermissionDenied as error:
+            return _Answer(HTTPStatus.FORBIDDEN, json.dumps({"status": error.message}).encode())
+        return None
 
     def _answer(self, method: bytes, path: bytes) -> _Answer:
         if method not in {b"GET", b"HEAD"}:

@@ -27,13 +27,14 @@ async def monitored(
         return
     try:
         from oncelog.runtime.health import Health
+        from oncelog.runtime.http_hosts import HttpHosts
         from oncelog.runtime.telemetry import Telemetry
     except ModuleNotFoundError as error:
         raise Fatal(
             f"{error.name} is not installed, and the health port needs it: {install_command('services')}"
         ) from error
     telemetry = Telemetry.from_environment(service, socket.gethostname())
-    health = Health(telemetry.metrics_text)
+    health = Health(telemetry.metrics_text, HttpHosts.of_environment())
     describe(health, telemetry)
     try:
         found = await health.start(host=host, port=port)

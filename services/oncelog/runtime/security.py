@@ -22,6 +22,7 @@ from oncelog.core.era import Era
 from oncelog.core.errors import InvalidArgument, OncelogError, StaleEra
 from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
 from oncelog.runtime.handshake import Expiry, expiry, refusal
+from oncelog.runtime.http_hosts import OWN_NAMES, HttpHosts
 from oncelog.runtime.settings import ProcessSettings, variable
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.runtime.watched_file import WatchedFile
@@ -115,11 +116,13 @@ def _configuration(pair: _Pair) -> grpc.ServerCertificateConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """certificate None: no TLS. authenticator None: no authentication. peers: for channels to other services."""
+    """certificate None: no TLS. authenticator None: no authentication. peers: for channels to other services. hosts:
+    what HTTP requests may name without authentication."""
 
     certificate: ServerCertificate | None = None
     authenticator: "Authenticator | None" = None
     peers: Credentials = PLAIN
+    hosts: HttpHosts = OWN_NAMES
 
     @classmethod
     def of(cls, settings: ProcessSettings) -> "Security":
@@ -141,7 +144,8 @@ class Security:
             _check_own_token(authenticator, peers)
         if authenticator is not None and certificate is None:
             logger.warning("tokens are sent in plain text: set %s", variable("tls_certificate_file"))
-        return cls(certificate, authenticator, peers)
+        hosts = HttpHosts.of(settings.http_hosts, settings.advertised_host, settings.listen_host)
+        return cls(certificate, authenticator, peers, hosts)
 
     def in_era(self, era: Era, on_stale_era: Callable[[str, StaleEra], object]) -> "Security":
         """For a service that has joined its cluster; see Credentials."""
@@ -170,6 +174,11 @@ class Security:
     def caller(self, authorization: str | None) -> Caller:
         """The caller, from the header `authorization`. Raises Unauthenticated."""
         return UNCHECKED if self.authenticator is None else self.authenticator.caller(authorization)
+
+    @property
+    def open_to(self) -> HttpHosts | None:
+        """Which HTTP requests are taken without a token. None: authentication is on, and each needs one."""
+        return self.hosts if self.authenticator is None else None
 
 
 #: No TLS and no authentication, for a trusted network.

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.logs import LEVELS
 
 PREFIX = "ONCELOG_"
@@ -69,11 +70,15 @@ class ProcessSettings:
     auth_token_file: str = ""
     #: roles that may do everything, separated by commas
     auth_superusers: str = ""
+    #: host names by which HTTP requests may come while authentication is off, besides IP addresses, localhost and the
+    #: advertised host; separated by commas; .example: every name below it; *: all
+    http_hosts: str = ""
 
     def __post_init__(self) -> None:
         if self.log_level.lower() not in LEVELS:
             raise InvalidArgument(f"{variable('log_level')} must be one of {', '.join(LEVELS)}", field="log_level")
         check_host("advertised_host", self.advertised_host)
+        HttpHosts.of(self.http_hosts)
         _check_servers("zookeeper_hosts", self.zookeeper_hosts)
         self._check_zookeeper_tls()
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
@@ -236,8 +241,9 @@ class MetadataSettings(ProcessSettings):
     publish_timeout_ms: int = 30_000
     #: producers kept open, and topics with idempotency keys at once
     publish_producers_max: int = 1_000
-    #: HTTP consume: sessions kept open
+    #: HTTP consume: sessions kept open, and bytes of the messages that wait for all of them
     consume_sessions_max: int = 200
+    consume_bytes_max: int = 128 * 1024 * 1024
     #: whether the console is served at /console/; whether it shows values of messages; its live pages at once
     console: bool = False
     console_payloads: bool = True

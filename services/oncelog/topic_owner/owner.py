@@ -156,7 +156,7 @@ class Owner:
         self.security.observe(self.metrics.telemetry)
         async with AsyncExitStack() as stack:
             stack.callback(self.metrics.telemetry.shut_down)
-            health = Health(self.metrics.telemetry.metrics_text)
+            health = Health(self.metrics.telemetry.metrics_text, self.security.open_to)
             health.ready_when("state", lambda: self._unready)
             stack.push_async_callback(health.stop)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)

@@ -323,6 +323,7 @@ class ConsumerFlow(_message.Message):
     BEGUN_FIELD_NUMBER: _builtins.int
     ARRIVED_FIELD_NUMBER: _builtins.int
     SEEK_EPOCH_FIELD_NUMBER: _builtins.int
+    BYTES_MAX_FIELD_NUMBER: _builtins.int
     consumer: _builtins.int
     handed_out: _builtins.int
     """Messages that have left the consumer's buffer."""
@@ -332,6 +333,8 @@ class ConsumerFlow(_message.Message):
     no later delivery. Absent: an older client.
     """
     seek_epoch: _builtins.int
+    bytes_max: _builtins.int
+    """Bytes of entries that may wait in the consumer's buffer; one entry is always sent. Absent: 16 MiB."""
     @_builtins.property
     def begun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Messages that the application has received and not acknowledged."""
@@ -345,17 +348,22 @@ class ConsumerFlow(_message.Message):
         begun: _abc.Iterable[_builtins.int] | None = ...,
         arrived: _builtins.int | None = ...,
         seek_epoch: _builtins.int | None = ...,
+        bytes_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "seek_epoch", b"seek_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_bytes_max", b"_bytes_max", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "bytes_max", b"bytes_max", "seek_epoch", b"seek_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "begun", b"begun", "consumer", b"consumer", "handed_out", b"handed_out", "seek_epoch", b"seek_epoch", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arrived", b"_arrived", "_bytes_max", b"_bytes_max", "_seek_epoch", b"_seek_epoch", "arrived", b"arrived", "begun", b"begun", "bytes_max", b"bytes_max", "consumer", b"consumer", "handed_out", b"handed_out", "seek_epoch", b"seek_epoch", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arrived: _TypeAlias = _typing.Literal["arrived"]  # noqa: Y015
     _WhichOneofArgType__arrived: _TypeAlias = _typing.Literal["_arrived", b"_arrived"]  # noqa: Y015
+    _WhichOneofReturnType__bytes_max: _TypeAlias = _typing.Literal["bytes_max"]  # noqa: Y015
+    _WhichOneofArgType__bytes_max: _TypeAlias = _typing.Literal["_bytes_max", b"_bytes_max"]  # noqa: Y015
     _WhichOneofReturnType__seek_epoch: _TypeAlias = _typing.Literal["seek_epoch"]  # noqa: Y015
     _WhichOneofArgType__seek_epoch: _TypeAlias = _typing.Literal["_seek_epoch", b"_seek_epoch"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__arrived) -> _WhichOneofReturnType__arrived | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes_max) -> _WhichOneofReturnType__bytes_max | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seek_epoch) -> _WhichOneofReturnType__seek_epoch | None: ...
 

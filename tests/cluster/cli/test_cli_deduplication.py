@@ -35,10 +35,10 @@ def verify(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
 def test_equal_fold_is_a_success(rest: RecordingServer) -> None:
     """Progress goes to standard error."""
     rest.answers[PATH] = job("a", "equal")
-    code, out, errors = verify(rest, "--bytes-per-second", "65536", "-o", "json")
+    code, out, errors = verify(rest, "--bytes-per-second", "1048576", "-o", "json")
     assert (code, json.loads(out)["state"]) == (0, "equal")
     assert "1 of 2 producers compared" in errors
-    assert rest.asked == [("POST", PATH, {"bytes_per_second": 65536}), ("GET", PATH, None)]
+    assert rest.asked == [("POST", PATH, {"bytes_per_second": 1048576}), ("GET", PATH, None)]
 
 
 @pytest.mark.parametrize(

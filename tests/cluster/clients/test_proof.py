@@ -11,9 +11,9 @@ from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
-#: 300 KiB in all: at the lowest pace a part takes seconds.
-VALUE_BYTES, MESSAGES = 10_000, 30
-SLOWEST = 64 * 1024
+#: 6 MB in all: at the lowest pace a part takes seconds.
+VALUE_BYTES, MESSAGES = 200_000, 30
+SLOWEST = 1024 * 1024
 MARK = b"the byte that is flipped:"
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.health import Health
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, SpanName, Telemetry
 
 
 @asynccontextmanager
-async def _serving() -> AsyncIterator[tuple[Health, int]]:
-    health = Health(lambda: b"up 1\n")
+async def _serving(open_to: HttpHosts | None = None) -> AsyncIterator[tuple[Health, int]]:
+    health = Health(lambda: b"up 1\n", open_to)
     port = await health.start(host="127.0.0.1", port=0)
     async with asyncio.timeout(60):
         try:
@@ -103,7 +104,7 @@ async def test_port_in_use_is_an_error() -> None:
     """The error names the port and comes before the process serves requests."""
     async with _serving() as (_, port):
         with pytest.raises(InvalidArgument, match="in use"):
-            await Health(lambda: b"").start(host="127.0.0.1", port=port)
+            await Health(lambda: b"", None).start(host="127.0.0.1", port=port)
 
 
 def test_metrics_are_collected_at_each_request_with_their_names() -> None:
@@ -139,3 +140,24 @@ def test_spans_without_an_endpoint_record_nothing() -> None:
         assert not span.is_recording()
     telemetry.record_span(SpanName.REPLAY, began_ns=1, ended_ns=2)
     telemetry.shut_down()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (["Host: 10.0.0.7:8081"], 200),
+        (["Host: localhost"], 200),
+        ([], 200),
+        (["host: attacker.example:8081"], 403),
+        (["Host: localhost", "Sec-Fetch-Site: cross-site"], 403),
+        (["Host: localhost", "Origin: https://attacker.example"], 403),
+    ],
+)
+@pytest.mark.asyncio
+@pytest.mark.hazard("forged-form")
+async def test_page_of_another_origin_reads_nothing_without_authentication(head: list[str], status: int) -> None:
+    """It could make a name of its own point to this address. Probes and Prometheus connect by address."""
+    async with _serving(HttpHosts()) as (_, port):
+        answered, _, body = await _ask(port, "\r\n".join(["GET /metrics HTTP/1.1", *head, "", ""]).encode())
+        assert answered == status
+        assert (b"ONCELOG_AUTH_KEY_FILE" in body) == (status == 403)

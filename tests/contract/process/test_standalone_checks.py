@@ -233,7 +233,7 @@ async def test_storage_node_that_waits_for_a_restore_is_understood(
     """So the start has no deadline, and the command is printed. A node that does not listen tells nothing. A proxy of
     the user would not reach the nodes."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    health = Health(lambda: b"")
+    health = Health(lambda: b"", None)
     health.ready_when("state", lambda: reason)
     port = await health.start(host="127.0.0.1", port=0)
     try:

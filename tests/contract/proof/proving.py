@@ -148,8 +148,8 @@ class Proving:
         running = start(self.coordination.proofs.run(lambda: names[0]), what="proofs")
         self.stack.callback(running.cancel)
 
-    async def ask(self, topic: TopicName = FLIGHTS, *, bytes_per_second: int = FAST) -> TopicProof:
-        return await self.coordination.proofs.ask(topic, by="ann", bytes_per_second=bytes_per_second, cpu_percent=100)
+    async def ask(self, topic: TopicName = FLIGHTS, *, by: str = "ann", bytes_per_second: int = FAST) -> TopicProof:
+        return await self.coordination.proofs.ask(topic, by=by, bytes_per_second=bytes_per_second, cpu_percent=100)
 
     async def reaches(self, part: Part, *, replica: str = "m-1") -> None:
         """Return when the record of the proof says that this part goes on, at this replica."""

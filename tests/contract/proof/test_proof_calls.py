@@ -19,7 +19,7 @@ PATH = "/admin/v2/persistent/public/default/flights/proof"
 @asynccontextmanager
 async def served(proving: Proving) -> AsyncIterator[httpx.AsyncClient]:
     with lent_app(proving.coordination) as app:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://rest") as http:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
             yield http
 
 

@@ -152,7 +152,9 @@ class ConsumeWorld:
             await (await client.create_producer("orders")).close()  # creates the topic
             yield world
 
-    async def replica(self, *, sessions_max: int = 20, security: Security = OPEN) -> ConsumeReplica:
+    async def replica(
+        self, *, sessions_max: int = 20, bytes_max: int = 64 << 20, security: Security = OPEN
+    ) -> ConsumeReplica:
         stack = self._stack
         start = await stack.enter_async_context(running_tasks())
         client = await connect(self.cluster.url, operation_timeout=DEADLINE_S)
@@ -164,7 +166,7 @@ class ConsumeWorld:
         registry = Registry(MemorySession(self.tree, root="/oncelog"))
         replicas = Replicas(registry, home_of("127.0.0.1", port))
         lookup = cast("TopicLookup", FakeLookup(self.cluster, {"public/default/split": [2]}))
-        service = HttpConsumeService(client, lookup, replicas, sessions_max=sessions_max)
+        service = HttpConsumeService(client, lookup, replicas, sessions_max=sessions_max, bytes_max=bytes_max)
         start(service.run())
         coordination = cast("Coordination", SimpleNamespace(policies=PolicyStore(self.session)))
         app = stack.enter_context(lent_app(coordination, security, None, service))

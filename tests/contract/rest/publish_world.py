@@ -125,7 +125,7 @@ class PublishWorld:
         start(publisher.run())
         app = self._stack.enter_context(lent_app(cast("Coordination", None), publisher=publisher))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=30)
+        http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=30)
         return Replica(await self._stack.enter_async_context(http), publisher, client)
 
     def values(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Consuming over HTTP at one replica: what is acknowledged never comes again, everything else does."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -263,6 +264,59 @@ async def test_sessions_are_bounded_in_all_and_for_each_caller(world: ConsumeWor
     assert int(answer.headers["retry-after"]) > 0
     await one.http.delete(one.path)
     await replica.opened()
+
+
+async def test_what_waits_for_a_session_is_bounded(world: ConsumeWorld) -> None:
+    """By its share of the budget, and one entry of each partition; everything still comes."""
+    replica = await world.replica(sessions_max=20, bytes_max=4 << 20)
+    budget, sent = replica.service.bytes, [f"{number}" * 16_384 for number in range(100, 160)]
+    for value in sent:
+        await world.publish(value)
+    session = await replica.opened()
+    got: list[str] = []
+    while len(got) < len(sent):
+        await until(lambda: budget.bytes > 0, DEADLINE_S)
+        assert budget.bytes <= budget.share_bytes + 50_000
+        taken = await session.take(3)
+        got += values(taken)
+        await session.settled("acks", [each["id"] for each in taken])
+    assert got == sent
+    await session.http.delete(session.path)
+    await until(lambda: budget.bytes == 0, DEADLINE_S)
+
+
+async def test_caller_whose_sessions_hold_too_much_loses_the_largest(world: ConsumeWorld) -> None:
+    """An entry goes whole, so many sessions of one role may have more than their shares. No message is lost by it."""
+    replica = await world.replica(sessions_max=20, bytes_max=4 << 20)
+    value = os.urandom(700_000).hex()  # an entry of 1.4 MB; a caller may hold 2 MiB
+    await world.publish(value)
+    one = await replica.opened()
+    await until(lambda: replica.service.bytes.bytes > 1 << 20, DEADLINE_S)
+    other = await replica.opened(path=SESSIONS.replace("billing", "audit"))
+    await until(lambda: replica.service.session_count == 1, DEADLINE_S)
+    assert replica.service.bytes.bytes < 2 << 20
+    gone = [await each.http.get(f"{each.path}/messages?wait=0") for each in (one, other)]
+    assert sorted(each.status_code for each in gone) == [200, 410]
+    for each in (one, other):
+        await each.http.delete(each.path)
+    for path in (SESSIONS, SESSIONS.replace("billing", "audit")):
+        again = await replica.opened(path=path)
+        assert values(await again.take_all(1)) == [value]
+        await again.http.delete(again.path)
+
+
+async def test_caller_at_its_limit_opens_no_further_session(world: ConsumeWorld) -> None:
+    """Until its messages are taken."""
+    replica = await world.replica(sessions_max=20, bytes_max=4 << 20)
+    for _ in range(2):
+        await world.publish(os.urandom(500_000).hex())
+    for name in ("one", "two"):
+        await replica.opened(path=SESSIONS.replace("billing", name))
+    await until(lambda: replica.service.bytes.bytes > 19 * 100_000, DEADLINE_S)
+    replica.service.bytes.caller_bytes_max = replica.service.bytes.bytes
+    answer = await replica.http.post(SESSIONS, json={"ack_timeout": 30})
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
+    assert "bytes of messages wait" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

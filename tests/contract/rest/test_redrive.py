@@ -74,7 +74,7 @@ class RedriveWorld:
             redrive = Redrive(client, lookup, subscriptions)
             app = stack.enter_context(lent_app(coordination, redrive=redrive))
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=DEADLINE_S)
+            http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=DEADLINE_S)
             world = cls(cluster, client, await stack.enter_async_context(http), partitions, redrive)
             await (await client.create_producer("orders")).close()  # creates the topic
             yield world

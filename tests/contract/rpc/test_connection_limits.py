@@ -134,7 +134,7 @@ async def test_busy_connections_are_not_closed() -> None:
 
 async def test_idle_connections_do_not_block_health_probes() -> None:
     """A probe without an answer restarts the process."""
-    health = Health(lambda: b"")
+    health = Health(lambda: b"", None)
     port = await health.start(host="127.0.0.1", port=0)
     async with silent(port, 600), httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as http:
         assert (await http.get(f"http://127.0.0.1:{port}/livez")).status_code == 200

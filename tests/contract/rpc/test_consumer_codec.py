@@ -79,6 +79,7 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     FlowReported(C, 2**40, 10_000, RANGES),
     FlowReported(C, 1, 1, arrived=0, seek_epoch=SeekEpoch(0)),
     FlowReported(C, 1, 1, arrived=2**40, seek_epoch=EPOCH),
+    FlowReported(C, 1, 1, bytes_max=2**40),
     opening(resume=HeldMessages("cd" * 16, EPOCH, GENERATION, RANGES, delivery_counts={100: 2, 2**50: 3})),
     opening(resume=HeldMessages("cd" * 16, EPOCH, GENERATION, RANGES, delivery_counts={})),
     NackRequested(C, 2, EPOCH, RANGES, delivery_counts={}),

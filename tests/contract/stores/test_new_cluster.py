@@ -26,7 +26,7 @@ async def storage_nodes(file: Path, *values: object) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         ports = []
         for value in values:
-            health = Health(lambda: b"")
+            health = Health(lambda: b"", None)
             ports.append(await health.start(host="127.0.0.1", port=0))
             if value is None:
                 await health.stop()

@@ -104,6 +104,18 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- toJson $names -}}
 {{- end }}
 
+{{/* Without authentication: the names by which HTTP requests may come, those of the certificate and of the HTTPRoute. more: further ones, separated by commas.
+NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. */}}
+{{- define "oncelog.httpHosts" -}}
+{{- $names := list -}}
+{{- $public := printf "%s-metadata.%s" (include "oncelog.fullname" .root) .root.Release.Namespace -}}
+{{- range concat (without (include "oncelog.certificateNames" .root | fromJsonArray) $public) .root.Values.gatewayApi.restHostnames -}}
+{{- $names = append $names (trimPrefix "*" .) -}}
+{{- end -}}
+{{- with .more }}{{ $names = append $names . }}{{ end -}}
+{{- $names | uniq | join "," -}}
+{{- end }}
+
 {{- define "oncelog.certificateAddresses" -}}
 {{- $addresses := list "127.0.0.1" -}}
 {{- range .Values.tls.extraNames -}}

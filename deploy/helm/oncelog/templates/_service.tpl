@@ -60,7 +60,9 @@ sets, by variable; ports: {name: number} in addition to grpc and health. */}}
 {{- range $name, $value := .own }}
 - {name: {{ $name }}, value: {{ $value | toString | quote }}}
 {{- end }}
-{{- range $name, $value := merge (deepCopy .values.settings) .root.Values.settings }}
+{{- $settings := merge (deepCopy .values.settings) .root.Values.settings }}
+{{- if not .root.Values.auth.enabled }}{{ $_ := set $settings "httpHosts" (include "oncelog.httpHosts" (dict "root" .root "more" $settings.httpHosts)) }}{{ end }}
+{{- range $name, $value := $settings }}
 {{- if not (kindIs "invalid" $value) }}
 - {name: ONCELOG_{{ $name | snakecase | upper }}, value: {{ include "oncelog.plain" $value | quote }}}
 {{- end }}

@@ -40,7 +40,7 @@ def prove_topic(
     bytes_per_second: Annotated[
         int | None,
         typer.Option(
-            min=64 * 1024,
+            min=1024 * 1024,
             max=1 << 30,
             help="How fast each storage node and the topic owner read. Default: 4 MiB.",
             show_default=False,
@@ -49,7 +49,7 @@ def prove_topic(
     cpu_percent: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help="Share of one core of the metadata service. Default: 20.", show_default=False
+            min=5, max=100, help="Share of one core of the metadata service. Default: 20.", show_default=False
         ),
     ] = None,
     wait_seconds: Annotated[int, typer.Option(min=0, help="Stop waiting after this long; the proof goes on.")] = 86_400,
@@ -144,7 +144,9 @@ def verify_deduplication(
     topic: TopicArgument,
     bytes_per_second: Annotated[
         int | None,
-        typer.Option(min=64 * 1024, max=1 << 30, help="How fast the owner reads. Default: 4 MiB.", show_default=False),
+        typer.Option(
+            min=1024 * 1024, max=1 << 30, help="How fast the owner reads. Default: 4 MiB.", show_default=False
+        ),
     ] = None,
     wait_seconds: Annotated[int, typer.Option(min=0, help="Stop waiting after this long; the proof goes on.")] = 3_600,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the verification that goes on.")] = False,

@@ -7,6 +7,7 @@ from functools import partial
 
 from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
+from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 
@@ -15,7 +16,7 @@ async def observed(mirror: Mirror, host: str, port: int) -> AsyncIterator[int]:
     """Serve inside the block; the port. Raises InvalidArgument if it cannot be used."""
     telemetry = Telemetry.from_environment("mirror", "")
     _measure(mirror, telemetry)
-    health = Health(telemetry.metrics_text)
+    health = Health(telemetry.metrics_text, HttpHosts.of_environment())
     health.ready_when("topics", lambda: _unready(mirror))
     health.serve_value("/mirror", lambda: {name: _shown(topic) for name, topic in sorted(mirror.topics.items())})
     try:

@@ -119,6 +119,8 @@ class ConsumedMessages:
                 self._cannot_decode(run, error)
                 continue
             self._runs.popleft()
+            if run.last == run.entry.base_index + run.entry.count - 1:
+                self._decoded = None  # no more of it comes: keep no entry while nothing waits
             batches.append(batch)
             count += run.count
         return batches

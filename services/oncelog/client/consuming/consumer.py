@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -68,7 +68,9 @@ class AsyncConsumer(RunsHandlers):
         *,
         timeout_ms: int | None,
         on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+        holds: Callable[[int], None] | None = None,
     ) -> None:
+        """holds: called with how many bytes of messages more (or less) wait here; it must not call this consumer."""
         self.topic = str(topic)
         self.subscription = settings.subscription
         self.consumer_name = settings.consumer_name
@@ -79,6 +81,7 @@ class AsyncConsumer(RunsHandlers):
         self._network = network
         self._timeout_ms = timeout_ms
         self._on_corrupt = on_corrupt
+        self._holds = holds
         #: {partition, -1 for a topic without partitions: its messages}
         self._partitions: dict[int, ConsumedMessages] = {}
         self._calls = OpenCalls(self._partitions, f"{topic}, subscription {settings.subscription}", timeout_ms)
@@ -99,9 +102,9 @@ class AsyncConsumer(RunsHandlers):
 
     async def open(self, topics: list[tuple[TopicName, int]]) -> None:
         """Attach to each topic or partition; with its first index, for a subscription that is to be created."""
-        window = max(1, self._settings.receive_window // len(topics))
+        settings = self._of_one(len(topics))
         for topic, first_index in topics:
-            self._add(topic, replace(self._settings, first_index=first_index, receive_window=window))
+            self._add(topic, replace(settings, first_index=first_index))
         try:
             async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
                 # One partition first: of two exclusive consumers, the one that gets it gets all of them.
@@ -124,9 +127,8 @@ class AsyncConsumer(RunsHandlers):
 
     async def _follow(self, counts: PartitionCounts) -> None:
         """Consume the partitions that the topic has got, from their first message."""
-        window = max(1, self._settings.receive_window // counts.now)
         known = len(self._partitions)
-        settings = replace(self._settings, first_index=0, receive_window=window)
+        settings = replace(self._of_one(counts.now), first_index=0)
         for number in range(known, counts.now):
             self._add(replace(self._topic, partition=number), settings)
         drivers = self._drivers[known:]
@@ -134,13 +136,19 @@ class AsyncConsumer(RunsHandlers):
             driver.feed(OpenWanted())
         await self._until_attached(drivers)
 
+    def _of_one(self, count: int) -> ConsumerSettings:
+        """The settings of each of so many partitions."""
+        of_all = self._settings
+        received = None if of_all.receive_bytes is None else max(1, of_all.receive_bytes // count)
+        return replace(of_all, receive_window=max(1, of_all.receive_window // count), receive_bytes=received)
+
     def _add(self, topic: TopicName, settings: ConsumerSettings) -> None:
         partition = NO_PARTITION if topic.partition is None else topic.partition
         driver = ConsumerDriver(
             replace(settings, skips_unreadable=self._on_corrupt is OnCorrupt.SKIP), topic, self._network,
             arrived=partial(self._has_messages, partition),
             changed=partial(self._has_changed, partition),
-            unreadable=partial(self._skip, partition),
+            unreadable=partial(self._skip, partition), holds=self._holds,
         )  # fmt: skip
         self._partitions[partition] = ConsumedMessages(driver, Acknowledgements(driver), self._on_corrupt)
 
@@ -180,6 +188,12 @@ class AsyncConsumer(RunsHandlers):
         for driver in self._drivers:
             if driver.core.error is None:
                 driver.feed(CloseWanted())
+
+    def abandon(self, error: OncelogError) -> None:
+        """End the consumer with this error at once, and let go what waits here: it is delivered again."""
+        self._fail(error)
+        for driver in self._drivers:
+            driver.drop()
 
     def _check_open(self) -> None:
         self._network.check_loop()

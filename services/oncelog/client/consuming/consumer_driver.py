@@ -77,10 +77,11 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         arrived: Callable[[], None],
         changed: Callable[[], None],
         unreadable: Callable[[SkipUnreadable], None],
+        holds: Callable[[int], None] | None = None,
     ) -> None:
         """arrived: called when there are messages after there were none. changed: called after more messages have
         arrived, and at each other change. Both must not feed events. unreadable: called for messages that are to be
-        acknowledged."""
+        acknowledged. holds: called with how many bytes more (or less) wait here, after each change."""
         super().__init__(topic, network, network.consume_stream, changed=changed)
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
         self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
@@ -88,6 +89,9 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         self.chunks = ChunkJoins(topic, network, arrived)
         self._arrived = arrived
         self._unreadable = unreadable
+        self._holds = holds
+        #: what `holds` was told in all
+        self._held_bytes = 0
         #: the answer to the latest MessagesWanted
         self._handed: tuple[MessageRange, ...] = ()
         self._last_request = 0
@@ -230,6 +234,19 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         if isinstance(event, OwnerReported) and isinstance(event.report, DeliverMessages):
             self.names.want(delivered.entry.data for delivered in event.report.entries)
         super().feed(event)
+        self._tell_held()
+
+    def _tell_held(self) -> None:
+        if self._holds is not None:
+            change = self.core.messages.waiting_bytes - self._held_bytes
+            if change:
+                self._held_bytes += change
+                self._holds(change)
+
+    def drop(self) -> None:
+        """After the end: let go what waits here."""
+        self.core.messages.drop_all()
+        self._tell_held()
 
     def _end(self) -> None:
         super()._end()

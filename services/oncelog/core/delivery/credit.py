@@ -7,19 +7,21 @@ the next one does not correct. A second limit in bytes bounds what waits for one
 
 from collections import deque
 
-#: Entries of this size may wait in a consumer's buffer; one entry is always sent. Above the largest batch.
+#: Entries of this size may wait in a consumer's buffer, unless it takes less; one entry is always sent. Above the
+#: largest batch.
 UNHANDED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Credit:
     """The credit of one stream."""
 
-    __slots__ = ("_frames", "handed_out", "sent", "unhanded_bytes", "window")
+    __slots__ = ("_frames", "bytes_max", "handed_out", "sent", "unhanded_bytes", "window")
 
     def __init__(self) -> None:
         self.handed_out = 0
         self.window = 0
         self.sent = 0
+        self.bytes_max = UNHANDED_BYTES_MAX
         #: bytes of the entries that the consumer has not handed out entirely
         self.unhanded_bytes = 0
         #: (`sent` behind an entry, the entry's bytes), ascending
@@ -28,7 +30,7 @@ class Credit:
     @property
     def left(self) -> int:
         """How many messages may be sent now."""
-        if self.unhanded_bytes >= UNHANDED_BYTES_MAX:
+        if self.unhanded_bytes >= self.bytes_max:
             return 0
         return max(0, self.handed_out + self.window - self.sent)
 
@@ -42,7 +44,9 @@ class Credit:
         left = self.left
         return left >= count or (left > 0 and left >= self.window // 2)
 
-    def report(self, *, handed_out: int, window: int) -> None:
+    def report(self, *, handed_out: int, window: int, bytes_max: int | None = None) -> None:
+        """bytes_max: None: the largest."""
+        self.bytes_max = UNHANDED_BYTES_MAX if bytes_max is None else min(bytes_max, UNHANDED_BYTES_MAX)
         self.handed_out = max(self.handed_out, min(handed_out, self.sent))
         self.window = window
         while self._frames and self._frames[0][0] <= self.handed_out:

@@ -106,7 +106,8 @@ class FlowReported:
     and when its buffer is empty.
 
     arrived: of the messages of its stream, how many had reached the consumer; seek_epoch: of what it holds. What was
-    sent later is not meant by `begun`. None: an older client, which does not say."""
+    sent later is not meant by `begun`. None: an older client, which does not say. bytes_max: bytes of entries that may
+    wait in the consumer's buffer; None: as much as the owner sends at most."""
 
     consumer: ConsumerNumber
     handed_out: int
@@ -114,6 +115,7 @@ class FlowReported:
     begun: tuple[IndexRange, ...] = ()
     arrived: int | None = None
     seek_epoch: SeekEpoch | None = None
+    bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class Subscription:
     def flow(self, event: FlowReported) -> None:
         consumer = self._consumers.by_number.get(event.consumer)
         if consumer is not None:
-            consumer.credit.report(handed_out=event.handed_out, window=event.window)
+            consumer.credit.report(handed_out=event.handed_out, window=event.window, bytes_max=event.bytes_max)
             if event.seek_epoch in (None, self.state.seek_epoch):  # another one means deliveries of before the seek
                 begun = members_in(consumer.out.bits, event.begun) if event.begun else BitMap64()
                 consumer.out.begin(begun, self._context.running_ms(), arrived=event.arrived)

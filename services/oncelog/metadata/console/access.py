@@ -8,7 +8,6 @@ this machine only: the client's address and the name in `Host` must both be loop
 can make a browser send requests to 127.0.0.1, but under its own name.
 """
 
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
@@ -27,6 +26,7 @@ from oncelog.metadata.console.static_files import serve_static
 from oncelog.metadata.gateway.inner_request import note_via
 from oncelog.metadata.rest.port.body_limits import BodyLimit
 from oncelog.metadata.rest.problems import MEDIA_TYPE, http_problem, note_code, problem
+from oncelog.runtime.http_hosts import is_loopback, name_in
 from oncelog.runtime.security import Security
 
 ROOT = "/console"
@@ -103,22 +103,12 @@ class ConsoleAccess:
 def _require_loopback(scope: Scope) -> None:
     """Raises PermissionDenied."""
     client, _ = scope["client"] or ("", 0)
-    host = Headers(scope=scope).get("host", "")
-    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-    if not (_is_loopback(client) and (name == "localhost" or _is_loopback(name))):
+    name = name_in(Headers(scope=scope).get("host", ""))
+    if not (is_loopback(client) and is_loopback(name)):
         raise PermissionDenied(
             "authentication is off, so the console can be opened only on the machine of the metadata service, as "
             "http://127.0.0.1:PORT/console/: to open it from elsewhere, turn authentication on (ONCELOG_AUTH_KEY_FILE)"
         )
-
-
-def _is_loopback(text: str) -> bool:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    # A socket for both families names an IPv4 client like ::ffff:127.0.0.1.
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class _AsPages:

@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-from oncelog.client.client import AsyncClient
+from oncelog.client.client import AsyncClient, subscribe_within
+from oncelog.client.consuming.subscribing import consumer_settings
 from oncelog.client.values.messages import Receipt
-from oncelog.core.errors import ServiceUnavailable, SessionGone, TooManyRequests
+from oncelog.core.errors import LimitReached, ServiceUnavailable, SessionGone, TooManyRequests
 from oncelog.core.formats.message_id import EARLIEST, LATEST
 from oncelog.core.http_consume.delivery_id import SECRET_BYTES, home_in, session_id
 from oncelog.core.http_consume.session import ConsumeSession
+from oncelog.core.http_consume.session_bytes import SessionBytes
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.http_consume.bodies import Event, NewSession, Outcome, SessionView
 from oncelog.metadata.http_consume.open_session import OpenSession, Place, Taking
@@ -29,14 +32,18 @@ SWEEP_S = 0.25
 class HttpConsumeService:
     """Start `run` as a task. Call `close` before the REST server stops, and before the client is closed."""
 
-    def __init__(self, client: AsyncClient, lookup: TopicLookup, replicas: Replicas, *, sessions_max: int) -> None:
-        """sessions_max: sessions kept here; one caller gets at most half of them."""
+    def __init__(
+        self, client: AsyncClient, lookup: TopicLookup, replicas: Replicas, *, sessions_max: int, bytes_max: int
+    ) -> None:
+        """sessions_max: sessions kept here. bytes_max: of the messages that wait for all of them. One caller gets at
+        most half of both."""
         self.replicas = replicas
         #: messages by "given", "acknowledged" and "returned"
         self.counts: Counter[str] = Counter()
         self._client = client
         self._lookup = lookup
         self._sessions_max = sessions_max
+        self.bytes = SessionBytes(bytes_max, sessions_max)
         self._sessions: dict[str, OpenSession] = {}
         #: {caller: its sessions, also those that are being opened}
         self._callers: Counter[str] = Counter()
@@ -63,6 +70,7 @@ class HttpConsumeService:
             self._leaves(caller)
             raise
         self._sessions[session.session] = session
+        self._abandon_too_large(caller)  # messages have come before it was known
         if self._closed:
             await self._end(session, _stopping())
             raise _not_opened()
@@ -85,24 +93,47 @@ class HttpConsumeService:
         if self._callers[caller] >= most:
             message = f"{caller} has {most} open sessions here, the maximum for one caller: delete some"
             raise TooManyRequests(message, field="session", limit=most)
+        self.bytes.check_room(caller)
 
     async def _open(self, place: Place, new: NewSession, caller: str) -> OpenSession:
         # A role that may only consume creates no topic; the client of this service could.
         await self._lookup.find(replace(place.topic, partition=None))
         name = session_id(self.replicas.own, secrets.token_bytes(SECRET_BYTES))
-        consumer = await self._client.subscribe(
-            str(place.topic),
-            subscription=place.subscription,
-            type=new.type,
-            start=EARLIEST if new.start == "earliest" else LATEST,
-            # Not the session's id, which must stay unknown to those who see the consumers.
-            consumer_name=f"http-{secrets.token_hex(6)}",
-            ack_timeout=new.ack_timeout,
-            receive_window=new.window,
+        # Not the session's id, which must stay unknown to those who see the consumers.
+        consumer_name = f"http-{secrets.token_hex(6)}"
+        settings = consumer_settings(
+            place.subscription, new.type, consumer_name, None, None, new.ack_timeout, new.window, 0, None
         )
+        settings = replace(settings, receive_bytes=self.bytes.share_bytes)
+        start, holds = EARLIEST if new.start == "earliest" else LATEST, partial(self._holds, caller, name)
+        try:
+            consumer = await subscribe_within(self._client, place.topic, settings, start, holds)
+        except BaseException:
+            self.bytes.ended(caller, name)
+            raise
         ack_timeout_ms, now_ms = new.ack_timeout * 1000, OpenSession.now_ms()
         core = ConsumeSession[Receipt](ack_timeout_ms=ack_timeout_ms, window=new.window, now_ms=now_ms)
         return OpenSession(name, place, caller, consumer, core)
+
+    def _holds(self, caller: str, session: str, size: int) -> None:
+        """So many bytes more, or less, wait for a session, perhaps one that is being opened."""
+        self.bytes.changed(caller, session, size)
+        if size > 0 and self.bytes.too_large(caller) is not None:
+            # Not from here, where the consumer is about to handle what has arrived.
+            asyncio.get_running_loop().call_soon(self._abandon_too_large, caller)
+
+    def _abandon_too_large(self, caller: str) -> None:
+        session = self._sessions.get(str(self.bytes.too_large(caller)))  # None: none is, or it is being opened
+        if session is not None:
+            session.consumer.abandon(
+                LimitReached(
+                    f"more than {self.bytes.caller_bytes_max} bytes of messages waited for the sessions of "
+                    f"{session.caller}, and most of them for this one: use fewer sessions for topics with large "
+                    "messages, and take what waits",
+                    field="session",
+                    limit=self.bytes.caller_bytes_max,
+                )
+            )
 
     def find(self, session: str, place: Place) -> OpenSession | None:
         """The session, if it is kept here and belongs to the place; None: another replica may keep it.
@@ -126,6 +157,7 @@ class HttpConsumeService:
         if self._sessions.pop(session.session, None) is not None:
             self._leaves(session.caller)
         await session.end(why)
+        self.bytes.ended(session.caller, session.session)
 
     def _leaves(self, caller: str) -> None:
         self._callers[caller] -= 1

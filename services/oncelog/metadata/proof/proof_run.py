@@ -16,6 +16,7 @@ from oncelog.metadata.proof.topic_range import TopicRange, TopicRanges, require_
 from oncelog.metadata.repair.copying import Copying
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.proof import Part, TopicProof
+from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 from oncelog.verify.range_summary import Finding
 
 Json = dict[str, Any]
@@ -30,7 +31,9 @@ class ProofRun:
         self._ranges = ranges
         self._folds = folds
         self._nodes = nodes
-        self._throttle = Throttle(proof.bytes_per_second, proof.cpu_percent)
+        # A request of an older version may ask for less than the slowest pace.
+        self._bytes_per_s = max(BYTES_PER_S_MIN, proof.bytes_per_second)
+        self._throttle = Throttle(self._bytes_per_s, max(CPU_PERCENT_MIN, proof.cpu_percent))
         #: the verification at the owner, which both `fold` and `acks` are about, or why there is none
         self._verified: Json | OncelogError | None = None
 
@@ -97,7 +100,7 @@ class ProofRun:
         self.proof = self.proof.progressed(Part.ONCE, entries)
 
     async def _copies(self) -> None:
-        copying = Copying(self._nodes, bytes_per_s=self.proof.bytes_per_second)
+        copying = Copying(self._nodes, bytes_per_s=self._bytes_per_s)
         check = CopiesCheck(self._nodes, copying, self._ranges.record, self._throttle)
         for attempt in range(_ATTEMPTS_MAX):
             known = await self._range()
@@ -119,7 +122,7 @@ class ProofRun:
     async def _verify(self) -> Json:
         if self._verified is None:
             try:
-                self._verified = await self._folds.verified(self._topic, self.proof.bytes_per_second, self._seen)
+                self._verified = await self._folds.verified(self._topic, self._bytes_per_s, self._seen)
             except OncelogError as error:
                 self._verified = error
         if isinstance(self._verified, OncelogError):

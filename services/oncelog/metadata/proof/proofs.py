@@ -1,4 +1,5 @@
-"""The proofs of topics. Any replica takes requests; the elected one works on them, one at a time, the oldest first.
+"""The proofs of topics. Any replica takes requests; the elected one works on them, one at a time, of each role in
+turn (`verify.proof_turns`).
 
 A request is a record. The elected replica takes it, writes its progress each WRITE_S, and replaces it by the verdict.
 After a restart, or at another replica that is elected, the same record is taken again: see `verify.proof` for what is
@@ -15,7 +16,6 @@ from typing import Any
 from oncelog.core.access import NO_ROLE
 from oncelog.core.errors import (
     CorruptEntry,
-    LimitReached,
     OncelogError,
     ServiceUnavailable,
     StoreUnavailable,
@@ -33,11 +33,10 @@ from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.runtime.observing.events import EventKind, EventRing
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.proof import Part, ProofState, TopicProof
+from oncelog.verify.proof_turns import ROLE_PROOFS_MAX, ProofTurns, check_room
 
 logger = logging.getLogger(__name__)
 
-#: Proofs that wait or go on at once.
-PROOFS_MAX = 1_000
 #: Between two looks for requests, and between two writes of the progress.
 LOOK_S = 1.0
 WRITE_S = 0.5
@@ -72,23 +71,24 @@ class Proofs:
         self._events = events
         self._asked = asyncio.Event()
         self._swept_s: float | None = None
+        self._turns = ProofTurns()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def ask(self, topic: TopicName, *, by: str, bytes_per_second: int, cpu_percent: int) -> TopicProof:
         """Ask for a proof; one that is asked for or goes on is joined, unless its record cannot be read.
 
-        Raises LimitReached for a topic that is too large, or while too many proofs wait; and the errors of
-        `TopicCalls.of_owner`.
+        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and the
+        errors of `TopicCalls.of_owner`.
         """
         end = await self.ranges.end_of(topic)
         going = await self._readable(end.topic_id)
         if going is not None:
             return going.value
         require_provable(topic, await self.ranges.range_of(end.topic_id, end.position, end.next_index), end.producers)
-        if len(await self.store.topics_with_proofs()) >= PROOFS_MAX:
-            raise LimitReached(f"{PROOFS_MAX} proofs wait already: ask again when some have ended", limit=PROOFS_MAX)
         asked = TopicProof(end.topic_id, str(topic), by or NO_ROLE, wall_ms(), bytes_per_second, cpu_percent)
+        if len(await self.store.topics_with_proofs()) >= ROLE_PROOFS_MAX:  # else no role can have as many
+            check_room([each.value.by for each in await self._waiting()], asked.by)
         status = await self.store.ask(asked)
         self._asked.set()
         if status is WriteStatus.OK:
@@ -145,16 +145,21 @@ class Proofs:
                 continue
 
     async def _round(self, name: str, elected: Elected) -> None:
-        """Prove the oldest that is asked for, until there is none. Raises StoreUnavailable, CorruptEntry."""
+        """Prove what is asked for, of each role in turn, until nothing is. Raises StoreUnavailable, CorruptEntry."""
         if self._swept_s is None or time.monotonic() - self._swept_s > SWEEP_S:
             await self._sweep()
             self._swept_s = time.monotonic()
         while elected() == name:
-            waiting = [await self._readable(one) for one in await self.store.topics_with_proofs()]
-            known = [one for one in waiting if one is not None]
-            if not known:
+            waiting = {one.value.topic_id: one for one in await self._waiting()}
+            if not waiting:
                 return
-            await self._prove(min(known, key=lambda one: one.value.asked_ms), name, elected)
+            chosen = self._turns.next_of([each.value for each in waiting.values()])
+            await self._prove(waiting[chosen.topic_id], name, elected)
+
+    async def _waiting(self) -> list[Versioned[TopicProof]]:
+        """Also the one that goes on. Raises StoreUnavailable."""
+        found = [await self._readable(one) for one in await self.store.topics_with_proofs()]
+        return [each for each in found if each is not None]
 
     async def _readable(self, topic_id: TopicId) -> Versioned[TopicProof] | None:
         """A record that cannot be read, which is logged, holds up no other proof. Raises StoreUnavailable."""

@@ -27,7 +27,8 @@ _CALLER = "oncelog_caller"
 
 
 class Authentication:
-    """Rejects requests without a valid token before their body is read."""
+    """Rejects requests without a valid token before their body is read; without authentication, those that a page of
+    another origin may have sent."""
 
     def __init__(self, app: ASGIApp, *, security: Security) -> None:
         self._app = app
@@ -35,8 +36,11 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            headers, open_to = Headers(scope=scope), self._security.open_to
             try:
-                scope[_CALLER] = self._security.caller(Headers(scope=scope).get("authorization"))
+                if open_to is not None and scope["server"] is not None:  # None: it did not come over HTTP
+                    open_to.check(scope["method"], headers.get)
+                scope[_CALLER] = self._security.caller(headers.get("authorization"))
             except OncelogError as error:
                 await problem(error)(scope, receive, send)
                 return

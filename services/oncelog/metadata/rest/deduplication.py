@@ -17,6 +17,7 @@ from oncelog.metadata.rest.values import TopicPath
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.codecs.deduplication_codec import DESCRIBE_DEDUPLICATION, TAKE_SNAPSHOT
 from oncelog.rpc.methods import UnaryMethod
+from oncelog.verify.proof_turns import BYTES_PER_S_MIN
 from oncelog.wire import deduplication_pb2 as pb
 
 _PATH = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication"
@@ -60,7 +61,7 @@ class VerificationLimits(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    bytes_per_second: int = Field(default=BYTES_PER_S, ge=64 * 1024, le=1 << 30)
+    bytes_per_second: int = Field(default=BYTES_PER_S, ge=BYTES_PER_S_MIN, le=1 << 30)
 
 
 class Difference(BaseModel):

@@ -87,9 +87,11 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
 }
 #: {status: (code, title)} of errors that the HTTP layer itself reports.
 _HTTP = {
+    400: ("invalid_request", "Invalid request"),
     404: ("not_found", "Not found"),
     405: ("method_not_allowed", "Method not allowed"),
     408: ("request_timeout", "Request timeout"),
+    415: ("unsupported_encoding", "Unsupported encoding"),
 }
 
 

@@ -131,6 +131,8 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
                 flow.arrived = request.arrived
             if request.seek_epoch is not None:
                 flow.seek_epoch = request.seek_epoch
+            if request.bytes_max is not None:
+                flow.bytes_max = request.bytes_max
         case AckRequested():
             ack = out.acknowledge
             ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
@@ -236,6 +238,7 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
                 begun,
                 flow.arrived if flow.HasField("arrived") else None,
                 SeekEpoch(flow.seek_epoch) if flow.HasField("seek_epoch") else None,
+                flow.bytes_max if flow.HasField("bytes_max") else None,
             )
         case "acknowledge":
             ack = request.acknowledge

@@ -11,6 +11,8 @@ from oncelog.wire import deduplication_pb2 as pb
 
 #: Of a verification: an entry fits into what is read in a second, and faster than any disk is no limit.
 BYTES_PER_S_MIN, BYTES_PER_S_MAX = 64 * 1024, 1 << 30
+#: The slowest pace, whatever was asked for: an owner verifies one topic at a time, and others wait for it.
+PACE_MIN = 1024 * 1024
 
 
 class DeduplicationService:
@@ -37,7 +39,7 @@ class DeduplicationService:
                 if not BYTES_PER_S_MIN <= request.begin_bytes_per_s <= BYTES_PER_S_MAX:
                     message = f"give a limit of {BYTES_PER_S_MIN} to {BYTES_PER_S_MAX} bytes per second"
                     raise InvalidArgument(message, field="bytes_per_second", limit=BYTES_PER_S_MAX)
-                runner.verify(bytes_per_s=request.begin_bytes_per_s)
+                runner.verify(bytes_per_s=max(PACE_MIN, request.begin_bytes_per_s))
             case "cancel":
                 if runner.verification is not None:
                     runner.verification.cancel()

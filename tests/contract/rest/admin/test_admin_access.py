@@ -18,6 +18,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.runtime.certificates import new_ca
+from oncelog.runtime.observing.events import EventFilter, EventKind
 from tests.contract.process.security_world import ROOT, bearer, renew, secured, with_tls
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 from tests.contract.rest.lent_apps import lent_app
@@ -321,3 +322,26 @@ async def status_of(port: int, ca: Path | None) -> int:
     scheme = "http" if ca is None else "https"
     async with httpx.AsyncClient(verify=context, trust_env=False) as client:
         return (await client.get(f"{scheme}://127.0.0.1:{port}/openapi.json")).status_code
+
+
+@pytest.mark.hazard("forged-form")
+async def test_page_of_another_origin_changes_nothing_without_authentication(tmp_path: Path) -> None:
+    """By a name that it has made point here, or by a POST that needs no body. The refusal is in the audit log."""
+    async with serving() as admin:
+        host = f"127.0.0.1:{admin.port}"
+        await admin.change("PUT", FLIGHTS)
+        for headers in (
+            {"Host": "attacker.example"},
+            {"Host": f"attacker.example:{admin.port}", "Origin": f"http://attacker.example:{admin.port}"},
+            {"Host": host, "Sec-Fetch-Site": "cross-site"},
+            {"Host": host, "Origin": "https://attacker.example"},
+        ):
+            for method, path in (("DELETE", FLIGHTS), ("PUT", f"{FLIGHTS}/unload"), ("GET", "/admin/v2/brokers")):
+                problem = await admin.refused(method, path, 403, "permission_denied", headers=headers)
+                assert "ONCELOG_AUTH_KEY_FILE" in problem["detail"]
+        await admin.get(FLIGHTS)
+        refused = admin.audit.events.newest(EventFilter(kinds=[EventKind.REFUSED]), limit=100)
+        assert {event.fields["host"] for event in refused} == {"127.0.0.1"}
+    async with serving(secured(tmp_path)) as admin:
+        named = {"Host": "log.example"} | bearer(ROOT)
+        assert (await admin.http.get("/admin/v2/brokers", headers=named)).status_code == 200

@@ -12,7 +12,7 @@ from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import problems
 from oncelog.metadata.rest.port.body_limits import BODY_BYTES_MAX, BodyLimit
-from oncelog.metadata.rest.port.server import RestServer
+from oncelog.metadata.rest.port.server import KEEP_ALIVE_S, RestServer
 from tests.contract.rest.admin.admin_world import FLIGHTS, serving
 from tests.contract.rest.lent_apps import lent_app
 
@@ -68,7 +68,7 @@ async def test_unknown_method_needs_no_description(monkeypatch: pytest.MonkeyPat
     """To describe all requests takes a second, in which the service would answer nobody."""
     with lent_app(cast("Coordination", None)) as app:
         monkeypatch.setattr(app, "openapi", None)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
             answer = await http.post("/admin/v2/tenants")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
 
@@ -150,7 +150,7 @@ async def test_server_bug_is_reported_with_a_request_id_only() -> None:
         raise ZeroDivisionError("secret")
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         response = await http.get("/bug")
     body = response.json()
     assert (response.status_code, body["code"]) == (500, "invariant_violated")
@@ -184,3 +184,38 @@ async def test_address_in_use_is_reported() -> None:
         with pytest.raises(InvalidArgument, match="in use"):
             RestServer(FastAPI(), stop_timeout_s=1).start(host="127.0.0.1", port=admin.port)
     assert InvariantViolated.code in BY_CODE
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_request_with_two_lengths_is_refused_and_the_connection_closed(version: str) -> None:
+    """A proxy that believes the other length would take the rest of this request for the next one, of somebody else."""
+    app = FastAPI()
+    lengths = "" if version == "1.0" else "Content-Length: 5\r\n"
+    head = f"POST / HTTP/{version}\r\nHost: localhost\r\n{lengths}Transfer-Encoding: chunked\r\n\r\n"
+    answer = await _answering(app, head.encode() + b"0\r\n\r\nGET /next HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b'"code":"invalid_request"' in answer
+    assert b"connection: close" in answer.lower()
+
+
+async def test_connection_that_stays_open_says_for_how_long() -> None:
+    """So that a client does not send a request into a connection that closes. One that closes says nothing of it."""
+    async with serving() as admin:
+        kept = await admin.http.get(FLIGHTS)
+        assert kept.headers["keep-alive"] == f"timeout={KEEP_ALIVE_S}"
+        closed = await admin.http.get(FLIGHTS, headers={"Connection": "close"})
+        assert "keep-alive" not in closed.headers
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br, gzip", "x-unknown"])
+async def test_compressed_body_is_refused_by_name(encoding: str) -> None:
+    """It would be taken for JSON that is broken, or be stored as the copy of records that it is not."""
+    headers = {"Content-Encoding": encoding}
+    async with serving() as admin:
+        for method, path in (("POST", FLIGHTS), ("PUT", f"/admin/v2/backups/{'0' * 64}"), ("POST", "/topics/a/b/c")):
+            response = await admin.http.request(method, path, headers=headers, content=b"\x1f\x8b")
+            assert (response.status_code, response.json()["code"]) == (415, "unsupported_encoding"), response.text
+            assert encoding in response.json()["detail"]
+            assert response.headers["accept-encoding"] == "identity"
+        assert (await admin.http.get(FLIGHTS, headers={"Content-Encoding": "identity"})).status_code == 404

@@ -50,7 +50,7 @@ class Served:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A request whose body is not all sent."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {announced}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {announced}\r\n\r\n"
         writer.write(head.encode() + sent)
         await writer.drain()
         return reader, writer

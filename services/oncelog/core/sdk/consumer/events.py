@@ -55,6 +55,8 @@ class ConsumerSettings:
     effect: str = ""
     #: messages that wait here for the application, at most
     receive_window: int = RECEIVE_WINDOW
+    #: bytes of entries that wait here, at most, besides one entry; None: as much as the owner sends at most
+    receive_bytes: int | None = None
     requests_max: int = REQUESTS_MAX
     #: messages that no storage node can give are acknowledged instead of ending the consumer
     skips_unreadable: bool = False

@@ -30,8 +30,9 @@ BEGUN_RANGES_MAX = 1_000
 class ReceivedMessages:
     """What was delivered to one consumer and not settled."""
 
-    def __init__(self, receive_window: int) -> None:
+    def __init__(self, receive_window: int, receive_bytes: int | None = None) -> None:
         self._receive_window = receive_window
+        self._receive_bytes = receive_bytes
         #: (run, whether the present stream brought it), in the order of delivery
         self._runs: deque[tuple[MessageRange, bool]] = deque()
         #: the indexes of the runs
@@ -48,6 +49,8 @@ class ReceivedMessages:
         self.left = 0
         #: waiting messages that an earlier stream brought
         self._earlier = 0
+        #: bytes of their entries, until the last of them leaves
+        self._earlier_bytes = 0
         #: what the owner counts for the present stream, once it has the newest report of credit
         self._owner = Credit()
         #: whether the application found fewer messages than it wanted
@@ -68,7 +71,13 @@ class ReceivedMessages:
     def flow(self, consumer: ConsumerNumber, seek_epoch: SeekEpoch) -> FlowReported:
         """The report of credit."""
         begun = tuple(part for part, _ in zip(self.begun, range(BEGUN_RANGES_MAX), strict=False))
-        return FlowReported(consumer, *self.credit, begun, self.received, seek_epoch)
+        return FlowReported(consumer, *self.credit, begun, self.received, seek_epoch, self._receive_bytes)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the entries of which messages wait for the application."""
+        self._report()
+        return self._owner.unhanded_bytes + (self._earlier_bytes if self._earlier else 0)
 
     def wakes(self) -> bool:
         """Whether the application is to learn that there are messages, after there were none."""
@@ -101,7 +110,7 @@ class ReceivedMessages:
 
     def _report(self) -> None:
         left, window = self.credit
-        self._owner.report(handed_out=left, window=window)
+        self._owner.report(handed_out=left, window=window, bytes_max=self._receive_bytes)
 
     def _count(self, frame: DeliverMessages) -> None:
         self._report()
@@ -202,6 +211,8 @@ class ReceivedMessages:
         self.begun.keep_only(kept)
         self._runs = deque((run, False) for run, _ in self._runs)
         self._earlier, self.received, self.left = self.waiting.count, 0, 0
+        entries = {id(run.entry): run.entry for run, _ in self._runs}
+        self._earlier_bytes = sum(len(entry.data) for entry in entries.values())
         self._owner = Credit()
 
     # --- the application ----------------------------------------------------------------------------------------------

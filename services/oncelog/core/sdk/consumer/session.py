@@ -114,7 +114,7 @@ class ConsumerSession:
         #: the latest reason why messages do not come; None while they do
         self.trouble: OncelogError | None = None
         self.opening = OwnerAttempts()
-        self.messages = ReceivedMessages(settings.receive_window)
+        self.messages = ReceivedMessages(settings.receive_window, settings.receive_bytes)
         self.requests = PendingRequests(settings.requests_max)
         #: None until the first attachment
         self.attachment: Attachment | None = None

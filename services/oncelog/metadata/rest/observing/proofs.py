@@ -17,6 +17,7 @@ from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
 from oncelog.verify.proof import PartProof, TopicProof
+from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 
 _PATH = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/proof"
 #: Where a request states none: some percent of the disks and of a core.
@@ -34,9 +35,14 @@ class ProofLimits(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     bytes_per_second: int = Field(
-        default=BYTES_PER_S, ge=64 * 1024, le=1 << 30, description="From each storage node, and at the topic owner"
+        default=BYTES_PER_S,
+        ge=BYTES_PER_S_MIN,
+        le=1 << 30,
+        description="From each storage node, and at the topic owner",
     )
-    cpu_percent: int = Field(default=CPU_PERCENT, ge=1, le=100, description="Of one core of the metadata service")
+    cpu_percent: int = Field(
+        default=CPU_PERCENT, ge=CPU_PERCENT_MIN, le=100, description="Of one core of the metadata service"
+    )
 
 
 class ProofFindingView(BaseModel):

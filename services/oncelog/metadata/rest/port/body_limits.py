@@ -8,6 +8,8 @@ JSON values are counted before the body is parsed, because parsing creates an ob
 would take more than a gigabyte. The scan keeps nothing: strings, opening brackets and commas count one each, and the
 scan ends at the limit.
 
+A body that is compressed is refused, 415: here it would have to be decompressed before it can be counted.
+
 A file that is uploaded is read by its route, part by part and with a limit of its own, once the caller's rights are
 known: `FILES`.
 """
@@ -17,6 +19,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -112,6 +115,10 @@ class BodyLimit:
         self._values_max = values_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (encoding := _encoding_of(scope)):
+            detail = f"Content-Encoding {encoding[:100]} is not supported: send the body as it is, without compression"
+            await http_problem(415, detail, {"Accept-Encoding": "identity"})(scope, receive, send)
+            return
         if scope["type"] != "http" or (scope["method"] == FILES[0] and scope["path"].startswith(FILES[1])):
             await self._app(scope, receive, send)
             return
@@ -144,6 +151,12 @@ class BodyLimit:
 
     def _bytes_max_of(self, path: str) -> int:
         return next((most for start, most in self._others.items() if path.startswith(start)), self._bytes_max)
+
+
+def _encoding_of(scope: Scope) -> str:
+    """How the body is encoded; empty: not at all."""
+    encoding = ", ".join(Headers(scope=scope).getlist("content-encoding")).strip()
+    return "" if encoding.lower() == "identity" else encoding
 
 
 def check_json(body: bytes, *, values_max: int = VALUES_MAX) -> None:

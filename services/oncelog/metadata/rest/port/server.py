@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ServiceUnavailable
 from oncelog.metadata.rest.port.connections import ConnectionLimits, Connections, Listener
-from oncelog.metadata.rest.problems import problem, publishes
+from oncelog.metadata.rest.problems import http_problem, problem, publishes
 from oncelog.runtime.security import ServerCertificate
 
 LIMITS = ConnectionLimits(connections_max=1_000, per_peer_max=500)
+#: How long a connection without requests stays open, as responses say; and longer, for a request that is on the way.
 KEEP_ALIVE_S = 30
+_ON_THE_WAY_S = 5
 
 
 class _Server(uvicorn.Server):
@@ -34,6 +37,41 @@ class _Server(uvicorn.Server):
         listeners: list[Any] = [Listener(each, self, self._connections) for each in sockets or ()]
         self.servers = listeners
         self.started = True
+
+
+class _Framing:
+    """Refuses a request with two lengths, whose end a proxy may see elsewhere, and says how long a connection stays
+    open without requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refused = _framing_fault(scope["http_version"], headers)
+        if refused is not None:
+            await http_problem(400, refused, {"Connection": "close"})(scope, receive, send)
+            return
+        closes = scope["http_version"] != "1.1" or "close" in headers.get("connection", "").lower()
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start" and not closes:
+                answered = MutableHeaders(scope=message)
+                if answered.get("connection", "").lower() != "close":
+                    answered["keep-alive"] = f"timeout={KEEP_ALIVE_S}"
+            await send(message)
+
+        await self._app(scope, receive, telling)
+
+
+def _framing_fault(version: str, headers: Headers) -> str | None:
+    if "transfer-encoding" not in headers:
+        return None
+    if version == "1.0":
+        return "HTTP/1.0 has no Transfer-Encoding: send Content-Length"
+    if "content-length" in headers:
+        return "the request has both Content-Length and Transfer-Encoding: send one of them"
+    return None
 
 
 class _StopAnswers:
@@ -77,12 +115,12 @@ class RestServer:
         limits: ConnectionLimits = LIMITS,
     ) -> None:
         config = uvicorn.Config(
-            _StopAnswers(app),
+            _Framing(_StopAnswers(app)),
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=KEEP_ALIVE_S + _ON_THE_WAY_S,
             timeout_graceful_shutdown=stop_timeout_s,
             ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.ssl_context(),
         )
