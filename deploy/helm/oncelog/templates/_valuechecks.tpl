@@ -37,7 +37,7 @@
 {{/* A process of a service needs some 96 MiB besides what its settings allow it to keep. */}}
 {{- define "oncelog.checkMemory" -}}
 {{- $kept := dict
-  "metadata" (dict "gatewayBytesMax" 134217728 "restBodiesBytesMax" 67108864)
+  "metadata" (dict "gatewayBytesMax" 134217728 "restBodiesBytesMax" 67108864 "consumeBytesMax" 134217728)
   "owner" (dict "entryCacheBytesMax" 67108864 "streamBytesMax" 134217728 "dedupBatchesBytesMax" 67108864)
   "storage" (dict "queueBytesMax" 67108864) -}}
 {{- range $component, $settings := $kept -}}

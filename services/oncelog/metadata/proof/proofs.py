@@ -78,8 +78,8 @@ class Proofs:
     async def ask(self, topic: TopicName, *, by: str, bytes_per_second: int, cpu_percent: int) -> TopicProof:
         """Ask for a proof; one that is asked for or goes on is joined, unless its record cannot be read.
 
-        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and the
-        errors of `TopicCalls.of_owner`.
+        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and
+        the errors of `TopicCalls.of_owner`.
         """
         end = await self.ranges.end_of(topic)
         going = await self._readable(end.topic_id)

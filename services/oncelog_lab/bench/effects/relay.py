@@ -16,9 +16,10 @@ from sqlalchemy import Engine, create_engine, delete, func, insert, select, text
 
 from oncelog.client.client import AsyncClient
 from oncelog.core.outbox.relay import OutboxRelay
-from oncelog.outbox.database import OutboxDatabase, OutboxRow
+from oncelog.outbox.database import OutboxDatabase
 from oncelog.outbox.log import RelayLog, Sent
 from oncelog.outbox.relay import RelayProcess
+from oncelog.outbox.row_reading import OutboxRow
 from oncelog.outbox.tables import OutboxTables
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.sql import sqlite_url
