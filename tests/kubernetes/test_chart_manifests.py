@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from oncelog.core.errors import PermissionDenied
-from oncelog.runtime.handshake import refusal
 from oncelog.runtime.health import Health
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.tls.handshake import refusal
 from tests.kubernetes.chart import (
     CHART,
     FILES,

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, InvalidName, Unauthenticated
 from oncelog.core.names import check_part
-from oncelog.runtime.key_forms import is_pem, read_key_content
+from oncelog.runtime.tls.key_forms import is_pem, read_key_content
 from oncelog.runtime.watched_file import WatchedFile
 
 AUDIENCE = "oncelog"

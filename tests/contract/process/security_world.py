@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.tls.certificates import KeyPair, new_ca, new_certificate
 from oncelog.runtime.tokens import TokenKey
 
 SECRET = b"a secret of the tests, which is long enough for every hash there is"

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.runtime.certificates import new_ca
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.tls.certificates import new_ca
 from tests.contract.process.security_world import tls_environment
 
 NOW = dt.datetime.now(dt.UTC)

@@ -24,10 +24,10 @@ from oncelog.core.errors import InvalidArgument, OncelogError, StorageDirectoryR
 from oncelog.core.node.era import EraState, StoredEra
 from oncelog.metadata_store.joining.joining import why_restoring
 from oncelog.metadata_store.records.cluster_store import ClusterRecord
-from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.health import Health
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import LogStorageSettings
+from oncelog.runtime.tls.certificates import new_ca, new_certificate
 from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperMissing
 from tests.contract.process.security_world import tls_environment
 

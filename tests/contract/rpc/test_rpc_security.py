@@ -17,10 +17,10 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.storage_codec import APPEND, FENCE, READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
-from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.security import OPEN, Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.tls.certificates import new_ca, new_certificate
 from oncelog.wire import storage_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, renew, secured, tls_environment, token, with_tls

@@ -15,11 +15,11 @@ from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.metadata_store.session.zookeeper_connection import ZooKeeperAccess
-from oncelog.runtime.certificates import new_ca
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.security import Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.runtime.tls.certificates import new_ca
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.until import until
 from tests.contract.process.security_world import new_pair, renew, tls_environment

@@ -90,7 +90,7 @@ def create_certificates(
 
     oncelog admin certificates create --dir certificates --dns oncelog.example --dns 192.0.2.7
     """
-    from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate
+    from oncelog.runtime.tls.certificates import KeyPair, new_ca, new_certificate
 
     directory.mkdir(parents=True, exist_ok=True)
     files = {name: directory / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")}

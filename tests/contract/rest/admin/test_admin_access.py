@@ -17,8 +17,8 @@ from oncelog.core.names import parse_namespace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata_store.records.policies import Policies
-from oncelog.runtime.certificates import new_ca
 from oncelog.runtime.observing.events import EventFilter, EventKind
+from oncelog.runtime.tls.certificates import new_ca
 from tests.contract.process.security_world import ROOT, bearer, renew, secured, with_tls
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 from tests.contract.rest.lent_apps import lent_app
