@@ -171,6 +171,37 @@ async def test_deleted_producer_is_gone_for_every_later_owner(cluster: Cluster) 
         assert shown_again["producer_id"] != listed["producer_id"]
 
 
+def test_messages_of_a_producer_that_is_gone_keep_its_id(cluster: Cluster) -> None:
+    """Its name is not known any more: to the SDK, the command and REST. It does not look like a message that was stored
+    without deduplication, and the id finds all that it stored."""
+    topic = "producers-gone"
+
+    async def stored() -> int:
+        async with (
+            await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client,
+            await client.create_producer(topic, producer_name="till-1") as producer,
+        ):
+            await producer.send(b"x", sequence_id=7)
+        (listed,) = (await cluster.get(f"{rest_path(topic)}/producers"))["producers"]
+        return int(listed["producer_id"])
+
+    async def seen() -> tuple[oncelog.Message, dict[str, Any]]:
+        async with (
+            await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client,
+            await client.create_reader(topic, start=oncelog.EARLIEST) as reader,
+        ):
+            message = await reader.read_next(timeout=DEADLINE_S)
+        (shown,) = (await cluster.get(f"{rest_path(topic)}/messages?index=0"))["messages"]
+        return message, shown
+
+    producer_id = asyncio.run(stored())
+    assert cluster.run("admin", "producers", "delete", topic, "till-1", "--yes", "--force").returncode == 0
+    message, shown = asyncio.run(seen())
+    assert (message.producer_name, message.producer_id) == (None, producer_id)
+    for told in (json.loads(cluster.run("read", topic, "-o", "json").stdout), shown):
+        assert (told["producer_name"], told["producer_id"]) == (None, producer_id)
+
+
 @pytest.mark.asyncio
 async def test_history_says_who_fenced_whom_after_the_owner_was_killed(cluster: Cluster) -> None:
     """A new instance of the name fences the former one; the next owner still knows when and from where, also of the

@@ -1,5 +1,6 @@
 """Stored batches as Arrow columns: the same messages as from the SDK, with any selection of columns and messages."""
 
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -11,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from oncelog.cli.read.lines import json_lines
 from oncelog.client.values.messages import MessageBatch
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.columns import Column, split_columns
 from oncelog.core.formats.compression import Compression
+from oncelog.core.ids import NOT_DEDUPLICATED
+from oncelog.metadata.rest.subscription_values import StoredMessage, message_fields
 from oncelog.pipeline.source.arrow_columns import (
     ARROW_SCHEMA,
     ROWS_TARGET,
@@ -66,7 +70,7 @@ def test_every_column_has_its_value() -> None:
     time = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     half = time.replace(microsecond=500_000)
     same = {"topic": "public/default/flights", "partition": 2, "topic_id": "ab" * 16, "ledger_id": 3, "entry_id": 4,
-            "publish_time": time, "producer_name": "importer"}  # fmt: skip
+            "publish_time": time, "producer_name": "importer", "producer_id": 7}  # fmt: skip
     assert rows(data) == [
         same | {"key": b"k", "value": b"one", "batch_index": 0, "index": 40, "event_time": half,
                 "sequence_id": 5, "properties": [("a", "b"), ("c", "d")]},
@@ -92,8 +96,26 @@ def test_making_columns_does_not_import_pandas() -> None:
 
 def test_columns_that_no_message_uses_are_null() -> None:
     """They are not stored; nor is a producer's name without deduplication."""
-    [row] = rows(stored_entry([b"x"]), name=None)
-    assert [row[name] for name in ("key", "event_time", "properties", "producer_name")] == [None] * 4
+    [row] = rows(stored_entry([b"x"], producer_id=NOT_DEDUPLICATED), name=None)
+    names = ("key", "event_time", "properties", "producer_name", "producer_id")
+    assert [row[name] for name in names] == [None] * len(names)
+
+
+def test_producer_that_has_expired_is_told_from_none_by_its_id() -> None:
+    """A filter by the id finds the same rows of a range whenever it is read."""
+    [row] = rows(stored_entry([b"x"], producer_id=9), name=None)
+    assert (row["producer_name"], row["producer_id"]) == (None, 9)
+
+
+@pytest.mark.parametrize(("producer_id", "told"), [(NOT_DEDUPLICATED, None), (9, 9)])
+def test_message_tells_an_expired_producer_from_none(producer_id: int, told: int | None) -> None:
+    """In the SDK, in lines of the command, and over HTTP."""
+    stored = opened(stored_entry([b"x"], producer_id=producer_id))
+    batch = MessageBatch(stored, TopicPartition(TOPIC_ID, -1), None, first_batch_index=0)
+    assert (batch.producer_id, batch[0].producer_id, batch[0].producer_name) == (told, told, None)
+    assert json.loads(json_lines(batch))["producer_id"] == told
+    shown = StoredMessage.model_validate(message_fields(batch[0]))
+    assert (shown.producer_id, shown.producer_name) == (told, None)
 
 
 def test_messages_that_an_entry_repeats_are_left_out() -> None:

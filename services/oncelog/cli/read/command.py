@@ -37,8 +37,9 @@ class CorruptChoice(StrEnum):
 _HELP = f"""Print the messages of a topic: those that are stored now, or with --follow also new ones.
 
 With -o raw each value is printed with a newline. With -o json each message is an object with: value (value_base64 if it
-is not UTF-8), producer_name, sequence_id, message_id, publish_time, index (number of the message in the topic), and, if
-set, key, event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
+is not UTF-8), producer_name, producer_id (null: stored without deduplication; without a name: the producer has
+expired), sequence_id, message_id, publish_time, index (number of the message in the topic), and, if set, key,
+event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
 message_id to --from.
 
 An entry that cannot be read ends the command with an error. With --on-corrupt skip, the command skips it and reports it

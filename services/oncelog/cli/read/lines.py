@@ -30,6 +30,7 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
         assert first_id is not None, "the batch is not empty"
         facts: dict[str, object] = _bytes("value", bytes(value))
         facts["producer_name"] = batch.producer_name
+        facts["producer_id"] = batch.producer_id
         facts["sequence_id"] = sequence_id
         facts["message_id"] = f"{first_id.ledger_id}:{first_id.entry_id}:{first_id.batch_index + number}"
         facts["publish_time"] = time

@@ -111,8 +111,9 @@ class MessageBatch:
         keys, event_times_ms, properties: one item for each message, or None when no message of the entry has one.
         sequence_ids: the messages' sequence ids; a range when they are dense.
         first_index: index in the topic of the first message; the others follow.
-        producer_name: None for messages that were stored without deduplication.
-        producer_id: the number that stands for the producer's name in the topic.
+        producer_name: None if the topic does not know the name of `producer_id`, see `Message`.
+        producer_id: the number that stands for the producer's name in the topic, for ever; None for messages that were
+            stored without deduplication.
         publish_time_ms, append_time_ms: the producer's and the topic owner's clock, ms since 1970 UTC.
         count: number of messages, also `len(batch)`.
         partition: the partition's number; -1 for a topic that is not partitioned.
@@ -172,8 +173,8 @@ class MessageBatch:
         return len(self._stored.body) > self._stored.entry.body_bytes
 
     @property
-    def producer_id(self) -> int:
-        return self._stored.batch.producer_id
+    def producer_id(self) -> int | None:
+        return self._stored.batch.producer_id or None
 
     @property
     def publish_time_ms(self) -> int:
@@ -290,7 +291,11 @@ class Message:
         value: bytes.
         message_id: the message's position in the topic, as a MessageId.
         sequence_id: the producer's id of the message.
-        producer_name: None for a message that was stored without deduplication.
+        producer_id: the number that stands for the producer's name in the topic: stored with the message, and never
+            given to another one. None for a message that was stored without deduplication.
+        producer_name: None if `producer_id` is None; and with an id, if the topic does not know its name any more,
+            because the producer has expired or was deleted. So the messages of one producer have the same id for ever,
+            and the same name as long as the topic knows it.
         index: the message's number in its topic: 0, 1, 2 …, without gaps.
         key: bytes, or None.
         properties: text to text; empty when the message has none.
@@ -326,6 +331,10 @@ class Message:
     @property
     def sequence_id(self) -> int:
         return self._batch.sequence_ids[self._index]
+
+    @property
+    def producer_id(self) -> int | None:
+        return self._batch.producer_id
 
     @property
     def producer_name(self) -> str | None:

@@ -142,7 +142,12 @@ class StoredMessage(BaseModel):
     value_base64: str | None
     key: str | None = Field(description="null: none, no text in UTF-8, or with control characters, see key_base64")
     key_base64: str | None
-    producer_name: str | None
+    producer_id: int | None = Field(
+        description="Stands for the producer's name, and is never another's; null: stored without deduplication"
+    )
+    producer_name: str | None = Field(
+        description="null with a producer_id: the producer has expired or was deleted, and its name is not known"
+    )
     sequence_id: int
     publish_time_ms: int
     event_time_ms: int | None
@@ -176,6 +181,7 @@ def message_fields(message: Message) -> dict[str, Any]:
     return {
         "index": message.index,
         "message_id": str(message.message_id),
+        "producer_id": message.producer_id,
         "producer_name": message.producer_name,
         "sequence_id": message.sequence_id,
         "publish_time_ms": message.publish_time_ms,

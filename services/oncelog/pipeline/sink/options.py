@@ -163,6 +163,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "entry_id": _NUMBER,
     "batch_index": _NUMBER,
     "publish_time": ("timestamp",),
+    "producer_id": _NUMBER,
 }
 
 

@@ -23,6 +23,7 @@ from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
 from oncelog.core.formats.columns import Column, decode_properties, split_columns
 from oncelog.core.formats.compression import expand_payload
+from oncelog.core.ids import NOT_DEDUPLICATED
 
 #: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.
 ROWS_TARGET = 65_536
@@ -53,6 +54,7 @@ ARROW_SCHEMA = pa.schema(
         ("producer_name", pa.string()),
         ("sequence_id", pa.int64()),
         ("properties", PROPERTIES),
+        ("producer_id", pa.int64()),
     ]
 )
 #: Columns that are in the payload of an entry.
@@ -62,7 +64,8 @@ RecordBatch = Any
 
 
 class FoundEntry(NamedTuple):
-    """An entry of messages as it was read. producer_name None: not deduplicated, or the producer has expired."""
+    """An entry of messages as it was read. producer_name None: not deduplicated, or, if its
+    batch has a producer id, the producer has expired."""
 
     stored: StoredBatch
     producer_name: str | None
@@ -155,6 +158,7 @@ def record_batch(pieces: Sequence[EntrySlice], origin: RowOrigin, columns: Seque
         "producer_name": lambda: _texts_array([each.found.producer_name for each in pieces], counts.tolist()),
         "sequence_id": lambda: _ids_array(pieces, places + each_of([each.first for each in batches]), starts),
         "properties": lambda: _properties_array(pieces, rows),
+        "producer_id": lambda: _producer_ids_array(each_of([each.producer_id for each in batches])),
     }
     names = ARROW_SCHEMA.names if columns is None else columns
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in names])
@@ -315,6 +319,11 @@ def _texts_array(texts: Sequence[str | None], counts: Sequence[int]) -> Array:
 def _numbers_array(numbers: np.ndarray[Any, Any], kind: Any, validity: Any = None) -> Array:
     """numbers: of the width that the kind has."""
     return pa.Array.from_buffers(kind, len(numbers), [validity, pa.py_buffer(numbers)])
+
+
+def _producer_ids_array(ids: np.ndarray[Any, Any]) -> Array:
+    """Null for messages that were stored without deduplication."""
+    return _numbers_array(ids, pa.int64(), _bits(ids != NOT_DEDUPLICATED))
 
 
 def _bits(flags: np.ndarray[Any, Any]) -> Any:

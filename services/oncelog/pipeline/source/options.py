@@ -45,6 +45,7 @@ COLUMN_NAMES = (
     "producer_name",
     "sequence_id",
     "properties",
+    "producer_id",
 )
 #: Where closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"

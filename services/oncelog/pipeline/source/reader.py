@@ -88,6 +88,7 @@ SCHEMA = StructType(
         StructField("producer_name", StringType()),
         StructField("sequence_id", LongType()),
         StructField("properties", MapType(StringType(), StringType())),
+        StructField("producer_id", LongType()),
     ]
 )
 

@@ -243,6 +243,7 @@ def _row(one: pb.StoredMessage, values: bool) -> MessageRow:
     return MessageRow(
         index=one.index,
         message_id=f"{one.ledger_id}:{one.entry_id}:{one.batch_index}",
+        producer_id=one.producer_id or None,
         producer_name=one.producer_name or None,
         sequence_id=one.sequence_id,
         publish_time_ms=one.publish_time_ms,
