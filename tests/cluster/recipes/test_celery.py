@@ -53,7 +53,7 @@ async def test_each_bill_is_published_once(
                 victim = chance.choice(processes)
                 await kill(victim, once=partial(queue.exists, "unacked"))
                 await worker.reaches(
-                    partial(topic.has, done + 2 * ACCOUNTS), f"all bills of month {month} and the next"
+                    partial(topic.has, done + 2 * ACCOUNTS), f"all bills of two months from {month} on"
                 )
                 await sending.ends()
             await until(lambda: not queue.exists("celery", "unacked"), DEADLINE_S, waiting_for="the tasks to be done")
