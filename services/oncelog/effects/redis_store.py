@@ -1,6 +1,5 @@
 """Effects in Redis: commands and the position of their message, in one script."""
 
-import asyncio
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from oncelog.core.effects.redis_rows import (
     stored_in,
 )
 from oncelog.core.errors import InvalidArgument, NotFound, StoreMismatch, StoreUnavailable
-from oncelog.effects.functions import call
+from oncelog.effects.functions import call, in_thread
 from oncelog.effects.redis_commands import Command, EffectPipeline, commands_of, words_of
 from oncelog.effects.redis_script import APPLY, CLAIM
 from oncelog.effects.store import ClaimLost, EffectRefused, SourceNames
@@ -247,7 +246,7 @@ class RedisEffects:
         try:
             if self._is_async:
                 return await self._redis.execute_command(*args, **options)
-            return await asyncio.to_thread(self._redis.execute_command, *args, **options)
+            return await in_thread(lambda: self._redis.execute_command(*args, **options))
         except (RedisError, OSError) as error:
             raise StoreUnavailable(f"{self.place}: {type(error).__name__}: {error}") from error
 

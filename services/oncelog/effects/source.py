@@ -84,6 +84,8 @@ class EffectsSource(Generic[ConnectionT]):
         names = SourceNames(topic, subscription, network_of(client).lookup.cluster_id)
         self._claiming = Claiming(client, store, effect, names, self.status)
         self._consumer: EffectsConsumer | None = None
+        #: that the consumer was attached with
+        self._store_id = ""
         #: whether the consumer needs a dead-letter topic
         self._dead_letters = limits.attempts is not None
         #: the newest claim, with what was applied since; None: nothing was claimed by this attachment
@@ -160,19 +162,24 @@ class EffectsSource(Generic[ConnectionT]):
             self.status.trouble = ""
 
     async def _begin(self) -> None:
-        self.status.began_at = time.time()
-        try:
-            store_id = await self._store.store_id()
-        finally:
-            self.status.began_at = 0.0
         if self._consumer is None or self._consumer.failure is not None:
-            self._consumer, self._claim = await self._attach(store_id, self._dead_letters), None
+            self._store_id = await self._known_store()
+            self._consumer, self._claim = await self._attach(self._store_id, self._dead_letters), None
             self._care.attached()
             self._recovered()
         self.status.active = False
         await self._wait_until_active()
         self.status.active = True
-        await self._claim_store(store_id)
+        if await self._known_store() != self._store_id:
+            raise AttachAgain  # a standby waits for long: an output was made anew (hazard recreated-output)
+        await self._claim_store(self._store_id)
+
+    async def _known_store(self) -> str:
+        self.status.began_at = time.time()
+        try:
+            return await self._store.store_id()
+        finally:
+            self.status.began_at = 0.0
 
     async def _wait_until_active(self) -> None:
         what, waits = f"{self._effect} of {self._topic}", False

@@ -4,12 +4,13 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Boolean, Connection, Engine, bindparam, case, event, func, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 #: Beginnings of SQLSTATE that say nothing of the statement: connections, conflicts, a server that starts, ends, is
 #: read-only, or out of disk, memory, connections or another resource; I/O errors; locks and statements that take too
@@ -63,7 +64,12 @@ def _state_of(driver: Any) -> str:
     return state if isinstance(state, str) else ""
 
 
-def said_by(error: SQLAlchemyError) -> str:
+def is_broken(error: BaseException) -> bool:
+    """Whether the connection has ended."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def said_by(error: BaseException) -> str:
     """Without the statement and the links that SQLAlchemy adds: an operator reads one sentence."""
     return " ".join(str(getattr(error, "orig", None) or error).split())
 
@@ -90,17 +96,26 @@ class TransactionLimit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.expired = False
+        self._began = 0.0
+        self._ended: float | None = None
         self._driver: Any = None
         self._lock = threading.Lock()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """In the event loop: the time counts from here to the end of the block."""
+        self._began = time.monotonic()
         timer = asyncio.get_running_loop().call_later(self.seconds, self._expire)
         try:
             yield
         finally:
+            self._ended = time.monotonic()
             timer.cancel()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the beginning of the block, up to its end."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._began
 
     def watch(self, connection: Connection) -> None:
         """In any thread: this connection is shut when the time is over."""

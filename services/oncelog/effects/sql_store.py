@@ -4,7 +4,6 @@ import asyncio
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -18,9 +17,17 @@ from oncelog.core.effects.giving_up import reason_of
 from oncelog.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
 from oncelog.effects.function_run import FunctionFailedError
+from oncelog.effects.functions import in_thread
 from oncelog.effects.sql_apply import ApplyStatements, of_source, source_values
 from oncelog.effects.sql_schema import DIALECTS, prepare
-from oncelog.effects.sql_session import TransactionLimit, limit_connecting, limit_stall, try_again_error
+from oncelog.effects.sql_session import (
+    TransactionLimit,
+    is_broken,
+    limit_connecting,
+    limit_stall,
+    said_by,
+    try_again_error,
+)
 from oncelog.effects.sql_tables import ORDERED, EffectsTables
 from oncelog.effects.store import SourceNames
 from oncelog.effects.transaction_guard import guard_of
@@ -31,6 +38,8 @@ TRANSACTION_TIMEOUT_S = 300.0
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,40}")
 #: Text of SQLite for a lock that another connection holds.
 _LOCKED = "locked"
+#: Text of PgBouncer.
+_STATEMENT_POOLING = "statement pooling mode"
 ConnectionT = TypeVar("ConnectionT", Connection, AsyncConnection)
 ResultT = TypeVar("ResultT")
 
@@ -87,7 +96,6 @@ class SqlEffects(Generic[ConnectionT]):
         self._row_of = select(self.tables.effects).where(*of_source(self.tables)).with_for_update()
         self._store_id = ""
         self._checking = asyncio.Lock()
-        self._threads = None if isinstance(engine, AsyncEngine) else ThreadPoolExecutor(thread_name_prefix="effects")
 
     @property
     def engine(self) -> Engine | AsyncEngine:
@@ -141,7 +149,7 @@ class SqlEffects(Generic[ConnectionT]):
             original = failed.original if isinstance(failed, _FromFunctionError) else failed
             if limit.expired:
                 raise self._unavailable(original, limit) from original
-            await self._raise(original, source, claimed, following)
+            await self._raise(original, source, claimed, following, limit)
         if not is_whole:
             raise EffectMisuse(
                 f"the function has committed {_of_messages(source, claimed, following)} by the connection of its "
@@ -161,14 +169,16 @@ class SqlEffects(Generic[ConnectionT]):
         if isinstance(self._engine, AsyncEngine):
             async_run = cast("Callable[[AsyncConnection], Any]", run)
             return await self._apply_async(self._engine, step, following, source, async_run, limit)
-        engine, loop = self._engine, asyncio.get_running_loop()
-        sync_run = cast("Callable[[Connection], Any]", run)
-        return await loop.run_in_executor(
-            self._threads, lambda: self._apply_sync(engine, step, following, source, sync_run, limit)
-        )
+        engine, sync_run = self._engine, cast("Callable[[Connection], Any]", run)
+        return await in_thread(lambda: self._apply_sync(engine, step, following, source, sync_run, limit))
 
     async def _raise(
-        self, original: Exception, source: Source, claimed: StoredPosition, following: StoredPosition
+        self,
+        original: Exception,
+        source: Source,
+        claimed: StoredPosition,
+        following: StoredPosition,
+        limit: TransactionLimit,
     ) -> NoReturn:
         """What was raised, or that the database asks to try again. EffectMisuse: the transaction was rolled back, and
         the position is there all the same."""
@@ -185,7 +195,7 @@ class SqlEffects(Generic[ConnectionT]):
                 "done when the function returns"
             ) from error
         if (refused := try_again_error(error)) is not None:
-            raise self._unavailable(refused) from error
+            raise self._unavailable(refused, limit) from error
         raise original from original.__cause__
 
     # --- transactions -------------------------------------------------------------------------------------------------
@@ -199,15 +209,15 @@ class SqlEffects(Generic[ConnectionT]):
                     result = await connection.run_sync(self._begun(work, limit))
                     await connection.commit()
                     return result
-            engine, loop = self._engine, asyncio.get_running_loop()
+            engine = self._engine
 
-            def in_thread() -> ResultT:
+            def transact() -> ResultT:
                 with engine.connect() as connection:
                     result = self._begun(work, limit)(connection)
                     connection.commit()
                     return result
 
-            return await loop.run_in_executor(self._threads, in_thread)
+            return await in_thread(transact)
 
     def _begun(self, work: Callable[[Connection], ResultT], limit: TransactionLimit) -> Callable[[Connection], ResultT]:
         def run(connection: Connection) -> ResultT:
@@ -284,6 +294,17 @@ class SqlEffects(Generic[ConnectionT]):
             return StoreUnavailable(
                 f"{self.place}: a transaction has taken longer than {limit.seconds:g} s, and its connection was shut: "
                 "the host of the database is silent, or the function needs a larger transaction_timeout of SqlEffects"
+            )
+        if _STATEMENT_POOLING in str(error):
+            return StoreNotTransactional(
+                f"{self.place}: PgBouncer with pool_mode=statement allows no transactions: use pool_mode=transaction "
+                f"or session ({said_by(error)})"
+            )
+        if limit is not None and not self._is_sqlite and limit.elapsed_s * 1000 >= self._stall_ms and is_broken(error):
+            return StoreUnavailable(
+                f"{self.place}: the connection has ended in the middle of a transaction ({said_by(error)}). If the "
+                f"function has done nothing in the database for {self._stall_ms / 1000:g} s, the server has ended it: "
+                "give SqlEffects a larger stall_timeout"
             )
         if self._is_sqlite and isinstance(error, OperationalError) and _LOCKED in str(error.orig):
             return StoreBusy(f"{self.place}: another process has locked the database: {error.orig}")

@@ -35,6 +35,7 @@ from oncelog.core.effects.ordered import AT_SUBSCRIPTION, Source, StoredPosition
 from oncelog.core.errors import ContentDiffers, InvalidArgument, OncelogError, ProducerFenced, StaleSequence
 from oncelog.core.names import EFFECTS, TopicName, parse_topic
 from oncelog.effects.function_run import FunctionFailedError, functions_errors
+from oncelog.effects.functions import in_thread
 from oncelog.effects.store import ClaimLost, ClosingStore, SourceNames
 
 FANOUT_MAX = 1024
@@ -229,7 +230,7 @@ class Outputs:
                 size += self._add(columns, messages[count], outputs)
                 count += 1
             return columns, count
-        return columns, await asyncio.to_thread(self._make_in_thread, columns, function, messages)
+        return columns, await in_thread(lambda: self._make_in_thread(columns, function, messages))
 
     def _make_in_thread(
         self, columns: dict[TopicName, "_Columns"], function: Callable[[Message], Made], messages: Sequence[Message]

@@ -135,7 +135,7 @@ class OutboxDatabase:
                 pass  # it is broken already
 
     def _prepare(self, connection: Connection) -> None:
-        if self._create_tables:
+        if self._create_tables and not self.outbox_id:
             self.tables.metadata.create_all(connection)
         else:
             self._require_tables(connection)
@@ -145,6 +145,7 @@ class OutboxDatabase:
         wanted = select(relay.c.schema_version, relay.c.outbox_id)
         row = connection.execute(wanted).one_or_none()
         if row is None:
+            self._raise_if_gone(f"no row in {relay}")
             # The tables were created without their first row, or by an older version.
             connection.execute(self.tables.first_row)
             row = connection.execute(wanted).one()
@@ -159,10 +160,19 @@ class OutboxDatabase:
         found = inspect(connection)
         for table in self.tables.metadata.sorted_tables:
             if not found.has_table(table.name, schema=table.schema):
+                self._raise_if_gone(f"no table {table}")
                 raise NotFound(
                     f"{self.place} has no table {table}: no relay has used this database, or it uses another --table "
                     "or --schema. `oncelog relay run` creates the tables, and `oncelog relay ddl` prints the statements"
                 )
+
+    def _raise_if_gone(self, what: str) -> None:
+        """A restore fills a database bit by bit: nothing of ours may be created in it meanwhile."""
+        if self.outbox_id:
+            raise StoreUnavailable(
+                f"{self.place} has {what} any more, which was there when this relay began: is the database being "
+                "restored? The relay goes on when it is back; to begin with new tables, start the relay again"
+            )
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
         limit = TransactionLimit(self._limit.seconds)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.recipes.recipe_programs import Programs, Watched, running
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,6 +25,10 @@ async def test_copied_file_is_equal(
 
     async def publish() -> None:
         await programs.killed_often(lambda: programs.start("file_to_log.py", "source"), lambda: topic.count, LINES)
+        both = [programs.start("file_to_log.py", "source") for _ in range(2)]
+        await until(
+            lambda: not any(each.runs() for each in both), DEADLINE_S, waiting_for="the end of two that run at once"
+        )
         await programs.start("file_to_log.py", "source").ends()
 
     await asyncio.gather(

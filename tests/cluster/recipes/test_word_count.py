@@ -5,11 +5,13 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 import oncelog
-from tests.cluster.recipes.recipe_programs import Programs, Watched, running
+from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,13 +26,20 @@ def line(number: int) -> str:
 async def test_words_are_counted_once(
     programs: Programs, watched: Callable[[str], Awaitable[Watched]], client: oncelog.AsyncClient
 ) -> None:
-    """The last counts that are published for each word are those of a plain count."""
+    """The last counts that are published for each word are those of a plain count; also if two programs count at the
+    same time."""
     topic = await watched("word-counts")
     producer = await client.create_producer("text-lines", producer_name="text")
     for first in range(0, LINES, 20):
         await producer.send_many([line(number).encode() for number in range(first, first + 20)])
-    await programs.killed_often(lambda: programs.start("word_count.py", "counts.db"), lambda: topic.count, LINES)
-    async with running(programs.start("word_count.py", "counts.db")) as counting:
+    start = partial(programs.start, "word_count.py", "counts.db")
+    await programs.killed_often(start, lambda: topic.count, LINES)
+    async with running(start()) as one, running(start()) as other:
+        # The later one fences the other one, or finds that it has counted meanwhile.
+        await until(
+            lambda: topic.count >= LINES or not (one.runs() and other.runs()), DEADLINE_S, waiting_for="the end of one"
+        )
+    async with running(start()) as counting:
         await counting.reaches(lambda: topic.count >= LINES and position(programs) == LINES, "all lines")
     plain: Counter[str] = Counter()
     expected = []

@@ -264,6 +264,28 @@ async def test_broken_connection_is_unavailable_and_can_be_replaced(on_postgres:
         assert await outbox.claim(MINE) is not None
 
 
+async def test_relay_creates_nothing_in_a_database_that_is_being_restored(shop: Database) -> None:
+    """It has begun before, so a missing table or an empty one is on its way back."""
+    names = ("oncelog_outbox", "oncelog_outbox_relay", "oncelog_outbox_streams")
+    async with opened(shop) as outbox:
+        before = outbox.outbox_id
+        await outbox.disconnect()
+        await shop.run("DELETE FROM oncelog_outbox_relay")
+        with pytest.raises(StoreUnavailable, match="no row in oncelog_outbox_relay any more"):
+            await outbox.connect()
+        await outbox.disconnect()
+        for name in names:
+            await shop.run(f"DROP TABLE {name}")
+        with pytest.raises(StoreUnavailable, match=r"no table oncelog_outbox.* any more"):
+            await outbox.connect()
+        await outbox.disconnect()
+        async with opened(shop) as restored:
+            await shop.run(f"UPDATE oncelog_outbox_relay SET outbox_id = '{before}'")
+            assert restored.outbox_id != before
+        await outbox.connect()
+        assert outbox.outbox_id == before
+
+
 async def test_commits_are_durable_and_stalls_end(on_postgres: Database) -> None:
     """Whatever the server's defaults are."""
     await on_postgres.run("ALTER ROLE oncelog SET synchronous_commit = off")

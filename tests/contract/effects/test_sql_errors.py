@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from oncelog.core.effects.errors import StoreNotTransactional
 from oncelog.core.errors import StoreUnavailable
 from oncelog.effects.sql_session import try_again_error
 from tests.contract.effects.positions import SOURCE, at, claimed, stored
@@ -65,6 +66,19 @@ async def test_server_that_cannot_now_is_no_attempt(on_postgres: Database, *, wr
         with pytest.raises(StoreUnavailable if code in NO_ATTEMPTS else FunctionsOwn):
             await effects.apply(SOURCE, at(0), at(1), failing(code, wrapped=wrapped))
     assert await stored(effects) == at(0)
+
+
+async def test_pooler_of_statements_is_refused(on_postgres: Database) -> None:
+    """What PgBouncer says; no repetition helps."""
+    effects = on_postgres.effects()
+    await claimed(effects)
+
+    def write(connection: Any) -> None:
+        said = "transaction blocks not allowed in statement pooling mode"
+        connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION '{said}' USING ERRCODE = '08P01'; END $$")
+
+    with pytest.raises(StoreNotTransactional, match="use pool_mode=transaction or session"):
+        await effects.apply(SOURCE, at(0), at(1), write)
 
 
 @pytest.mark.hazard("message-blamed-for-the-database")

@@ -1,6 +1,7 @@
 """What a store of effects in a database does besides what every store does: transactions, servers, tables."""
 
 import asyncio
+import os
 import threading
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -43,6 +44,43 @@ async def test_server_ends_the_transaction_of_a_process_that_does_nothing(on_pos
     with pytest.raises((StoreUnavailable, ClaimLost)):
         await applying
     assert (await stored(other)).position == 0
+
+
+async def test_function_that_is_slower_than_the_server_waits_is_told_what_helps(on_postgres: Database) -> None:
+    """It would run again and again, and each time be cut off."""
+    effects = on_postgres.effects(stall_timeout=1.0)
+    await claimed(effects)
+
+    def compute(connection: Any) -> None:
+        pid = connection.execute(text("SELECT pg_backend_pid()")).scalar()
+        gone = text(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}")
+        with engine.connect() as other:
+            while other.execute(gone).scalar():
+                other.rollback()
+        connection.execute(text("INSERT INTO invoices VALUES (1)"))
+
+    engine = create_engine(on_postgres.engine.url)
+    with pytest.raises(StoreUnavailable, match=r"nothing in the database for 1 s.*a larger stall_timeout"):
+        await effects.apply(SOURCE, at(0), at(1), compute)
+    engine.dispose()
+
+
+async def test_functions_that_are_not_async_run_beside_each_other(on_postgres: Database) -> None:
+    """As many as `concurrency` says, on a machine of any number of cores."""
+    count = 4 * (os.cpu_count() or 1) + 8
+    engine = create_engine(on_postgres.engine.url, pool_size=count)
+    effects: SqlEffects[Any] = SqlEffects(engine)
+    barrier = threading.Barrier(count)
+    await effects.store_id()
+    sources = [SOURCE._replace(partition=number) for number in range(count)]
+    for source in sources:
+        await effects.claim(source, NAMES, lambda _: FIRST)
+    await asyncio.gather(*(effects.apply(each, at(0), at(1), lambda _: _meet(barrier)) for each in sources))
+    engine.dispose()
+
+
+def _meet(barrier: threading.Barrier) -> None:
+    barrier.wait(30)
 
 
 @pytest.mark.hazard("stopped-process-holds-the-row")

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from oncelog.client.client import AsyncClient, connect
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.effects.process import Process, run_processes
 from oncelog.effects.programs.monitoring import monitored
 from oncelog.runtime.credentials import Token
@@ -24,6 +25,7 @@ def run(
     health_port: int | None = None,
     health_host: str = HEALTH_HOST,
     stalled_after: float | None = None,
+    max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
 ) -> None:
     """Run processes in this program until SIGTERM or SIGINT: the transactions that are open end, their messages are
     acknowledged, and the connections are closed. A second signal ends the program at once.
@@ -33,6 +35,7 @@ def run(
         health_port: of /livez, /readyz, /metrics and /status; 0: a free one; None: none. Needs the extra `services`.
         health_host: the address on which it listens.
         stalled_after: seconds that a function may run before /livez fails; None: it does not fail.
+        max_message_bytes: as in `connect`: the largest message that is received, at most 1 GiB.
 
     Raises as `run_processes`; RuntimeError if an event loop runs already.
     """
@@ -40,7 +43,7 @@ def run(
     if not processes or not all(isinstance(each, Process) for each in processes):
         raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
     address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
-    connecting = connect(address, token=token)
+    connecting = connect(address, token=token, max_message_bytes=max_message_bytes)
     asyncio.run(run_until_signal(processes, connecting, health_host, health_port, stalled_after))
 
 

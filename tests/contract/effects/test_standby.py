@@ -1,0 +1,61 @@
+"""A source of effects that has waited as a standby."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from oncelog.client.client import AsyncClient
+from oncelog.core.errors import StoreMismatch
+from oncelog.effects import source as source_module
+from oncelog.effects.consumer import EffectsConsumer
+from oncelog.effects.source import EffectsSource, Limits
+
+pytestmark = pytest.mark.asyncio
+
+
+class Outputs:
+    """A store whose outputs are deleted and created again while the standby waits."""
+
+    def __init__(self) -> None:
+        self.id = "01" * 16
+
+    async def store_id(self) -> str:
+        return self.id
+
+
+class Standby:
+    """Its consumer: it is active once the outputs are others."""
+
+    failure = None
+
+    def __init__(self, store: Outputs) -> None:
+        self._store = store
+
+    async def until_active(self) -> None:
+        self._store.id = "02" * 16
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.hazard("recreated-output")
+async def test_standby_writes_into_no_output_that_was_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It attaches again, and the owner compares the store with the one that the subscription is bound to."""
+    store, attached = Outputs(), list[str]()
+
+    async def attach(store_id: str, _: bool) -> EffectsConsumer:
+        attached.append(store_id)
+        if len(attached) > 1:
+            raise StoreMismatch("the subscription is bound to another store")
+        return cast("EffectsConsumer", Standby(store))
+
+    monkeypatch.setattr(source_module, "network_of", lambda _: SimpleNamespace(lookup=SimpleNamespace(cluster_id="")))
+    source: EffectsSource[Any] = EffectsSource(
+        cast("AsyncClient", None), attach, cast("Any", store), lambda _messages, _connection: None,
+        Limits(1, 1_000, None, asyncio.Semaphore(1)), topic="public/default/orders", subscription="s", effect="s",
+    )  # fmt: skip
+    with pytest.raises(StoreMismatch):
+        await source.run()
+    assert attached == ["01" * 16, "02" * 16]
