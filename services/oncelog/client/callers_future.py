@@ -55,6 +55,18 @@ class CallbackThread:
                 thread.join()
 
 
+class _Waiters(list[Any]):
+    """Those who wait for a future by `concurrent.futures.wait`: not the client's own thread."""
+
+    def __init__(self, loop_thread: threading.Thread) -> None:
+        super().__init__()
+        self._loop_thread = loop_thread
+
+    def append(self, waiter: Any, /) -> None:
+        check_not_in(self._loop_thread)
+        super().append(waiter)
+
+
 class CallersFuture(Future[ResultT]):
     """The result of a coroutine on a client's event loop."""
 
@@ -62,6 +74,8 @@ class CallersFuture(Future[ResultT]):
         super().__init__()
         self._loop_thread = loop_thread
         self._callbacks = callbacks
+        # `concurrent.futures.wait` and `as_completed` call no method of a future: each adds itself to this list.
+        self._waiters: list[Any] = _Waiters(loop_thread)
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Raises RuntimeError in the thread of the client, which would wait for itself."""

@@ -7,6 +7,8 @@ Rules
 - Files are read again when they change: the token for the next call, the CA for the next connection.
 """
 
+import asyncio
+import inspect
 import ipaddress
 import ssl
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from oncelog.core.era import Era
-from oncelog.core.errors import InvalidArgument, StaleEra
+from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable, StaleEra
 from oncelog.runtime.watched_file import WatchedFile
 
 if TYPE_CHECKING:
@@ -124,7 +126,37 @@ def source_of(token: Token, name: str = "token") -> TokenSource:
     if isinstance(token, str):
         text = check_token(token)
         return lambda: text
-    return lambda: check_token(token())
+    return _TokenFunction(token).get
+
+
+class _TokenFunction:
+    """The user's function that returns the token. It may raise anything, and its error must not end a task of the
+    client: once it has returned a token, its failure is an outage, and it is asked again."""
+
+    def __init__(self, function: TokenSource) -> None:
+        self._function = function
+        self._worked = False
+
+    def get(self) -> str:
+        """Raises InvalidArgument for what is no token, and if the first call fails; ServiceUnavailable if a later one
+        fails; OncelogError of the function."""
+        try:
+            found: object = self._function()
+        except OncelogError:
+            raise
+        # It is called on an event loop, but awaits nothing: a cancellation is of a future that it has waited for.
+        except (Exception, asyncio.CancelledError) as error:
+            message = f"the function that returns the token failed: {type(error).__name__}: {error}"
+            kind = ServiceUnavailable if self._worked else InvalidArgument
+            raise kind(message, field="token") from error
+        if not isinstance(found, str):
+            if inspect.iscoroutine(found):
+                found.close()
+            message = f"the function that returns the token must return a string, not {type(found).__name__}"
+            raise InvalidArgument(message, field="token")
+        text = check_token(found)
+        self._worked = True
+        return text
 
 
 def check_token(text: str) -> str:

@@ -1,18 +1,21 @@
 """The look-ups of one client: how many are under way at once, and what it does when a service is busy."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+import oncelog
 from oncelog.client.network.lookup import LOOK_UPS_MAX, OwnerLookup
 from oncelog.core.access import Caller
-from oncelog.core.errors import TooManyRequests
+from oncelog.core.errors import InvalidArgument, TooManyRequests
 from oncelog.core.names import parse_topic
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from tests.cluster.until import until
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.storage_client.ledger_world import DEADLINE_S, scripted
 
 pytestmark = pytest.mark.asyncio
@@ -98,3 +101,52 @@ async def test_another_service_is_asked_while_one_is_busy() -> None:
             await lookup.find(parse_topic(f"t{number}"))
         assert (len(busy.refused_s), other.answered) == (1, 5)
         await channels.close()
+
+
+@pytest.mark.parametrize("error", [KeyError("t"), OSError("no provider"), StopIteration(), asyncio.CancelledError()])
+async def test_token_function_that_fails_is_an_outage_once_it_has_worked(error: BaseException) -> None:
+    """Whatever it raises: its error ended the task that looks up the owner, and went to the loop's handler. The next
+    look-up came when the one before was late."""
+    failed, fails = 0, False
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+
+    def token() -> str:
+        nonlocal failed
+        if fails:
+            failed += 1
+            raise error
+        return "token"
+
+    async with FakeCluster.running() as cluster, await oncelog.connect(cluster.url, token=token) as client:
+        producer = await client.create_producer("flights")
+        await producer.send(b"1")
+        fails = True
+        await cluster.kill_owner()
+        sending = asyncio.ensure_future(producer.send(b"2"))
+        await cluster.take_over()
+        await until(lambda: failed >= 3, DEADLINE_S)
+        fails = False
+        await asyncio.wait_for(sending, DEADLINE_S)
+        assert cluster.topic("flights").values() == [b"1", b"2"]
+    assert unhandled == []
+
+
+@pytest.mark.parametrize("returned", [None, b"token", KeyError("token")])
+async def test_token_function_that_never_worked_is_refused_at_once(returned: object) -> None:
+    """Also an async one: it returns no string."""
+
+    def token() -> str:
+        if isinstance(returned, Exception):
+            raise returned
+        return returned  # type: ignore[return-value]
+
+    async def asynchronous() -> str:
+        return "token"
+
+    async with FakeCluster.running() as cluster:
+        functions: list[Any] = [token, asynchronous]
+        for function in functions:
+            async with await oncelog.connect(cluster.url, token=function) as client:
+                with pytest.raises(InvalidArgument, match="the function that returns the token"):
+                    await client.create_producer("flights")

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, as_completed, wait
 from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -229,6 +230,21 @@ def test_callback_of_a_future_may_call_the_client(running: Running) -> None:
     assert running.cluster.topic("flights").values() == [b"1", b"2", b"3"]
 
 
+def test_callback_may_wait_for_other_futures(running: Running) -> None:
+    """In the thread of the callbacks, which is another one than that of the client."""
+    with oncelog.Client(running.cluster.url) as client, client.create_producer("flights") as producer:
+        waited: Future[bool] = Future()
+
+        def waits(_: object) -> None:
+            others = [producer.send_nowait(b"2"), producer.send_nowait(b"3")]
+            waited.set_result(
+                not wait(others, DEADLINE_S).not_done and len(list(as_completed(others, DEADLINE_S))) == 2
+            )
+
+        producer.send_nowait(b"1").add_done_callback(waits)
+        assert waited.result(DEADLINE_S)
+
+
 def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
     """It would wait for itself: as of a handler of logging, or of the function that returns the token."""
     refused: list[str] = []
@@ -242,6 +258,8 @@ def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
                 client.close,
                 reader.read_next,
                 lambda: producer.send_nowait(b"x").result(),
+                lambda: wait([producer.send_nowait(b"x")]),
+                lambda: next(as_completed([producer.send_nowait(b"x")])),
                 lambda: consumer.run(print),
             ]
             for call in calls:
@@ -256,7 +274,7 @@ def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
         consumer = client.subscribe("flights", subscription="s")
         ready.set()
         client.last_message_id("flights")
-        assert len(refused) == 5
+        assert len(refused) == 7
         assert all("its own thread" in each for each in refused)
         assert client.last_message_id("flights"), "the client works on"
 

@@ -399,7 +399,7 @@ class Openings:
         instances = {grant.instance_id for grant in grants}
         for opening in self.waiting:
             event = opening.event
-            held = event.resume or event.present
+            held = event.resume or event.present or event.lease
             if (
                 event.name in names
                 or (held is not None and held.producer_id in pids)
