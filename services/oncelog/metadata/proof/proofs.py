@@ -78,7 +78,7 @@ class Proofs:
     async def ask(self, topic: TopicName, *, by: str, bytes_per_second: int, cpu_percent: int) -> TopicProof:
         """Ask for a proof; one that is asked for or goes on is joined.
 
-        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and the
+        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of one role; and the
         errors of `TopicCalls.of_owner`.
         """
         end = await self.ranges.end_of(topic)
