@@ -126,10 +126,16 @@ def is_reserved(name: str) -> bool:
     return name.startswith((*SERVICE_PREFIXES, *PROGRAM_PREFIXES))
 
 
+def is_of_a_program(name: str) -> bool:
+    """Whether the producer is one of Oncelog's own programs, which read what they publish to."""
+    return name.startswith(PROGRAM_PREFIXES)
+
+
 def refuse_reserved_name(name: str, *, stated: bool) -> None:
     """Raises PermissionDenied for the name of a producer that only the services may open: what another one stored under
     it would count as stored by them. stated: the caller opens it for another role, as HTTP publish does; then the names
-    of Oncelog's programs are refused, too. Otherwise such a name belongs to the first role that opens it, as any other.
+    of Oncelog's programs are refused, too. Otherwise such a name belongs to the first role that opens it, as any other,
+    but it needs one more right (`is_of_a_program`): who may only publish does not keep a program from its name.
     """
     if name.startswith((*SERVICE_PREFIXES, *PROGRAM_PREFIXES) if stated else SERVICE_PREFIXES):
         prefix = name.split("/", 1)[0]

@@ -53,7 +53,7 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metrics_export import observe, observe_offers
 from oncelog.topic_owner.observe.rates import OwnerRates
-from oncelog.topic_owner.observe.topic_listing import TopicListing
+from oncelog.topic_owner.observe.topic_listing import TopicListing, wall_ms
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -143,6 +143,8 @@ class OwnerWorld:
     ) -> None:
         self.session = session
         self.node = node
+        #: by how much the clock of the lists of topics is ahead
+        self.later_ms = 0
         self.spans = InMemorySpanExporter()
         self.metrics = OwnerMetrics(Telemetry("topic_owner", ME), ME)
         self.topics = TopicRegistry(self._new_runner, topics_max=limits.topics_max)
@@ -256,7 +258,8 @@ async def owner_world(
         server.unary(finding_codec.FIND_MESSAGE, finding.find)
         server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LIST_TOPICS, TopicListing(world.topics, world.rates).answer)
+        listing = TopicListing(world.topics, world.rates, now_ms=lambda: wall_ms() + world.later_ms)
+        server.unary(owner_codec.LIST_TOPICS, listing.answer)
         serve_events(server, world.metrics.events)
         server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

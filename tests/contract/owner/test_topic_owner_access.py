@@ -128,10 +128,16 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
 )
 async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name: str) -> None:
     """For a role with every right in the namespace, and one that a superuser states, as HTTP does. Names of programs
-    belong to the first role that opens them."""
+    belong to the first role that opens them; it also needs the right to consume, which programs have, so that a role
+    that may only publish does not keep a program from its name."""
     async with owner(tmp_path) as (world, runner, address):
-        await grant(world, {"importer": ("produce", "admin"), "other": ("produce",)})
+        rights = {"importer": ("produce", "consume", "admin"), "other": ("produce", "consume"), "web": ("produce",)}
+        await grant(world, rights | {"boss": ("produce", "admin")})
         if name.startswith(PROGRAM_PREFIXES):
+            for role in ("web", "boss"):
+                [denied] = (await opened(role, address, runner, name=name)).denied
+                assert isinstance(denied.error, PermissionDenied)
+                assert f"begins with {name.partition('/')[0]}/ needs it besides produce" in denied.error.message
             assert (await opened("importer", address, runner, name=name)).granted
             [denied] = (await opened("other", address, runner, name=name)).denied
             assert "belongs to role importer" in denied.error.message

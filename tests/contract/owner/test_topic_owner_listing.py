@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
-from oncelog.core.topic.listing import ListPosition
+from oncelog.core.topic.listing import UNCONSUMED_MS, ListPosition
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
 from oncelog.runtime.observing.events import EventKind
@@ -26,6 +27,7 @@ from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_series import series
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, PublishClient, batch_of, owner_world
+from tests.contract.sdk.fakes.consume_client import ConsumeClient
 
 pytestmark = pytest.mark.asyncio
 TIMEOUT_MS = 10_000
@@ -199,6 +201,26 @@ async def test_topic_whose_backlog_grows_for_ten_minutes_is_listed_as_growing(tm
         assert found["orders"]["states"] == ["backlog", "growing"]
         assert (await listed(channel, ""))["bills"]["growing_subscription"] is None
         assert world.rates.of(other) is not None
+
+
+async def test_backlog_that_nobody_consumes_is_listed(tmp_path: Path) -> None:
+    """Also if it does not grow: the program that consumed it is gone. Ten minutes leave time for a restart of it."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner, other = await world.serve("orders"), await world.serve("bills")
+        for each in (runner, other):
+            await Administrator(channel, each).create("billing")
+        await stored(channel, runner, 3)
+        assert await listed(channel, "unconsumed") == {}
+        world.later_ms = UNCONSUMED_MS
+        found = await listed(channel, "unconsumed")
+        assert list(found) == ["orders"]
+        assert (found["orders"]["states"], found["orders"]["unconsumed_subscription"]) == (
+            ["backlog", "unconsumed"], "billing",
+        )  # fmt: skip
+        assert found["orders"]["unconsumed_since_ms"] == found["orders"]["oldest_unacked_ms"]
+        await ConsumeClient(channel, runner).attach(SubscriptionType.SHARED)
+        assert await listed(channel, "unconsumed") == {}
+        assert (await listed(channel, "backlog"))["orders"]["unconsumed_subscription"] is None
 
 
 async def test_partitions_are_folded_into_their_topic(tmp_path: Path) -> None:

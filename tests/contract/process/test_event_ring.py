@@ -102,3 +102,19 @@ def test_long_texts_are_cut() -> None:
     ring, _ = ring_of()
     ring.note(EventKind.REFUSED, logger, "refused", reason="x" * 10_000)
     assert ring.newest(EventFilter(), limit=1)[0].fields == {"reason": "x" * 500}
+
+
+def test_refusals_are_one_event_of_each_caller_and_a_tenth_of_all() -> None:
+    """What is refused is the caller's choice: a role without rights could fill the list with topics that it invents."""
+    ring, clock = ring_of(events_max=100)
+    for number in range(500):
+        ring.note(EventKind.REFUSED, None, "refused", topic=f"a/b/{number}", repeats=True, as_one="stranger")
+    [refused] = ring.newest(EventFilter(), limit=1_000)
+    assert (refused.topic, refused.count) == ("a/b/0", 500)
+    for number in range(50):
+        ring.note(EventKind.TAKEOVER, logger, "topic taken over", topic=f"a/b/{number}")
+    clock.ms += REPEATED_MS
+    for number in range(500):
+        ring.note(EventKind.REFUSED, None, "refused", repeats=True, as_one=f"host {number}")
+    kinds = [event.kind for event in ring.newest(EventFilter(), limit=1_000)]
+    assert (kinds.count(EventKind.TAKEOVER), kinds.count(EventKind.REFUSED)) == (50, 10)

@@ -29,8 +29,9 @@ StateOption = Annotated[
     typer.Option(
         help="List topics in this state, the worst first. held: a backlog quota holds or refuses publishing. waiting: "
         "not served. blocked: a subscription gets no new messages because of its ack state. backlog: a subscription "
-        "has unacknowledged messages. growing: the backlog of a subscription has grown for ten minutes. Shows each "
-        "topic's state, also without this option if --top is given.",
+        "has unacknowledged messages. growing: the backlog of a subscription has grown for ten minutes. unconsumed: a "
+        "subscription without a consumer has had messages for ten minutes. Shows each topic's state, also without this "
+        "option if --top is given.",
         show_default=False,
     ),
 ]

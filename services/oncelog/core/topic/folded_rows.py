@@ -22,6 +22,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     "held_since_ms": ("held_by",),
     "blocked_since_ms": (),
     "oldest_unacked_ms": (),
+    "unconsumed_since_ms": ("unconsumed_subscription",),
 }
 #: the worst last
 _PUBLISHING = (None, "open", "held", "refused")

@@ -34,6 +34,12 @@ class ListedState(StrEnum):
     BACKLOG = "backlog"
     #: the backlog of a subscription has grown for ten minutes
     GROWING = "growing"
+    #: a subscription without a consumer has had messages for it for ten minutes
+    UNCONSUMED = "unconsumed"
+
+
+#: How long the oldest message of a subscription must have waited for UNCONSUMED.
+UNCONSUMED_MS = 600_000
 
 
 class ListSort(StrEnum):

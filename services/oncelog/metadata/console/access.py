@@ -91,7 +91,7 @@ class ConsoleAccess:
             scope["route"] = next((each for each in self._routes if each.matches(scope)[0] is Match.FULL), None)
             await self._open(scope, receive, send)
             return None
-        token = login.token_of(Headers(scope=scope))
+        token = login.token_of(Headers(scope=scope), scheme=scope["scheme"])
         if token is not None:
             headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
             # In this scope and not in a copy: the audit log reads from it who the caller was, and which route.

@@ -28,10 +28,11 @@ _TOKEN = re.compile(r"[!-+\--:<-\[\]-~]+", re.ASCII)
 _NEXT = re.compile(r"/console/(?!/)[!-\[\]-~]*", re.ASCII)
 
 
-def token_of(headers: Headers) -> str | None:
-    """The token in the cookie. None: there is no cookie."""
+def token_of(headers: Headers, *, scheme: str) -> str | None:
+    """The token in the cookie. None: there is no cookie. scheme: over https only the cookie counts that no other host,
+    and no page without TLS, can have set."""
     cookies = cookie_parser(headers.get("cookie", ""))
-    found = cookies.get(SECURE) or cookies.get(PLAIN)
+    found = cookies.get(SECURE) or ("" if scheme == "https" else cookies.get(PLAIN))
     return found if found and _TOKEN.fullmatch(found) else None
 
 
@@ -54,7 +55,7 @@ class Login:
         if self._security.authenticator is None:
             return RedirectResponse(HOME, 303)
         error = None
-        token = token_of(request.headers)
+        token = token_of(request.headers, scheme=request.url.scheme)
         if token is not None:
             try:
                 self._security.caller(f"Bearer {token}")

@@ -25,8 +25,8 @@ StateQuery = Annotated[
     Query(
         description="held: a backlog quota holds or refuses publishing. waiting: the topic is not served. blocked: a "
         "subscription gets no new messages because of its ack state. backlog: a subscription has unacknowledged "
-        "messages. growing: the backlog of a subscription has grown for ten minutes. Left out: all topics that have an "
-        "owner"
+        "messages. growing: the backlog of a subscription has grown for ten minutes. unconsumed: a "
+        "subscription without a consumer has had messages for ten minutes. Left out: all topics that have an owner"
     ),
 ]
 NameQuery = Annotated[
@@ -70,7 +70,9 @@ class TopicRow(BaseModel):
     owner_address: str | None
     owner_epoch: int | None
     phase: str = Field(description="serving; of folded partitions: that of one that is not served, if there is one")
-    states: list[str] = Field(description="Of held, waiting, blocked, backlog and growing, those that the topic is in")
+    states: list[str] = Field(
+        description="Of held, waiting, blocked, backlog, growing and unconsumed, those that the topic is in"
+    )
     since_ms: int | None = Field(
         None, description="Since when it has been held, waiting or blocked, the longest of these; at this owner"
     )
@@ -95,6 +97,10 @@ class TopicRow(BaseModel):
     growing_subscription: str | None = Field(
         None, description="The subscription whose backlog has grown for ten minutes, the fastest of them"
     )
+    unconsumed_subscription: str | None = Field(
+        None, description="The subscription without a consumer whose oldest message has waited the longest"
+    )
+    unconsumed_since_ms: int | None = Field(None, description="When that message was stored, at the latest")
     subscriptions: int | None = None
     blocked_subscriptions: int | None = None
     blocked_since_ms: int | None = None

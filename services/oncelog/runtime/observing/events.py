@@ -7,7 +7,7 @@
 Rules
 - Memory only: the events of a process end with it. What must outlive it is in its log, and in the audit log.
 - At most `events_max` events. When they are full, the oldest event of the most frequent kind goes, so thousands of
-  takeovers push no lost copy out.
+  takeovers push no lost copy out. Refusals have a tenth.
 - An event is kept at every log level.
 - `repeats`: of equal events within REPEATED_MS only the first is logged and listed, with the number of all of them, so
   what a client can cause again and again fills neither the log nor the list.
@@ -24,6 +24,8 @@ from enum import StrEnum
 
 EVENTS_MAX = 1_000
 REPEATED_MS = 60_000
+#: Refusals have at most this part of the events: anybody can cause them, from many addresses.
+REFUSED_PART = 10
 #: Of each field that is a text.
 TEXT_CHARACTERS_MAX = 500
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -119,13 +121,14 @@ class EventRing:
         topic: str = "",
         node: str = "",
         repeats: bool = False,
+        as_one: str = "",
         count: int = 1,
         **fields: object,
     ) -> None:
-        """Log the event, and keep it. logger None: it is logged already. message: constant. count: how many it stands
-        for."""
+        """Log the event, and keep it. logger None: it is logged already. message: constant. as_one: those of this kind
+        with the same text here are equal, whatever their other fields say. count: how many it stands for."""
         now_ms = self.now_ms()
-        key = repr((kind, message, topic, node, sorted(fields.items()))) if repeats else ""
+        key = repr((kind, as_one or (message, topic, node, sorted(fields.items())))) if repeats else ""
         former = self._repeated.get(key)
         if former is not None and now_ms - former.at_ms < REPEATED_MS:
             former.count += count
@@ -144,10 +147,17 @@ class EventRing:
 
     def _keep(self, event: Event) -> None:
         self._events.setdefault(event.kind, deque()).append(event)
-        if sum(map(len, self._events.values())) > self.events_max:
-            gone = max(self._events.values(), key=len).popleft()
-            if self._repeated.get(gone.key) is gone:
-                del self._repeated[gone.key]
+        refused = self._events.get(EventKind.REFUSED, ())
+        if len(refused) > self.events_max // REFUSED_PART:
+            self._drop(EventKind.REFUSED)
+        elif sum(map(len, self._events.values())) > self.events_max:
+            self._drop(max(self._events, key=lambda kind: len(self._events[kind])))
+
+    def _drop(self, kind: EventKind) -> None:
+        """The oldest one of this kind."""
+        gone = self._events[kind].popleft()
+        if self._repeated.get(gone.key) is gone:
+            del self._repeated[gone.key]
 
     def newest(self, wanted: EventFilter, *, limit: int) -> list[Event]:
         """The newest events that the filter takes, the newest first."""

@@ -82,6 +82,16 @@ def oldest_unacked_ms(serving: Serving) -> int | None:
     return None if lowest is None else serving.space.ledgers.appended_by_ms(lowest)
 
 
+def unconsumed(serving: Serving, *, before_ms: int) -> tuple[Subscription, int] | None:
+    """Of the subscriptions with messages and without a consumer the one whose oldest message waits the longest, and
+    when that was appended, at the latest (`LedgerSizes.appended_by_ms`). before_ms: not later than this. None: there
+    is none, or the time is not known."""
+    idle = (each for each in serving.subscriptions if not each.has_consumers and backlog_of(each, serving) > 0)
+    found = min(idle, key=lambda each: each.state.acks.mark_delete, default=None)
+    since_ms = None if found is None else serving.space.ledgers.appended_by_ms(found.state.acks.mark_delete)
+    return None if found is None or since_ms is None or since_ms > before_ms else (found, since_ms)
+
+
 def blocked_since_ms(serving: Serving) -> int | None:
     """Since when a subscription gets no new messages because of its ack state; None: each one gets them."""
     return min((blocked.since_ms for each in serving.subscriptions if (blocked := each.blocked())), default=None)

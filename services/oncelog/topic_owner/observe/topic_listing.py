@@ -6,13 +6,15 @@ Finding the topics costs some microseconds for each topic of the owner; the line
 import asyncio
 import heapq
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import whole_topic
 from oncelog.core.topic.folded_rows import Row, folded
-from oncelog.core.topic.listing import ListedState, ListPosition, ListQuery, ListSort
+from oncelog.core.topic.listing import UNCONSUMED_MS, ListedState, ListPosition, ListQuery, ListSort
 from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.subscription_states import (
@@ -21,6 +23,7 @@ from oncelog.topic_owner.observe.subscription_states import (
     largest_backlog,
     name_of,
     oldest_unacked_ms,
+    unconsumed,
 )
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -36,6 +39,10 @@ VERSION = 1
 ChoiceT = TypeVar("ChoiceT", ListedState, ListSort)
 
 
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class _Found(NamedTuple):
     """runners: of one topic; of several partitions where they are folded."""
 
@@ -44,9 +51,11 @@ class _Found(NamedTuple):
 
 
 class TopicListing:
-    def __init__(self, topics: TopicRegistry, rates: OwnerRates) -> None:
+    def __init__(self, topics: TopicRegistry, rates: OwnerRates, *, now_ms: Callable[[], int] = wall_ms) -> None:
+        """now_ms: since 1970, as the time at which entries are appended."""
         self._topics = topics
         self._rates = rates
+        self._now_ms = now_ms
 
     async def answer(self, request: pb.ListTopicsRequest) -> pb.ListTopicsAnswer:
         """Raises InvalidArgument."""
@@ -109,6 +118,12 @@ class TopicListing:
                 rates = self._rates.of(runner)
                 growing = None if rates is None else rates.growing()
                 return None if growing is None else -growing[1]
+            case ListedState.UNCONSUMED:
+                idle = None if serving is None else self._unconsumed(serving)
+                return None if idle is None else idle[1]
+
+    def _unconsumed(self, serving: Serving) -> tuple[Subscription, int] | None:
+        return unconsumed(serving, before_ms=self._now_ms() - UNCONSUMED_MS)
 
     def _figure(self, runner: TopicRunner, sort: ListSort) -> int:
         """The larger, the earlier in the list; 0 where it is unknown."""
@@ -156,6 +171,7 @@ class TopicListing:
     def _figures(self, runner: TopicRunner, serving: Serving) -> Mapping[str, Any]:
         rates = self._rates.of(runner)
         growing = None if rates is None else rates.growing()
+        idle = self._unconsumed(serving)
         return {
             "message_count": serving.log.table.state.next_index,
             "first_index": serving.subscriptions.log.first_index,
@@ -164,6 +180,8 @@ class TopicListing:
             "rate_out": None if rates is None else rates.rate_out,
             "backlog_change_10m": None if rates is None else rates.backlog_change,
             "growing_subscription": None if growing is None else name_of(serving, growing[0]),
+            "unconsumed_subscription": None if idle is None else idle[0].state.name,
+            "unconsumed_since_ms": None if idle is None else idle[1],
         }
 
 

@@ -13,13 +13,13 @@ from itertools import count, groupby
 from typing import TypeAlias, TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.errors import InvariantViolated, OncelogError, Retriable
+from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, Retriable
 from oncelog.core.formats.batch import BatchHeader, Checksum
 from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.compression import needs_codecs
 from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.names import check_producer_name, refuse_reserved_name
+from oncelog.core.names import check_producer_name, is_of_a_program, refuse_reserved_name
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
 from oncelog.core.topic_events.events import BatchesReceived, ReceivedBatch, SessionClosed
 from oncelog.rpc.codecs.owner_codec import (
@@ -137,6 +137,12 @@ class _Session:
         self.runner = runner
         self.unanswered: dict[int, int] = {}
         self.timed: tuple[int, int] | None = None
+
+
+def _rights_for(opening: ProducerOpening) -> tuple[Right, ...]:
+    if opening.name is not None and is_of_a_program(opening.name):
+        return Right.PRODUCE, Right.CONSUME
+    return (Right.PRODUCE,)
 
 
 class OpenRequests:
@@ -285,7 +291,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             peer=self.stream.caller.address,
             peer_recorded=self._service.addresses.known(runner),
         )
-        if is_known_to_have(runner, caller, Right.PRODUCE):
+        if all(is_known_to_have(runner, caller, right) for right in _rights_for(opening)):
             self._ask(runner, opening, caller)
         else:
             self.check(
@@ -295,6 +301,13 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
 
     async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         await authorize(runner, caller, Right.PRODUCE)
+        for right in _rights_for(opening)[1:]:
+            try:
+                await authorize(runner, caller, right)
+            except PermissionDenied as error:
+                prefix = (opening.name or "").partition("/")[0]
+                message = f"{error.message}; a producer with a name that begins with {prefix}/ needs it besides produce"
+                raise PermissionDenied(message, field="producer_name") from error
         self._ask(runner, opening, caller)
 
     def _ask(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:

@@ -104,7 +104,7 @@ async def test_change_that_fails_is_a_line_and_no_event(audited: Audited) -> Non
 
 
 async def test_each_kind_of_refusal_is_a_line_and_an_event(audited: Audited) -> None:
-    """Also of what only looks, and of data."""
+    """Also of what only looks, and of data. Those of one caller are one event."""
     anonymous = await audited.line("GET", FLIGHTS, 401)
     assert (anonymous["msg"], anonymous["role"], anonymous["code"]) == ("request refused", None, "unauthenticated")
     assert (anonymous["route"], anonymous["path"]) == (None, FLIGHTS)
@@ -116,7 +116,7 @@ async def test_each_kind_of_refusal_is_a_line_and_an_event(audited: Audited) -> 
     headers = bearer("stranger") | {"Idempotency-Key": "k"}
     data = await audited.line("POST", "/topics/persistent/public/default/flights", 403, headers=headers, json=message)
     assert "payload" not in json.dumps(data)
-    assert [event.count for event in noted(audited.events, EventKind.REFUSED)] == [1, 1, 1]
+    assert [event.count for event in noted(audited.events, EventKind.REFUSED)] == [1, 2]
 
 
 async def test_refusals_of_one_role_are_one_line_a_second_with_their_number(audited: Audited) -> None:
@@ -202,3 +202,13 @@ async def test_answer_of_a_change_leaves_after_its_line_is_in_the_file(audited: 
         assert (await answering).status == 204
         assert [line["status"] for line in lines(tmp_path / "audit.log")] == [204]
     await log.close()
+
+
+async def test_topics_that_a_role_invents_fill_no_list(audited: Audited) -> None:
+    """Its refusals are one event, which names the first, and their number."""
+    for number in range(20):
+        await audited.admin.http.get(
+            f"/admin/v2/persistent/public/default/invented-{number}", headers=bearer("stranger")
+        )
+    [event] = [each for each in noted(audited.events, EventKind.REFUSED) if each.fields["role"] == "stranger"]
+    assert (event.topic, event.count) == ("public/default/invented-0", 20)

@@ -53,6 +53,19 @@ async def test_cookie_over_tls_is_bound_to_the_host(console: Browser) -> None:
     await console.page(HOME, headers={"Cookie": f"other={{}}; __Host-oncelog={token(ROOT)}"})
 
 
+async def test_cookie_that_another_host_may_have_set_does_not_count_over_tls(tmp_path: Path) -> None:
+    """A page of a neighbouring host, or one without TLS, could log the viewer in as somebody else."""
+    expired = token(ROOT, expires_s=-60)
+    with lent_app(None, secured(tmp_path), console={}) as app:  # type: ignore[arg-type]  # the login asks no cluster
+        for scheme, name, status in (
+            ("https", "oncelog_console", 200), ("https", "__Host-oncelog", 401), ("http", "oncelog_console", 401)
+        ):  # fmt: skip
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://127.0.0.1") as http:
+                seen = await http.get(LOGIN, headers={"Cookie": f"{name}={expired}"})
+            assert seen.status_code == status, f"{name} over {scheme} counts if its token is said to have expired"
+
+
 @pytest.mark.hazard("forged-form")
 async def test_cookie_counts_only_below_the_console(console: Browser) -> None:
     """So no page of another origin can make a REST request with it."""

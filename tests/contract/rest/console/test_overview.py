@@ -281,3 +281,19 @@ async def test_rates_of_owners_are_added_by_time() -> None:
     assert sums.rates["publish_p50_ms"] == [None] * 57 + [1.0, 9.0, 3.0]
     assert (sums.totals["duplicates"], sums.since_ms) == (6, 90_001)
     assert cluster_rates({"owners": []}).rates == {}
+
+
+async def test_overview_names_a_backlog_that_nobody_consumes() -> None:
+    """With its subscription: nothing waits, is held or grows, so it was named nowhere."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.listed = [
+            listed("public/default/t", states=["backlog", "unconsumed"], unconsumed_subscription="billing",
+                   unconsumed_since_ms=1_000),
+        ]  # fmt: skip
+        page = await console.page("/console/")
+        assert "1 topic has messages that nobody consumes" in text_of(block_of(page, "sentence"))
+        assert "public/default/t ▲ unconsumed billing has no consumer; its oldest message was stored" in text_of(
+            block_of(page, "stuck")
+        )
+        assert "▲ unconsumed billing" in text_of(await console.page("/console/topics?state=unconsumed"))

@@ -85,7 +85,7 @@ async def collect(view: View) -> dict[str, Any]:
             "proofs": rest_path("/admin/v2/proofs", limit=_PROOFS_READ),
             **{
                 state: rest_path("/admin/v2/topics", state=state, limit=5)
-                for state in ("waiting", "held", "blocked", "growing")
+                for state in ("waiting", "held", "blocked", "growing", "unconsumed")
             },
         }
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))

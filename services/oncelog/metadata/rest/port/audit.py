@@ -7,7 +7,8 @@ Rules
   its line. A request that ends without an answer has a line with status null: what became of it is unknown.
 - A refusal is an answer 401 or 403 to any request. Of one role, or without one of one host, one line a second is
   written, with the number of those before it that were left out: otherwise a wrong client fills the disk.
-- Successful changes and refusals are events, too.
+- Successful changes and refusals are events, too. The refusals of one role, or without one of one host, within a
+  minute are one event, with their number and the first of them.
 - No token and no payload: bodies are those of changes only, without the values of fields that are named like a secret,
   and without texts that look like a token.
 - A page of the console that may not read something is no refusal: it asks for what every viewer could see.
@@ -90,10 +91,12 @@ class Audit:
             return message, fields
         names = ("role", "via", "method", "route", "status", "code")
         refused: dict[str, Any] = {name: fields.get(name) for name in names} | {"host": request.host}
+        who = str(fields["role"] or request.host)
+        # What is refused is the caller's choice, also a topic that nobody has: one event for all of it.
         self._log.events.note(
-            EventKind.REFUSED, None, message, level="warning", topic=request.about, repeats=True, **refused
+            EventKind.REFUSED, None, message, level="warning", topic=request.about, repeats=True, as_one=who, **refused
         )
-        left_out = self._log.refused(str(fields["role"] or request.host))
+        left_out = self._log.refused(who)
         if left_out is None:
             return None
         return message, fields | ({"left_out": left_out} if left_out else {})
