@@ -76,13 +76,13 @@ class Proofs:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def ask(self, topic: TopicName, *, by: str, bytes_per_second: int, cpu_percent: int) -> TopicProof:
-        """Ask for a proof; one that is asked for or goes on is joined.
+        """Ask for a proof; one that is asked for or goes on is joined, unless its record cannot be read.
 
-        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of one role; and the
-        errors of `TopicCalls.of_owner`.
+        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and
+        the errors of `TopicCalls.of_owner`.
         """
         end = await self.ranges.end_of(topic)
-        going = await self.store.proof(end.topic_id)
+        going = await self._readable(end.topic_id)
         if going is not None:
             return going.value
         require_provable(topic, await self.ranges.range_of(end.topic_id, end.position, end.next_index), end.producers)
