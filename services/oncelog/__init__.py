@@ -22,7 +22,8 @@ from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.runtime import forks as _forks  # noqa: F401  # before gRPC is loaded
 
 if TYPE_CHECKING:
-    from oncelog.client.client import AsyncClient, connect
+    from oncelog.client.client import AsyncClient
+    from oncelog.client.connecting import connect
     from oncelog.client.consuming.consumer import AsyncConsumer
     from oncelog.client.consuming.handler_run import Retry
     from oncelog.client.producing.leases import LeaseWanted, ProducerLease
@@ -58,7 +59,7 @@ _LAZY = {
     "Retry": "oncelog.client.consuming.handler_run",
     "SendResult": "oncelog.client.values.results",
     "Skipped": "oncelog.client.values.corruption",
-    "connect": "oncelog.client.client",
+    "connect": "oncelog.client.connecting",
     "process": "oncelog.effects.process",
     "run": "oncelog.effects.programs.program",
 }

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
+from oncelog.client.connecting import connect
 from oncelog.runtime.credentials import Credentials
 from oncelog_lab.failures import LabFailed
 from oncelog_lab.waiting import until

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.standalone.status import read_status
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
+from oncelog.client.connecting import connect
 from oncelog_lab.access import ClusterAccess, RestClient
 from oncelog_lab.child_process import LabChild, Line
 from oncelog_lab.failures import LabFailed

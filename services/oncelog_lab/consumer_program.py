@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
-from oncelog.client.client import connect
+from oncelog.client.connecting import connect
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.values.messages import ConsumerBatch

@@ -30,7 +30,7 @@ class Connection:
     async def connect(self, timeout_s: float, *, max_message_bytes: int | None = None) -> "AsyncClient":
         """A client whose operations take at most timeout_s. max_message_bytes: of a message in chunks; None: the
         client's default. Raises OncelogError."""
-        from oncelog.client.client import connect
+        from oncelog.client.connecting import connect
         from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 
         return await connect(

@@ -464,46 +464,6 @@ class AsyncClient:
         await self.close(flush=kind is None)
 
 
-async def connect(
-    url: str,
-    *,
-    token: Token | None = None,
-    tls_ca_file: Path | str | None = None,
-    allow_plaintext_token: bool = False,
-    operation_timeout: float | None = OPERATION_TIMEOUT_S,
-    storage_reads: bool = True,
-    max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
-) -> AsyncClient:
-    """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
-
-    Args:
-        url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.
-            oncelog+tls:// for a cluster with TLS. oncelog+proxy:// and oncelog+proxy+tls:// for clients that reach only
-            the metadata services, which then forward everything to the topic owners.
-        token: the token as a string; the pathlib.Path of a file that holds it, read again when it changes; or a
-            function that returns it, called for each call and stream.
-        tls_ca_file: PEM file of the cluster's CA. None: the system's CAs.
-        allow_plaintext_token: allow sending the token over an unencrypted connection to a remote host.
-        operation_timeout: seconds for opening a producer, reader or consumer, for a seek, for `last_message_id` and for
-            closing. None: no limit.
-        storage_reads: read many older messages from storage nodes, where the cluster offers it and they are reached.
-            False: everything comes through topic owners.
-        max_message_bytes: of a message in chunks (`create_producer(chunking=True)`) that readers and consumers return,
-            0 to 1 GiB; the client needs twice as much memory for one. Larger ones raise MessageTooLarge.
-
-    Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
-    """
-    return AsyncClient(
-        url,
-        token=token,
-        tls_ca_file=tls_ca_file,
-        allow_plaintext_token=allow_plaintext_token,
-        operation_timeout=operation_timeout,
-        storage_reads=storage_reads,
-        max_message_bytes=max_message_bytes,
-    )
-
-
 def network_of(client: AsyncClient) -> Network:
     return client._network  # noqa: SLF001  # for Oncelog's own modules that build on a client
 

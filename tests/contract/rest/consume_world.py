@@ -12,7 +12,7 @@ from typing import Any, cast
 import httpx
 
 import oncelog
-from oncelog.client.client import connect
+from oncelog.client.connecting import connect
 from oncelog.core.http_consume.delivery_id import home_of
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc

@@ -8,7 +8,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
+from oncelog.client.connecting import connect
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 import oncelog
-from oncelog.client.client import connect
+from oncelog.client.connecting import connect
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import ProducerFenced, SubscriptionNotFound
 from oncelog.core.names import TopicName

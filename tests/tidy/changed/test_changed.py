@@ -20,7 +20,7 @@ TREE = {
 from typing import TYPE_CHECKING
 from oncelog import errors
 if TYPE_CHECKING:
-    from oncelog.client.client import connect
+    from oncelog.client.connecting import connect
 LAZY = {"connect": "oncelog.client.client"}
 """,
     "services/oncelog/errors.py": "",

@@ -42,7 +42,7 @@ class Target:
             yield client
 
     async def _client(self, url: str, token: Path | None, ca_file: Path | None, timeout_s: float) -> "AsyncClient":
-        from oncelog.client.client import connect
+        from oncelog.client.connecting import connect
 
         return await connect(
             url, token=token, tls_ca_file=ca_file, allow_plaintext_token=self.allow_plaintext_token,

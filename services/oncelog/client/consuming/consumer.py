@@ -78,10 +78,8 @@ class AsyncConsumer(RunsHandlers):
         self._settings = settings
         self._topic = topic
         self._watch: PartitionWatch | None = None
-        self._network = network
-        self._timeout_ms = timeout_ms
-        self._on_corrupt = on_corrupt
-        self._holds = holds
+        self._network, self._timeout_ms = network, timeout_ms
+        self._on_corrupt, self._holds = on_corrupt, holds
         #: {partition, -1 for a topic without partitions: its messages}
         self._partitions: dict[int, ConsumedMessages] = {}
         self._calls = OpenCalls(self._partitions, f"{topic}, subscription {settings.subscription}", timeout_ms)

@@ -10,8 +10,8 @@ from oncelog.client.client import (
     OPERATION_TIMEOUT_S,
     PENDING_BYTES_MAX,
     AsyncClient,
-    connect,
 )
+from oncelog.client.connecting import connect
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.network.start_position import Place
 from oncelog.client.portal import Portal

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
+from oncelog.client.connecting import connect
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.effects.process import Process, run_processes

@@ -6,7 +6,8 @@ Both sides are read from the first message on, at the same time, and one batch o
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
+from oncelog.client.connecting import connect
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.counted import counted
 from oncelog.core.errors import TopicNotFound

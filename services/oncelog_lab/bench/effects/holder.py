@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine
 
 import oncelog
 from oncelog import EARLIEST
-from oncelog.client.client import connect
+from oncelog.client.connecting import connect
 from oncelog.effects import SqlEffects
 from oncelog_lab.running import quiet_grpc
 
