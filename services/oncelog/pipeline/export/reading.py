@@ -39,9 +39,10 @@ _SETTINGS = {
 }
 #: Files that are verified together. Where this fails, each of them is verified on its own.
 _CHECKED_AT_ONCE = 64
+#: xxhash64 passes over nulls, so the files of before `producer_id` have the checksums that they had.
 _CHECKSUM = (
     "hex(bit_xor(xxhash64(key, value, topic, partition, topic_id, ledger_id, entry_id, batch_index, index, "
-    "publish_time, event_time, producer_name, sequence_id, map_entries(properties), date)))"
+    "publish_time, event_time, producer_name, sequence_id, map_entries(properties), date, producer_id)))"
 )
 
 
