@@ -1,6 +1,7 @@
 """A program of functions whose effects happen once: it runs until a signal."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Awaitable, Sequence
@@ -9,13 +10,14 @@ from typing import Any, cast
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.connecting import connect
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.effects.process import Process, run_processes
 from oncelog.effects.programs.monitoring import monitored
 from oncelog.runtime.credentials import Token
 
 _LOCAL_URL = "oncelog://127.0.0.1:6650"
+logger = logging.getLogger(__name__)
 HEALTH_HOST = "127.0.0.1"
 
 
@@ -45,7 +47,12 @@ def run(
         raise InvalidArgument("run needs functions that @oncelog.process has made", field="processes")
     address = os.environ.get("ONCELOG_URL", _LOCAL_URL) if url is None else url
     connecting = connect(address, token=token, max_message_bytes=max_message_bytes)
-    asyncio.run(run_until_signal(processes, connecting, health_host, health_port, stalled_after))
+    try:
+        asyncio.run(run_until_signal(processes, connecting, health_host, health_port, stalled_after))
+    except OncelogError as error:
+        logger.debug("the program ends", exc_info=error)
+        # The text says what helps: the frames of asyncio and ours, and those of each cause, would hide it.
+        raise error.with_traceback(None) from None
 
 
 def _refuse_in_a_loop() -> None:
