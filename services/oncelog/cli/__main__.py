@@ -1,7 +1,7 @@
 """The program `oncelog`, also `python -m oncelog.cli`."""
 
 from oncelog.cli.app import app
-from oncelog.runtime.standard_streams import program
+from oncelog.runtime.descriptors import program
 
 
 @program

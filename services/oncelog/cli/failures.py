@@ -15,8 +15,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from oncelog.core import errors
+from oncelog.runtime.descriptors import OUTPUT, discard_output, sentence_of
 from oncelog.runtime.exception_groups import leaves_of
-from oncelog.runtime.standard_streams import OUTPUT, discard_output, sentence_of
 
 if TYPE_CHECKING:
     from rich.console import Console

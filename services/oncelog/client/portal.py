@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from oncelog.client.callers_future import CallbackThread, CallersFuture, check_not_in
 from oncelog.client.values.process import used_after_fork
 from oncelog.core.errors import ClientClosed
-from oncelog.runtime.standard_streams import fill_descriptors
+from oncelog.runtime.descriptors import fill_descriptors
 
 ResultT = TypeVar("ResultT")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from oncelog.log_storage.directory.segment_writer import DiskCalls
 from oncelog.log_storage.storage_process import StorageProcess
+from oncelog.runtime.descriptors import program
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import LogStorageSettings
-from oncelog.runtime.standard_streams import program
 
 
 @program

@@ -7,9 +7,9 @@ from functools import partial
 from oncelog.metadata.new_cluster import creator
 from oncelog.metadata.service import MetadataService
 from oncelog.metadata_store.joining.joining import join_cluster
+from oncelog.runtime.descriptors import program
 from oncelog.runtime.process import Shutdown, load_settings, run
 from oncelog.runtime.settings import MetadataSettings
-from oncelog.runtime.standard_streams import program
 
 
 async def create_cluster(settings: MetadataSettings, shutdown: Shutdown) -> None:

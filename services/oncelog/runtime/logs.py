@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.runtime.standard_streams import announce
+from oncelog.runtime.descriptors import announce
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _OWN_KEYS = ("ts", "level", "logger", "msg", "error", "trace")

@@ -24,12 +24,11 @@ from typing import Any, NoReturn, TypeVar
 import uvloop
 
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
-from oncelog.runtime.descriptors import raise_limit
+from oncelog.runtime.descriptors import OUTPUT, discard_output, raise_limit, sentence_of
 from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.memory import tune_memory
 from oncelog.runtime.settings import SettingsT, load
-from oncelog.runtime.standard_streams import OUTPUT, discard_output, sentence_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -2,9 +2,9 @@
 
 import argparse
 
+from oncelog.runtime.descriptors import program
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import TopicOwnerSettings
-from oncelog.runtime.standard_streams import program
 from oncelog.topic_owner.owner import Owner
 
 

@@ -128,7 +128,7 @@ def test_service_whose_output_is_full_serves() -> None:
 import sys
 from oncelog.runtime.logs import announce_serving, set_up_logs
 from oncelog.runtime.process import run
-from oncelog.runtime.standard_streams import guard_streams
+from oncelog.runtime.descriptors import guard_streams
 import logging
 
 async def main(shutdown):

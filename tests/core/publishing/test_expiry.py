@@ -128,26 +128,6 @@ def test_lease_of_an_existing_id_fences_its_holder() -> None:
     assert isinstance(lease(owner, first.instance.producer_id, 1), ProducerFenced)
 
 
-def test_leases_of_one_id_at_once_are_all_answered() -> None:
-    """Each waits until the generation before it is durable, and is tried again then: those behind the first one were
-    answered when their clients had given up and asked again."""
-    _, owner = serving()
-    pid = leased(owner).instance.producer_id
-    calls = [
-        owner.ask(
-            None,
-            SendAdds,
-            mode=CONTIGUOUS,
-            lease=Lease(pid, None, LIFETIME),
-            instance_id=InstanceId(bytes([number]) * 16),
-        )
-        for number in range(4)
-    ]
-    owner.run()
-    answers = [owner.answers.get(call) for call in calls]
-    assert [each.instance.generation for each in answers if isinstance(each, Leased)] == [2, 3, 4, 5]
-
-
 @pytest.mark.hazard("renewal-fences-itself")
 def test_renewal_does_not_get_the_proof_of_the_next_generation() -> None:
     """Both become durable in one step: the former holder is told that it is fenced."""

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 def main() -> None:
     from oncelog.cli.pipeline.app import pipeline
-    from oncelog.runtime.standard_streams import program
+    from oncelog.runtime.descriptors import program
 
     program(pipeline)(prog_name="oncelog pipeline")
 

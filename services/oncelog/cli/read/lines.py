@@ -6,7 +6,7 @@ import sys
 from itertools import islice
 
 from oncelog.client.values.messages import MessageBatch
-from oncelog.runtime.standard_streams import discard_output
+from oncelog.runtime.descriptors import discard_output
 
 
 def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:

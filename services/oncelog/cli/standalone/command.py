@@ -21,10 +21,10 @@ from oncelog.cli.standalone.start_checks import check_start
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, StartStopped, Supervisor
 from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.runtime.descriptors import announce
 from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
-from oncelog.runtime.standard_streams import announce
 
 #: Owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
 _DRAIN_TIMEOUT_MS = int(3 * DRAIN_DEADLINE_S * 1000) + 10_000

@@ -24,9 +24,9 @@ from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_st
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal, InvalidArgument
+from oncelog.runtime.descriptors import sentence_of
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
-from oncelog.runtime.standard_streams import sentence_of
 from oncelog.runtime.whole_file import overwrite_file
 
 START_DEADLINE_S = 90.0
