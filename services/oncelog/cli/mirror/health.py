@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
-from oncelog.runtime.http_hosts import HttpHosts
+from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 _LEVELS: tuple[tuple[str, str, Callable[[MirroredTopic], float]], ...] = (

@@ -127,12 +127,9 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
             flow = out.flow
             flow.consumer, flow.handed_out, flow.window = request.consumer, request.handed_out, request.window
             flow.begun.extend(pack_ranges(request.begun))
-            if request.arrived is not None:
-                flow.arrived = request.arrived
-            if request.seek_epoch is not None:
-                flow.seek_epoch = request.seek_epoch
-            if request.bytes_max is not None:
-                flow.bytes_max = request.bytes_max
+            for name in ("arrived", "seek_epoch", "bytes_max"):
+                if (value := getattr(request, name)) is not None:
+                    setattr(flow, name, value)
         case AckRequested():
             ack = out.acknowledge
             ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
