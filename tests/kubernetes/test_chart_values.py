@@ -10,7 +10,14 @@ import jsonschema
 import pytest
 import yaml
 
-from oncelog.runtime.settings import LogStorageSettings, MetadataSettings, ProcessSettings, TopicOwnerSettings, variable
+from oncelog.runtime.settings import (
+    LogStorageSettings,
+    MetadataSettings,
+    ProcessSettings,
+    TopicOwnerSettings,
+    load,
+    variable,
+)
 from tests.kubernetes.chart import (
     CHART,
     FILES,
@@ -286,6 +293,25 @@ def test_large_numbers_are_not_rendered_as_floats() -> None:
 def test_presets_render(name: str) -> None:
     """Including presets that no other test renders."""
     assert rendered(name)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+#: A metadata service without anything to do, and what Python needs besides the bytes that are counted.
+IDLE_BYTES = 256 << 20
+UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_metadata_pod_is_limited_and_has_room_for_its_budgets(name: str) -> None:
+    """Without a limit, one that holds too much takes the memory of its node."""
+    pods = [each for part, each in containers(name) if part == each["name"] == "metadata"]
+    for pod in pods:
+        number, unit = re.fullmatch(r"(\d+)([MG]i)", pod["resources"]["limits"]["memory"]).groups()  # type: ignore[union-attr]
+        settings = load(MetadataSettings, {n: v for n, v in environment(pod).items() if n.endswith("_BYTES_MAX")})
+        held = settings.gateway_bytes_max + settings.rest_bodies_bytes_max + settings.consume_bytes_max
+        assert int(number) * UNITS[unit] >= held + IDLE_BYTES
+    assert pods
 
 
 # --- README -----------------------------------------------------------------------------------------------------------

@@ -33,8 +33,7 @@ from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT, CHUNKED_BYTES_MAX
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 from oncelog.core.formats.opening import OnConflict
-from oncelog.core.names import TopicName, check_producer_name, parse_topic
-from oncelog.core.sdk.consumer.events import ConsumerSettings
+from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
 from oncelog.core.sdk.producer.sequence_assignment import check_initial
 from oncelog.runtime.credentials import Credentials, Token
@@ -374,23 +373,9 @@ class AsyncClient:
             properties,
         )  # fmt: skip
         skip_or_raise = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
-        return await self._subscribe(name, settings, start, inclusive=inclusive, on_corrupt=skip_or_raise)
-
-    async def _subscribe(
-        self,
-        name: TopicName,
-        settings: ConsumerSettings,
-        start: Place,
-        *,
-        inclusive: bool = False,
-        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
-        holds: Callable[[int], None] | None = None,
-    ) -> AsyncConsumer:
         topics = await first_indexes(self._network, name, start, inclusive=inclusive, timeout_ms=self._timeout_ms)
         self._network.check_open()
-        consumer = AsyncConsumer(
-            name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=on_corrupt, holds=holds
-        )
+        consumer = AsyncConsumer(name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=skip_or_raise)
         self._consumers.add(consumer)
         await consumer.open(topics)
         return consumer
@@ -471,11 +456,3 @@ def network_of(client: AsyncClient) -> Network:
 def adopt(client: AsyncClient, made: Callable[[Network, int | None], ConsumerT]) -> ConsumerT:
     """For the same: a consumer of another kind, which is closed with the client. int: the timeout, in milliseconds."""
     return client._adopt(made)  # noqa: SLF001
-
-
-async def subscribe_within(
-    client: AsyncClient, topic: TopicName, settings: ConsumerSettings, start: Place, holds: Callable[[int], None]
-) -> AsyncConsumer:
-    """For the same: a consumer whose memory is counted. holds: as in `AsyncConsumer`. Raises as `subscribe`."""
-    client._network.check_open()  # noqa: SLF001
-    return await client._subscribe(topic, settings, start, holds=holds)  # noqa: SLF001

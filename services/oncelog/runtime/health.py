@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, PermissionDenied
-from oncelog.runtime.http_hosts import HttpHosts
+from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import METRICS_CONTENT_TYPE
 
 #: None: healthy; otherwise the reason, in a few words.

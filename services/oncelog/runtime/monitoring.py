@@ -27,7 +27,7 @@ async def monitored(
         return
     try:
         from oncelog.runtime.health import Health
-        from oncelog.runtime.http_hosts import HttpHosts
+        from oncelog.runtime.observing.http_hosts import HttpHosts
         from oncelog.runtime.telemetry import Telemetry
     except ModuleNotFoundError as error:
         raise Fatal(

@@ -21,7 +21,7 @@ from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.era import Era
 from oncelog.core.errors import InvalidArgument, OncelogError, StaleEra
 from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
-from oncelog.runtime.http_hosts import OWN_NAMES, HttpHosts
+from oncelog.runtime.observing.http_hosts import OWN_NAMES, HttpHosts
 from oncelog.runtime.settings import ProcessSettings, variable
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.runtime.tls.handshake import Expiry, expiry, refusal

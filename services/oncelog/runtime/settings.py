@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument
-from oncelog.runtime.http_hosts import HttpHosts
 from oncelog.runtime.logs import LEVELS
+from oncelog.runtime.observing.http_hosts import HttpHosts
 
 PREFIX = "ONCELOG_"
 #: The SDK packs at least this many messages into one batch.

@@ -10,7 +10,7 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.health import Health
-from oncelog.runtime.http_hosts import HttpHosts
+from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, SpanName, Telemetry
 
 

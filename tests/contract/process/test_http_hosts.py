@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.errors import InvalidArgument, PermissionDenied
-from oncelog.runtime.http_hosts import HttpHosts
+from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings, load
 

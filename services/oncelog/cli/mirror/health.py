@@ -7,7 +7,7 @@ from functools import partial
 
 from oncelog.effects.mirror.copying import Mirror, MirroredTopic
 from oncelog.runtime.health import Health
-from oncelog.runtime.http_hosts import HttpHosts
+from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 

@@ -100,9 +100,8 @@ class AsyncConsumer(RunsHandlers):
 
     async def open(self, topics: list[tuple[TopicName, int]]) -> None:
         """Attach to each topic or partition; with its first index, for a subscription that is to be created."""
-        settings = self._of_one(len(topics))
         for topic, first_index in topics:
-            self._add(topic, replace(settings, first_index=first_index))
+            self._add(topic, replace(self._of_one(len(topics)), first_index=first_index))
         try:
             async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
                 # One partition first: of two exclusive consumers, the one that gets it gets all of them.
@@ -126,9 +125,8 @@ class AsyncConsumer(RunsHandlers):
     async def _follow(self, counts: PartitionCounts) -> None:
         """Consume the partitions that the topic has got, from their first message."""
         known = len(self._partitions)
-        settings = replace(self._of_one(counts.now), first_index=0)
         for number in range(known, counts.now):
-            self._add(replace(self._topic, partition=number), settings)
+            self._add(replace(self._topic, partition=number), replace(self._of_one(counts.now), first_index=0))
         drivers = self._drivers[known:]
         for driver in drivers:
             driver.feed(OpenWanted())

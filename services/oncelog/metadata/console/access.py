@@ -26,7 +26,7 @@ from oncelog.metadata.console.static_files import serve_static
 from oncelog.metadata.gateway.inner_request import note_via
 from oncelog.metadata.rest.port.body_limits import BodyLimit
 from oncelog.metadata.rest.problems import MEDIA_TYPE, http_problem, note_code, problem
-from oncelog.runtime.http_hosts import is_loopback, name_in
+from oncelog.runtime.observing.http_hosts import is_loopback, name_in
 from oncelog.runtime.security import Security
 
 ROOT = "/console"

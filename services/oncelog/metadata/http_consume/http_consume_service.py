@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from oncelog.client.client import AsyncClient, subscribe_within
+from oncelog.client.client import AsyncClient
 from oncelog.client.consuming.subscribing import consumer_settings
+from oncelog.client.counted_consumer import subscribe_within
 from oncelog.client.values.messages import Receipt
 from oncelog.core.errors import LimitReached, ServiceUnavailable, SessionGone, TooManyRequests
 from oncelog.core.formats.message_id import EARLIEST, LATEST

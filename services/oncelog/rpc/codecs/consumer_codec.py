@@ -128,8 +128,8 @@ def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
             flow.consumer, flow.handed_out, flow.window = request.consumer, request.handed_out, request.window
             flow.begun.extend(pack_ranges(request.begun))
             for name in ("arrived", "seek_epoch", "bytes_max"):
-                if (given := getattr(request, name)) is not None:
-                    setattr(flow, name, given)
+                if (value := getattr(request, name)) is not None:
+                    setattr(flow, name, value)
         case AckRequested():
             ack = out.acknowledge
             ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
