@@ -1,12 +1,17 @@
 """Which function `oncelog run` runs: a bad name gets an error that says what is there."""
 
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import oncelog
 from oncelog.cli.run.loading import load
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, OncelogError, StoreMismatch
+from oncelog.effects.programs import program
+from oncelog.testing import MemoryEffects
 
 SHOP = """
 from sqlalchemy import create_engine
@@ -63,3 +68,26 @@ def test_bad_name_is_told(shop: str, name: str, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told) as error:
         load(name.format(shop))
     assert error.value.details["field"] == "functions"
+
+
+@oncelog.process("orders", subscription="billing", effects=MemoryEffects())
+async def book(message: oncelog.Message, connection: Any) -> None:
+    raise AssertionError("never runs")
+
+
+async def ends(*_: Any) -> None:
+    """As a program whose database was replaced, deep inside."""
+    try:
+        raise KeyError("of a driver")
+    except KeyError as error:
+        raise StoreMismatch("the effects are in another store: start the program with that one") from error
+
+
+def test_error_is_shown_without_the_frames_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text says what helps; the frames are those of the caller, and one of `run`."""
+    monkeypatch.setattr(program, "run_until_signal", ends)
+    with pytest.raises(OncelogError, match="in another store") as raised:
+        oncelog.run(book)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "KeyError" not in shown
+    assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
