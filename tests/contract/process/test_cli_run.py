@@ -1,7 +1,9 @@
-"""Which function `oncelog run` runs: a bad name gets an error that says what is there."""
+"""Which function `oncelog run` runs: a bad name gets an error that says what is there. What `oncelog.run` shows of an
+error that ends it."""
 
 import sys
 import traceback
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +77,9 @@ async def book(message: oncelog.Message, connection: Any) -> None:
     raise AssertionError("never runs")
 
 
-async def ends(*_: Any) -> None:
+async def ends(_: Any, connecting: Coroutine[Any, Any, oncelog.AsyncClient], *_more: Any) -> None:
     """As a program whose database was replaced, deep inside."""
+    connecting.close()
     try:
         raise KeyError("of a driver")
     except KeyError as error:
