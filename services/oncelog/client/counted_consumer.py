@@ -6,6 +6,7 @@ from oncelog.client.client import AsyncClient, adopt, network_of
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import first_indexes
 from oncelog.client.network.start_position import Place
+from oncelog.core.errors import OncelogError
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings
 
@@ -22,3 +23,10 @@ async def subscribe_within(
     )
     await consumer.open(topics)
     return consumer
+
+
+def abandon(consumer: AsyncConsumer, error: OncelogError) -> None:
+    """End the consumer with this error at once, and let go what waits there: it is delivered again."""
+    consumer._fail(error)  # noqa: SLF001  # see `network_of`
+    for driver in consumer._drivers:  # noqa: SLF001
+        driver.drop()

@@ -185,12 +185,6 @@ class AsyncConsumer(RunsHandlers):
             if driver.core.error is None:
                 driver.feed(CloseWanted())
 
-    def abandon(self, error: OncelogError) -> None:
-        """End the consumer with this error at once, and let go what waits here: it is delivered again."""
-        self._fail(error)
-        for driver in self._drivers:
-            driver.drop()
-
     def _check_open(self) -> None:
         self._network.check_loop()
         if self.failure is not None:

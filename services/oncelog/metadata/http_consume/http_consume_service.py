@@ -15,7 +15,7 @@ from functools import partial
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.consuming.subscribing import consumer_settings
-from oncelog.client.counted_consumer import subscribe_within
+from oncelog.client.counted_consumer import abandon, subscribe_within
 from oncelog.client.values.messages import Receipt
 from oncelog.core.errors import LimitReached, ServiceUnavailable, SessionGone, TooManyRequests
 from oncelog.core.formats.message_id import EARLIEST, LATEST
@@ -126,14 +126,15 @@ class HttpConsumeService:
     def _abandon_too_large(self, caller: str) -> None:
         session = self._sessions.get(str(self.bytes.too_large(caller)))  # None: none is, or it is being opened
         if session is not None:
-            session.consumer.abandon(
+            abandon(
+                session.consumer,
                 LimitReached(
                     f"more than {self.bytes.caller_bytes_max} bytes of messages waited for the sessions of "
                     f"{session.caller}, and most of them for this one: use fewer sessions for topics with large "
                     "messages, and take what waits",
                     field="session",
                     limit=self.bytes.caller_bytes_max,
-                )
+                ),
             )
 
     def find(self, session: str, place: Place) -> OpenSession | None:
