@@ -35,6 +35,7 @@ class ProducerProcess:
     async def start(self, *, replay_lines: int = 0) -> None:
         """Start it (again). replay_lines: so many stored lines are sent again, as if it had lost its position."""
         self._duplicates = [self.duplicates, 0]
+        self._finished = False  # the one before may have sent all lines before it was killed
         options = ("--progress", "json", "--output", "json", "--replay", str(replay_lines))
         command = (sys.executable, "-m", "oncelog.cli", "produce", *self._arguments, *options)
         self._child = await LabChild.start("the producer", command, log=self._log, on_line=self._take)
@@ -55,6 +56,18 @@ class ProducerProcess:
             return self.offset >= offset
 
         await until(reached, deadline_s, f"acknowledgements up to byte {offset} of the file")
+
+    async def repeated(self, lines: int, deadline_s: float) -> None:
+        """Return when the log has refused so many duplicates of this process. Raises LabFailed if it ends before."""
+        child = self._child
+        assert child is not None, "called before `start`"
+
+        def refused() -> bool:
+            if self._duplicates[1] < lines and child.ended:
+                raise LabFailed(f"only {self._duplicates[1]} of {lines} lines were duplicates{child.last_lines()}")
+            return self._duplicates[1] >= lines
+
+        await until(refused, deadline_s, f"{lines} duplicates")
 
     async def finish(self, deadline_s: float) -> None:
         """Return when the process ended by itself with success. Raises LabFailed."""

@@ -155,6 +155,8 @@ class DemoScenario:
         how = f"sends its last {repeated:,} lines again" if repeated else "continues by itself"
         self._view.tell(f"kill -9 the producer at {self._acknowledged:,} lines; started again, it {how}")
         await self._producer.start(replay_lines=repeated)
+        # Where everything was acknowledged before, nothing else waits for the repeated lines.
+        await self._producer.repeated(repeated, STEP_DEADLINE_S)
 
     async def _kill_consumer(self, consumer: ConsumerProcess) -> None:
         """Its next process has acknowledged something when this returns, unless the file is published: what is left
