@@ -8,6 +8,10 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+
 Asked = tuple[str, str, object]
 
 
@@ -65,3 +69,9 @@ def served() -> Iterator[RecordingServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of `oncelog admin …`, without a terminal."""
+    result = CliRunner().invoke(app, ["admin", *words, "--admin-url", rest.url])
+    return result.exit_code, result.stdout, result.stderr

@@ -2,27 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
-from tests.cluster.cli.recorded_rest import Asked, RecordingServer, served
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
-
-
-def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error) of `oncelog admin …`."""
-    result = CliRunner().invoke(app, ["admin", *words, "--admin-url", rest.url])
-    return result.exit_code, result.stdout, result.stderr
-
+from tests.cluster.cli.recorded_rest import Asked, RecordingServer, admin, served
 
 NAMESPACE = "/admin/v2/namespaces/public/orders"
 TOPIC = "/admin/v2/persistent/public/default/new"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from oncelog.cli.app import app
 from oncelog.core.process_version import PROCESS_VERSION
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer, admin, served
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 
 TOPIC = "/admin/v2/persistent/public/default/orders"
@@ -43,12 +43,6 @@ def rest() -> Iterator[RecordingServer]:
 def changes(rest: RecordingServer) -> list[str]:
     """What was asked, except by GET."""
     return [f"{method} {path}" for method, path, _ in rest.asked if method != "GET"]
-
-
-def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
-    """Without a terminal."""
-    result = CliRunner().invoke(app, ["admin", *words, "--admin-url", rest.url])
-    return result.exit_code, result.stdout, result.stderr
 
 
 def typed(rest: RecordingServer, words: str, answer: str) -> "subprocess.CompletedProcess[str]":

@@ -1,22 +1,15 @@
 """`oncelog admin topics deduplication verify`: its verdict is its exit code, and a topic may move meanwhile."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer
 
 PATH = "/admin/v2/persistent/public/default/orders/deduplication/verify"
 DIFFERENCE = {"producer": "importer", "producer_id": 7, "field": "persisted", "expected": "9", "found": "8"}
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
 
 
 def job(number: str, state: str, **fields: object) -> tuple[int, object]:

@@ -1,29 +1,15 @@
 """`oncelog admin storage` for one node: its removal, and whether it may be replaced."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-from typer.testing import CliRunner
 
-from oncelog.cli.app import app
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer, admin
 
 NODE = "0a1b" * 8
 NODES = "/admin/v2/storage/nodes"
 HOST = "oncelog-storage-3.oncelog-storage-headless.logs.svc"
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
-
-
-def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error) of `oncelog admin …`."""
-    result = CliRunner().invoke(app, ["admin", *words, "--admin-url", rest.url])
-    return result.exit_code, result.stdout, result.stderr
 
 
 def node_report(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from typer.testing import CliRunner
 import oncelog
 from oncelog.cli.app import app
 from oncelog.core.errors import ProducerFenced
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.kills import idle
 
@@ -25,12 +24,6 @@ def row(name: str, pid: int, topic: str = "public/default/orders", **fields: obj
         "last_activity_ms": 1_772_000_000_000, "idle_ms": 720_000, "expires_ms": 604_800_000, "duplicates": 1,
         "stale": 0, "unverified": 0, "recent_batches_count": 2, "recent_floor": -1, "memory_bytes": 900, **fields,
     }  # fmt: skip
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
 
 
 def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:

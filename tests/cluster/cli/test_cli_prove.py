@@ -1,7 +1,6 @@
 """`oncelog admin topics prove`: its verdict is its exit code, and each finding is shown."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner
@@ -11,18 +10,12 @@ from oncelog.core.ids import TopicId
 from oncelog.metadata.rest.observing.proofs import ProofView
 from oncelog.verify.proof import Part, TopicProof
 from oncelog.verify.range_summary import Finding
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer
 
 PATH = "/admin/v2/persistent/public/default/orders/proof"
 ASKED = TopicProof(TopicId("0f" * 16), "public/default/orders", "ann", 5, 1 << 20, 20).ranged(
     from_index=3, until_index=24, end=None, entries=10
 )
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
 
 
 def view(proof: TopicProof) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from oncelog.metadata.rest.recovering.restore import view_of
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState
 from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, CopyWriter
 from oncelog.metadata_store.copies.copy_folder import name_by_content
-from tests.cluster.cli.recorded_rest import RecordingServer, served
+from tests.cluster.cli.recorded_rest import RecordingServer
 
 RESTORE, DRILL, RIGHTS = (f"/admin/v2/cluster/{name}" for name in ("restore", "drill", "rights"))
 NODE = "a" * 32
@@ -28,12 +27,6 @@ DONE = replace(
     nodes=[ReportedNode("b" * 32, "n1:6652", "used"), ReportedNode(NODE, "n2:6652", "silent", "connection refused")],
 )  # fmt: skip
 REVIEWED = Review(TopicId("0f" * 16), "public/default/orders", ReviewReason.GAP, "ledgers 4711 to 4713 are missing")
-
-
-@pytest.fixture
-def rest() -> Iterator[RecordingServer]:
-    with served() as server:
-        yield server
 
 
 def tells(rest: RecordingServer, path: str, *told: RestoreProgress, before: RestoreProgress | None = None) -> None:
