@@ -128,4 +128,4 @@ def _why(what: str, error: Exception) -> str:
 def _corrupt(path: str, why: str) -> CorruptEntry:
     if not path:
         return CorruptEntry(why)
-    return CorruptEntry(f"{path}: {why}. Write it anew: `oncelog admin backup rebuild {path}`", path=path)
+    return CorruptEntry(f"{path}: {why}. Rebuild it: `oncelog admin backup rebuild {path}`", path=path)

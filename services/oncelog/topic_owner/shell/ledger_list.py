@@ -98,7 +98,7 @@ class LedgerList:
         if page is None:
             path = paths.page(self._ownership.topic_id, link.name)
             raise LogHole(
-                f"page {link.name} of the topic's list of ledgers has no record. Write it anew: `oncelog admin backup "
+                f"page {link.name} of the topic's list of ledgers has no record. Rebuild it: `oncelog admin backup "
                 f"rebuild {path}`",
                 ledger_id=link.name,
             )
