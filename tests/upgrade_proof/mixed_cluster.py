@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.cluster_fixture import START_S, Cluster
 from tests.cluster.until import until
 from tests.upgrade_proof.mixed_standalone import versions
 
@@ -70,7 +70,7 @@ class MixedCluster(Cluster):
         self.choose(name, version)
         pid = self.signal(name, signal.SIGTERM)
         wanted = f"{name} in the {version.value} version"
-        await until(lambda: self._serves_again(name, pid), DEADLINE_S, waiting_for=wanted)
+        await until(lambda: self._serves_again(name, pid), START_S, waiting_for=wanted)
 
     def _serves_again(self, name: str, pid: int) -> bool:
         process = self.processes[name]
