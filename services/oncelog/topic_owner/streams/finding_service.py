@@ -5,6 +5,7 @@ What is asked for is read like a subscription's messages, and nothing is remembe
 
 import asyncio
 import json
+from dataclasses import replace
 
 from oncelog.core.delivery.events import ReadMessages, StoredEntry
 from oncelog.core.errors import (
@@ -21,6 +22,7 @@ from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, n
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.codecs.reader_codec import StartIndex, start_from_wire
 from oncelog.topic_owner.observe.found_message import found_json
+from oncelog.topic_owner.observe.id_look_up import look_up
 from oncelog.topic_owner.observe.stored_messages import shown_messages
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
@@ -59,6 +61,8 @@ class FindingService:
                 found = await runner.explained(_in_its_entry(runner, found, number))
             except (LedgerUnavailable, UnreadableEntry, EntriesLost) as error:
                 found, problem = not_given(found), error.message
+        elif found.state is FoundState.OLDER_THAN_REMEMBERED:
+            found, problem = await _in_the_log(runner, serving, found, number)
         refusals = None
         if found.producer_id is not None:
             refusals = still_served(runner).sessions.refusals.of(found.producer_id, number)
@@ -95,6 +99,31 @@ async def _in_its_entry(runner: TopicRunner, found: Found, number: SequenceId) -
     view = LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS)
     entry = await view.entry_at(found.position, headers_only=True)
     return trimmed(found) if entry is None else in_entry(found, number, entry)
+
+
+async def _in_the_log(
+    runner: TopicRunner, serving: Serving, found: Found, number: SequenceId
+) -> tuple[Found, str | None]:
+    """What the log says of an id that the memory does not tell. (What is found, why it may be there although it was not
+    found)."""
+    assert found.producer_id is not None, "it is remembered"
+    log = serving.subscriptions.log
+    try:
+        looked = await runner.explained(
+            look_up(MessageReads(runner.log), log.first_index, log.next_index, found.producer_id, number)
+        )
+    except LedgerUnavailable as error:
+        return found, error.message
+    if (place := looked.place) is not None:
+        return replace(
+            found, state=FoundState.STORED, position=place.position, batch_index=place.batch_index, index=place.index,
+            append_time_ms=place.append_time_ms, batch=None,
+        ), None  # fmt: skip
+    if looked.unreadable:
+        return found, f"{looked.unreadable} messages cannot be read now"
+    if looked.left:
+        return found, f"{looked.left} of {looked.end_index - looked.first_index} messages were not looked at"
+    return replace(found, state=FoundState.NOT_FOUND), None
 
 
 async def _fill(answer: pb.StoredMessagesAnswer, runner: TopicRunner, request: pb.StoredMessagesRequest) -> None:

@@ -20,6 +20,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE, READ_STORED_MESSAGES
 from oncelog.rpc.codecs.owner_codec import OpenGranted
 from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_message
+from oncelog.topic_owner.observe import id_look_up
 from oncelog.topic_owner.observe.stored_messages import shown_messages
 from oncelog.topic_owner.shell.message_reads import stored_entry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
@@ -126,6 +127,30 @@ async def test_trimmed_message_is_stored_and_gone(tmp_path: Path) -> None:
         assert (found["state"], found["message_id"], found["index"]) == ("trimmed", place, None)
         page = await looker.read(StartIndex(0))
         assert (list(page.messages), page.first_index, page.begin_index, page.end_index) == ([], 1, 1, 1)
+
+
+async def test_id_of_any_age_is_found_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner remembers the last 64 batches. Another producer has stored messages between."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client, looker = PublishClient(channel), Looker(channel, runner)
+        granted, other = await client.open(runner, "till"), await client.open(runner, "other")
+        for number in range(0, 300, 3):
+            await client.stored(other, batch_of(other, [number, number + 1]))
+            await client.stored(granted, batch_of(granted, [number, number + 2]))
+        for number in (0, 2, 3, 50, 99):
+            found = await looker.find(number)
+            assert (found["state"], found["index"]) == ("stored", number // 3 * 4 + 2 + number % 3 // 2)
+            page = await looker.read(StartIndex(found["index"]), limit=1)
+            assert (page.messages[0].sequence_id, page.messages[0].producer_name) == (number, "till")
+        assert [await looker.state(number) for number in (1, 46, 100)] == ["not_found"] * 3
+        with monkeypatch.context() as patch:
+            patch.setattr(id_look_up, "SEARCH_BYTES", 0)
+            found = await looker.find(50)
+            assert found["state"] == "older_than_remembered"
+            assert found["explanation"].endswith("400 of 400 messages were not looked at")
+        await runner.retention.truncate()
+        assert (await looker.find(50))["state"] == "not_found"
 
 
 async def test_after_truncation_and_takeover_the_answer_has_the_right_bound(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ class FoundMessage(BaseModel):
     topic: str = Field(description="The topic, or the partition")
     state: str = Field(
         description="stored, in_flight (not durable yet), not_stored (above all ids of the producer), never_stored "
-        "(between stored ids), older_than_remembered, trimmed (stored, and deleted since then), unknown_producer or "
+        "(between stored ids), not_found (older, and not in what is kept of the log), older_than_remembered (the "
+        "search did not reach all of it), trimmed (stored, and deleted since then), unknown_producer or "
         "unknown (the partition did not answer, or the one entry that would tell cannot be read now)"
     )
     explanation: str = Field(description="The same in words")
