@@ -27,8 +27,9 @@ _BACK_BYTES = 256 * 1024
 
 @dataclass(slots=True)
 class _Look:
-    """Messages from the index at which it began to before `next_index`. unreadable: what is at next_index."""
+    """Messages from `begin_index` to before `next_index`. unreadable: what is at next_index."""
 
+    begin_index: int
     next_index: int
     messages: list[pb.StoredMessage] = field(default_factory=list)
     unreadable: pb.UnreadableMessages | None = None
@@ -70,8 +71,7 @@ class StoredPage:
         answer.begin_index = answer.next_index
         while self._has_room and answer.begin_index > answer.first_index:
             high, before = answer.begin_index, self._read_bytes
-            low = max(answer.first_index, high - step)
-            above, bad = await self._look_through(low, high)
+            low, above, bad = await self._look_through(max(answer.first_index, high - step), high)
             kept = above[-self._room :]
             answer.messages.extend(reversed(kept))
             answer.begin_index = low if bad is None else bad.first_index + bad.count
@@ -84,19 +84,24 @@ class StoredPage:
                 return
             step = min(2 * step, _BACK_MAX) if self._read_bytes - before < _BACK_BYTES else max(1, step // 2)
 
-    async def _look_through(self, low: int, high: int) -> tuple[list[pb.StoredMessage], pb.UnreadableMessages | None]:
-        """(The messages that are wanted between the last that cannot be read and `high`, the messages that cannot)."""
+    async def _look_through(
+        self, low: int, high: int
+    ) -> tuple[int, list[pb.StoredMessage], pb.UnreadableMessages | None]:
+        """(The first index of the entry of `low`, the messages that are wanted between the last that cannot be read and
+        `high`, the messages that cannot)."""
+        begin = at = low
         found: list[pb.StoredMessage] = []
         bad: pb.UnreadableMessages | None = None
-        while low < high:
-            look = await self._look(low, high, high - low)
+        while at < high:
+            look = await self._look(at, high, high, whole=at == low)
+            begin = min(begin, look.begin_index)
             found += look.messages
-            low = look.next_index
+            at = look.next_index
             if look.unreadable is not None:
                 found, bad = [], look.unreadable
-                low = min(high, max(low, bad.first_index + bad.count - 1) + 1)
-                bad.count = low - bad.first_index
-        return found, bad
+                at = min(high, max(at, bad.first_index + bad.count - 1) + 1)
+                bad.count = at - bad.first_index
+        return begin, found, bad
 
     @property
     def _room(self) -> int:
@@ -106,9 +111,9 @@ class StoredPage:
     def _has_room(self) -> bool:
         return self._room > 0 and self._page_bytes < PAGE_BYTES and self._read_bytes < READ_BYTES
 
-    async def _look(self, begin: int, end: int, room: int) -> _Look:
-        """One read. room: messages that may be found."""
-        look = _Look(begin)
+    async def _look(self, begin: int, end: int, room: int, *, whole: bool = False) -> _Look:
+        """One read. room: messages that may be found. whole: from the first message of the entry of `begin` on."""
+        look = _Look(begin, begin)
         try:
             effect = ReadMessages(SubscriptionNumber(0), begin, bytes_max=_STEP_BYTES)
             entries = (await self._reads.read(effect)).entries
@@ -118,6 +123,8 @@ class StoredPage:
             return look
         if not entries:
             look.next_index = end  # messages that were given up with a lost ledger
+        elif whole:
+            look.begin_index = look.next_index = max(self._answer.first_index, min(begin, entries[0].base_index))
         for entry in entries:
             begun = look.next_index > begin
             if look.next_index >= end or len(look.messages) >= room or (begun and not self._has_room):
