@@ -101,9 +101,16 @@ async def test_topic_without_a_ledger_id_reports_it_and_other_topics_continue(tm
         assert errors == []
 
 
+async def issued_until(world: OwnerWorld, ledger_id: LedgerId) -> None:
+    """The next ledger gets a later id, without a claim for all of those before."""
+    await set_counter(world, Counter.LEDGER, ledger_id + 1)
+    world.parts.ledger_ids._claim._free.clear()
+
+
 async def lost_ledger(world: OwnerWorld) -> TopicRunner:
     """A topic whose list names a closed ledger of six entries, of which the only node has none."""
     topic_id = await world.new_topic(TOPIC)
+    await issued_until(world, LOST)
     metadata = LedgerMetadata(LOST, topic_id, (world.node.incarnation,), 1).in_recovery()
     await world.parts.ledgers.write(metadata.closed(end=EntryId(5), length=600), version=ABSENT_VERSION)
     await world.list_ledger(topic_id, LOST)
