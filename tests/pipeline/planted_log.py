@@ -21,13 +21,15 @@ from oncelog.core.formats.entry import (
     encode_opened,
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
+from oncelog.verify.owner_report import LiveMap
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_join import IdPlaces, LedgerFact
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.remembered import RememberedBatch
+from oncelog.verify.snapshots import ReportedSnapshot
 from oncelog.verify.stored_log import parse_entry
-from oncelog.verify.topic_check import LiveMap, ReportedSnapshot, TopicCheck, check_topic
+from oncelog.verify.topic_check import TopicCheck, check_topic
 from oncelog.verify.violation import Violation
 
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")

@@ -10,15 +10,16 @@ from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, misplaced, range_behind, remembered_in
-from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, SnapshotDue, TopicPlan
+from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, facts_of, range_behind, remembered_in
+from oncelog.pipeline.audit.topic_plan import TopicPlan
 from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.codecs.metadata_codec import LEDGERS
 from oncelog.rpc.codecs.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
+from oncelog.verify.owner_report import NOT_REPORTED, LiveMap, OwnerReport, SnapshotDue
+from oncelog.verify.snapshots import ReportedSnapshot, misplaced
 from oncelog.verify.subscriptions import SubscriptionsComparison
-from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
@@ -123,7 +124,7 @@ class PlantedStorage:
             AuditRange(connection, FLIGHTS, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies)
             for slices in pieces
         )
-        findings = misplaced(snapshot.position, remembered, ledgers) if snapshot else ()
+        findings = misplaced(snapshot.position, remembered, facts_of(ledgers)) if snapshot else ()
         none = SubscriptionsComparison()
         return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, none, ranges, all_copies)
 

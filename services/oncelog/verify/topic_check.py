@@ -3,21 +3,24 @@ and its last snapshot. Pure except for `look`, which is called only if an id is 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from oncelog.core.ids import BEFORE_ALL, Position, ProducerId
-from oncelog.verify.producer_marks import MarksComparison, ReportedProducer, compare_marks
+from oncelog.core.ids import BEFORE_ALL, Position
+from oncelog.verify.owner_report import LiveMap
+from oncelog.verify.producer_marks import MarksComparison, compare_marks
 from oncelog.verify.range_join import (
+    ALL,
+    SNAPSHOT_RULE,
     IdPlaces,
     JoinedLog,
     LedgerFact,
+    Share,
     check_chain,
     check_low_ids,
     join_range,
     looked_for,
 )
 from oncelog.verify.range_summary import Finding, RangeSummary
-from oncelog.verify.remembered import RememberedBatch
+from oncelog.verify.snapshots import ReportedSnapshot
 
 #: The rules of each check in a report, in the order of the report.
 CHECKS: Mapping[str, tuple[str, ...]] = {
@@ -36,27 +39,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 
 #: {producer id: ids} -> {(producer id, id): where they are stored}
 Look = Callable[[dict[int, set[int]]], IdPlaces]
-
-
-class LiveMap(NamedTuple):
-    """The producers of the owner as of `position`. lists_all: `producers` is complete."""
-
-    position: Position
-    next_index: int
-    producers: Mapping[ProducerId, ReportedProducer]
-    lists_all: bool
-
-
-class ReportedSnapshot(NamedTuple):
-    """A stored snapshot: the state as of `position`, the last entry of range number `after`. after None: the log
-    before it was trimmed. remembered: its batches."""
-
-    number: int
-    position: Position
-    next_index: int
-    producers: Mapping[ProducerId, ReportedProducer]
-    after: int | None
-    remembered: tuple[RememberedBatch, ...] = ()
 
 
 @dataclass(slots=True)
@@ -90,50 +72,57 @@ def check_topic(
     for number, summary in enumerate(summaries):
         join_range(joined, summary)
         if snapshot is not None and number == snapshot.after:
-            compared = _compare_report(joined, "snapshot", snapshot.position, snapshot.next_index, snapshot.producers)
+            compared = compare_snapshot(joined, snapshot)
+    compared_live = compare_live(joined, live)
     places = look(looked_for(joined.low)) if joined.low else {}
-    return conclude(joined, summaries, facts, live=live, snapshot=compared, places=places)
+    return conclude(
+        joined, check_chain(summaries, facts), live=compared_live, snapshot=compared, places=places, end=live.position
+    )
 
 
-def conclude(
-    joined: JoinedLog,
-    summaries: Iterable[RangeSummary],
-    facts: Sequence[LedgerFact],
-    *,
-    live: LiveMap,
-    snapshot: MarksComparison | None,
-    places: IdPlaces,
-) -> TopicCheck:
-    """The check of a log that is joined. summaries: only their `ledgers` count. places: of `looked_for(joined.low)`."""
+def compare_snapshot(joined: JoinedLog, snapshot: ReportedSnapshot) -> MarksComparison:
+    """joined: up to the snapshot's position."""
+    compared = compare_marks(
+        joined.producers, snapshot.producers, rule=SNAPSHOT_RULE, lists_all=True, blind=joined.blind
+    )
+    return _compare_end(joined, compared, SNAPSHOT_RULE, snapshot.position, snapshot.next_index)
+
+
+def compare_live(joined: JoinedLog, live: LiveMap, share: Share = ALL) -> MarksComparison:
+    """joined: up to the position of `live`. share: of which producers `live` is."""
     for producer_id, reported in live.producers.items():
         known = joined.producers.get(producer_id)
         if known is not None and not known.name:
             known.name = reported.name  # its grant was trimmed away
-    live_comparison = _compare_report(
-        joined, "live map", live.position, live.next_index, live.producers, lists_all=live.lists_all
-    )
-    found = [*joined.findings, *check_chain(summaries, facts), *live_comparison.findings]
+    known_of = {each: one for each, one in joined.producers.items() if each in share}
+    compared = compare_marks(known_of, live.producers, rule="live map", lists_all=live.lists_all, blind=joined.blind)
+    return _compare_end(joined, compared, "live map", live.position, live.next_index)
+
+
+def conclude(
+    joined: JoinedLog,
+    chain: Iterable[Finding],
+    *,
+    live: MarksComparison,
+    snapshot: MarksComparison | None,
+    places: IdPlaces,
+    end: Position,
+) -> TopicCheck:
+    """The check of a log that is joined up to `end`. chain: `check_chain`. places: of `looked_for(joined.low)`."""
+    found = [*joined.findings, *chain, *live.findings]
     found += snapshot.findings if snapshot else []
     found += check_low_ids(joined, places)
     hidden = joined.findings_count - len(joined.findings) + joined.low_unlisted
-    end = Position(live.position.ledger_id, live.position.entry_id)
-    return TopicCheck(
-        joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, live_comparison, snapshot
-    )
+    return TopicCheck(joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, live, snapshot)
 
 
-def _compare_report(
-    joined: JoinedLog,
-    rule: str,
-    position: Position,
-    next_index: int,
-    producers: Mapping[ProducerId, ReportedProducer],
-    *,
-    lists_all: bool = True,
+def _compare_end(
+    joined: JoinedLog, compared: MarksComparison, rule: str, position: Position, next_index: int
 ) -> MarksComparison:
-    """Compare a report as of `position` with the log up to there."""
-    compared = compare_marks(joined.producers, producers, rule=rule, lists_all=lists_all, blind=joined.blind)
+    """Compare the end of a report with that of the log that was read."""
     last = joined.last
+    if last is None and joined.blind:
+        return compared  # the whole log was trimmed
     at = BEFORE_ALL if last is None else Position(last.ledger_id, last.last)
     if at != position:
         compared.findings.append(Finding(rule, None, f"its position is {position}, but the log was read up to {at}"))

@@ -26,12 +26,13 @@ from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run
 from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
 from oncelog.pipeline.audit.range_task import fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
-from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
+from oncelog.pipeline.audit.topic_plan import TopicPlan, kept_ledgers, search_snapshot
 from oncelog.pipeline.cluster import ClusterConnection, process_loop
 from oncelog.pipeline.source.options import source_options
 from oncelog.storage_client.losses import LOST_MAX
+from oncelog.verify.owner_report import LiveMap, owner_report
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.topic_check import LiveMap
+from oncelog.verify.snapshots import SnapshotSearch, trouble_of
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
@@ -341,7 +342,7 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
     cursor.append(EntryKind.SNAPSHOT_CHUNK, encode_chunks(3, [])[0])
     storage = PlantedStorage(cursor)
 
-    async def read(end: int) -> SnapshotReading:
+    async def read(end: int) -> SnapshotSearch:
         async with storage.serving():
             members = [
                 pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
@@ -349,9 +350,8 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
             storage.present = tuple((Incarnation(one.incarnation), one.address) for one in members)
             position = Position(LedgerId(1), EntryId(end))
             async with ClusterConnection(storage.connection) as cluster:
-                reading = SnapshotReading(cluster, FLIGHTS, TOPIC_ID, position, end_patience_ms=50)
-                await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
-            return reading
+                ledger = pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members)
+                return await search_snapshot(cluster, FLIGHTS, TOPIC_ID, [ledger], position, end_patience_ms=50)
 
     for end, number, newer in ((9, 2, False), (8, 1, True)):
         reading = run(read(end))

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from oncelog.client.network.lookup import Route
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position
-from oncelog.pipeline.audit.ledger_ranges import AuditRange
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, facts_of
 from oncelog.pipeline.audit.range_task import fold_range, places_in
 from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.source.options import SourceOptions
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
-from oncelog.verify.range_join import IdPlaces, LedgerFact
+from oncelog.verify.range_join import IdPlaces
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.topic_check import TopicCheck, check_topic
 from oncelog.wire.owner_pb2 import LastMessageRequest
@@ -89,9 +89,13 @@ def check_plan(
                 places.setdefault((producer_id, number), []).append((position, index))
         return places
 
-    facts = [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in plan.ledgers]
     return check_topic(
-        summaries, facts, from_start=plan.from_start, live=plan.owner.live, snapshot=plan.snapshot, look=look
+        summaries,
+        facts_of(plan.ledgers),
+        from_start=plan.from_start,
+        live=plan.owner.live,
+        snapshot=plan.snapshot,
+        look=look,
     )
 
 

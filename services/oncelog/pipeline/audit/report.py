@@ -11,9 +11,10 @@ from typing import Any
 from oncelog.core.counted import counted
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.pipeline.audit.job import TopicAudit
-from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
+from oncelog.pipeline.audit.topic_plan import TopicPlan
 from oncelog.verify.copies import shown
 from oncelog.verify.range_summary import Finding
+from oncelog.verify.snapshots import missing_snapshot
 from oncelog.verify.topic_check import CHECKS, TopicCheck
 
 FORMAT = 1
@@ -74,7 +75,12 @@ def topic_report(audit: TopicAudit) -> Json:
 def _violations(plan: TopicPlan, check: TopicCheck) -> list[Json]:
     found = [_violation(one) for one in check.findings]
     totals = check.joined.totals
-    trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
+    trouble = None
+    if plan.snapshot is None and not plan.snapshot_newer and not plan.snapshot_findings:
+        span_ms = (totals.last_ms or 0) - (totals.first_ms or 0)
+        trouble = missing_snapshot(
+            plan.owner.snapshot_due, from_start=plan.from_start, entries=totals.entries, span_ms=span_ms
+        )
     missing = () if trouble is None else (Finding("snapshot", None, trouble),)
     return found + [_violation(one) for one in (*plan.snapshot_findings, *missing, *plan.subscriptions.findings)]
 
