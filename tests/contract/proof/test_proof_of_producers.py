@@ -17,7 +17,7 @@ from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.storage_client.losses import LOST_MAX
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.proof import Part, ProofState
-from oncelog.verify.range_summary import Finding
+from oncelog.verify.range_summary import FINDINGS_KEPT, Finding
 from oncelog.wire import owner_pb2
 from tests.contract.proof.proving import FAST, FLIGHTS, Proving, a_log, findings, folded
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
@@ -393,6 +393,17 @@ async def test_many_producers_are_proved_some_at_a_time(page: int, kept_max: int
         parts = await checked(proving, log, kept_max=kept_max, range_entries=5)
         assert by_place(parts.findings) == by_place(whole.findings)
         assert (parts.findings_count, parts.not_checked) == (whole.findings_count, [])
+
+
+async def test_findings_of_several_readings_are_counted_once() -> None:
+    """Also those that are too many for a list."""
+    log = a_log()
+    for number in range(2 * FINDINGS_KEPT):
+        log.store("p", [20 + number], generation=9)
+    async with Proving.of(log) as proving:
+        whole, parts = await checked(proving, log), await checked(proving, log, kept_max=1)
+        assert whole.findings_count == parts.findings_count == 2 * FINDINGS_KEPT
+        assert len(whole.findings) == FINDINGS_KEPT
 
 
 def folded_until_damage(log: PlantedLog) -> DedupState:
