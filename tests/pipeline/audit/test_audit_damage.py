@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
@@ -15,7 +16,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.pipeline.audit.job import TopicAudit, check_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
-from oncelog.pipeline.audit.topic_plan import TopicPlan, search_snapshot
+from oncelog.pipeline.audit.topic_plan import TopicPlan, search_snapshots
 from oncelog.pipeline.cluster import ClusterConnection, Members, process_loop
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.verify.owner_report import SnapshotDue
@@ -366,7 +367,9 @@ def test_unreadable_closed_ledger_of_snapshots_is_reported() -> None:
             storage.present = ((storage.node, storage.address),)
             async with ClusterConnection(storage.connection) as cluster:
                 ledger = pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member])
-                return await search_snapshot(cluster, FLIGHTS, TOPIC_ID, [ledger], at(1, 9))
+                search = SnapshotSearch(crc32c, taken=0, end=at(1, 9))
+                await search_snapshots(cluster, FLIGHTS, TOPIC_ID, [ledger], search)
+            return search
 
     reading = process_loop().run_until_complete(read())
     assert reading.found is None
