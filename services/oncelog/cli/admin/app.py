@@ -21,6 +21,7 @@ from oncelog.cli.admin.rest_paths import (
     ROOT,
     lookup_path,
     namespace_path,
+    namespaces_path,
     permissions_path,
     read_only_path,
     storage_node,
@@ -124,7 +125,7 @@ def delete_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
 @admin_command(namespaces, "list")
 def list_namespaces(api: AdminApi, tenant: TenantArgument = DEFAULT_TENANT) -> Answer:
     """List the namespaces of a tenant."""
-    return api.get(namespace_path(f"{tenant}/x").removesuffix("/x"))
+    return api.get(namespaces_path(tenant))
 
 
 @admin_command(namespaces, "create")
