@@ -19,7 +19,6 @@ from tests.jobs_proof.inputs import (
     cut,
     exported,
     named_files,
-    producer_of,
     wanted_of_compaction,
     wanted_of_export,
     wanted_of_import,
@@ -27,8 +26,8 @@ from tests.jobs_proof.inputs import (
     write_files,
 )
 from tests.jobs_proof.watching import ExportWatch
+from tests.proofs.flights import Found, Row, Wanted, compare, producer_of
 from tests.proofs.session_process import kill_session
-from tests.spark_proof.flights import Found, Row, Wanted, compare
 
 NAME = "landing"
 PART_ROWS = 9

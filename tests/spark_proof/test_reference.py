@@ -6,18 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark_proof.flights import (
-    CANCELLED,
-    PARTITIONS,
-    Found,
-    Row,
-    Verdict,
-    batch_ends,
-    compare,
-    partition_topic,
-    read_rows,
-    wanted,
-)
+from tests.proofs.flights import PARTITIONS, Found, Row, Verdict, compare, read_rows
+from tests.spark_proof.flights import CANCELLED, batch_ends, partition_topic, wanted
 from tests.spark_proof.plan import Job
 
 HEADING = "year,month,day,dep_time,s,d,a,sa,ad,carrier,flight,tailnum,origin,dest,air_time,distance,hour,minute,time"
