@@ -66,7 +66,7 @@ class KilledRun(Generic[FaultT]):
             while (fault := await self._due(process)) is not None:
                 owners = await self._command.owners(fault)
                 if not owners:
-                    await self._command.injected(fault, hit=await process.kill(once=just_seen))
+                    await self._command.injected(fault, hit=await process.killed(once=just_seen))
                     return False
                 for name in owners:
                     await self._cluster.kill(name, once=any_time)

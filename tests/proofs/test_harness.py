@@ -1,5 +1,9 @@
 """The harness can fail: a report is proven by faults, messages and a control alone, and a run starts what failed."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +12,11 @@ from typing import cast
 import pytest
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.until import until_sync
 from tests.proofs.flights import Verdict
 from tests.proofs.killed_run import FAILURES_MAX, KilledRun
 from tests.proofs.report import Besides, Outcome, Report
-from tests.proofs.session_process import SessionProcess
+from tests.proofs.session_process import SessionProcess, kill_session
 from tests.proofs.source_topic import Filled
 
 PERFECT = Verdict(10, 10, 0, 0, 0, 0)
@@ -120,3 +125,37 @@ async def test_command_is_started_until_it_ends_by_itself_with_success(tmp_path:
 async def test_command_that_nobody_would_repeat_ends_the_run(tmp_path: Path, codes: tuple[int, ...], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         await KilledRun(Command(tmp_path, *codes), cast("Cluster", Whole())).to_its_end()
+
+
+# --- a kill -----------------------------------------------------------------------------------------------------------
+
+_WITH_A_WORKER = """
+import os, signal, sys
+if not os.fork():
+    os.setpgid(0, 0)
+    open(sys.argv[1], "w").write(str(os.getpid()) + "\\n")
+signal.pause()
+"""
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], start_new_session=True)
+
+
+def test_a_kill_also_ends_workers_outside_their_drivers_process_group(tmp_path: Path) -> None:
+    """As Spark's are; a surviving worker would publish the same rows as the next start."""
+    told = tmp_path / "worker"
+    driver = start(_WITH_A_WORKER, str(told))
+    worker = int(until_sync(lambda: told.exists() and told.read_text().strip(), 60))
+    assert kill_session(driver)
+    assert driver.returncode == -signal.SIGKILL
+    stat = Path(f"/proc/{worker}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+    assert worker != os.getpid()
+
+
+def test_a_job_that_has_ended_by_itself_was_not_killed() -> None:
+    """Then the fault has missed."""
+    job = start("")
+    job.wait()
+    assert not kill_session(job)
