@@ -126,7 +126,7 @@ PARTS: tuple[Part, ...] = (
     Part("model", ("model",), 30.0, True),
     Part("kubernetes", ("kubernetes",), 100.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 100.0, True),
-    Part("pipeline", ("pipeline", "spark_proof", "jobs_proof"), 200.0),
+    Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 200.0),
     *_shared("cluster/clients", ("cluster/clients",), 2, 140.0),
     Part("cluster/cli", ("cluster/cli",), 80.0),
     Part("cluster/console", ("cluster/console",), 10.0),
