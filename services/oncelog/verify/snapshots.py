@@ -22,14 +22,12 @@ _OVERDUE_TIMES = 10
 
 
 class ReportedSnapshot(NamedTuple):
-    """A stored snapshot: the state as of `position`, the last entry of range number `after`. after None: the log
-    before it was trimmed. remembered: its batches."""
+    """A stored snapshot: the state as of `position`. remembered: its batches."""
 
     number: int
     position: Position
     next_index: int
     producers: Mapping[ProducerId, ReportedProducer]
-    after: int | None
     remembered: tuple[RememberedBatch, ...] = ()
 
 
@@ -44,11 +42,18 @@ class SnapshotSearch:
     """
 
     def __init__(
-        self, checksum: Checksum, *, end: Position | None = None, share: Share = ALL, kept_max: int | None = None
+        self,
+        checksum: Checksum,
+        *,
+        taken: int,
+        end: Position | None = None,
+        share: Share = ALL,
+        kept_max: int | None = None,
     ) -> None:
-        """end: None: of the whole log. share: whose producers and batches `found` has. kept_max: producers
-        and batches that `found` may have; None: any number."""
+        """taken: the newest snapshot that the owner had taken before the search, 0: none. end: None: of the whole log.
+        share: whose producers and batches `found` has. kept_max: how many of both; None: any number."""
         self._checksum = checksum
+        self.taken = taken
         self._end = end
         self._share = share
         self._kept_max = kept_max
@@ -99,10 +104,26 @@ class SnapshotSearch:
             for producer_id, one in known.items()
             for recent in one.recent_batches
         )
-        self.found = ReportedSnapshot(
-            manifest.number, manifest.position, manifest.next_index, producers, None, remembered
-        )
+        self.found = ReportedSnapshot(manifest.number, manifest.position, manifest.next_index, producers, remembered)
         self.subscriptions, self.acks = self._reader.subscriptions, manifest.acks
+
+    def problems(
+        self, ledgers: Sequence[LedgerFact], due: SnapshotDue, *, blind: bool, entries: int, span_ms: int
+    ) -> list[Finding]:
+        """What is wrong with the snapshots of a log with these ledgers, beside their producers. blind: its beginning
+        was trimmed. span_ms: between its first and its last entry."""
+        found = self.found
+        if found is not None:
+            trouble = trouble_of(self.taken, found, newer=self.newer)
+            return [*self.findings, *_of_topic(trouble), *misplaced(found.position, found.remembered, ledgers)]
+        reason = trouble_of(self.taken, None, newer=self.newer)
+        if reason is None and not self.newer and not self.findings:
+            reason = _missing(due, blind=blind, entries=entries, span_ms=span_ms)
+        return [*self.findings, *_of_topic(reason)]
+
+
+def _of_topic(reason: str | None) -> list[Finding]:
+    return [] if reason is None else [Finding(SNAPSHOT_RULE, None, reason)]
 
 
 class _ProducersOfShare(Producers):
@@ -154,14 +175,13 @@ def misplaced(
     return found
 
 
-def missing_snapshot(due: SnapshotDue, *, from_start: bool, entries: int, span_ms: int) -> str | None:
-    """Why the log must have a snapshot although none can be read; None: it needs none. from_start: it was not trimmed.
-    span_ms: between its first and its last entry.
+def _missing(due: SnapshotDue, *, blind: bool, entries: int, span_ms: int) -> str | None:
+    """Why the log must have a snapshot although none can be read; None: it needs none.
 
     A takeover of a trimmed log needs a snapshot. And a topic owner takes one after a number of entries, or some time,
     at the latest: where the log is far beyond both, its snapshots are lost.
     """
-    if not from_start:
+    if blind:
         return "the log was trimmed, and no snapshot of the trimmed part can be read: no topic owner can take it over"
     overdue = entries > due.entries_max and span_ms > due.interval_ms
     if due.entries_max and (overdue or entries > _OVERDUE_TIMES * due.entries_max):

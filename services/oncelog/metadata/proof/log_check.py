@@ -28,12 +28,12 @@ from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.proof.topic_range import TopicRange, TopicRanges
 from oncelog.storage_client.losses import LostEntry, read_with_losses
 from oncelog.verify.log_pass import RANGE_ENTRIES, LogPass
-from oncelog.verify.owner_report import LiveMap
+from oncelog.verify.owner_report import NOT_REPORTED, LiveMap
 from oncelog.verify.range_fold import find_places
 from oncelog.verify.range_join import IdPlaces, Share, ShareTooLarge
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.snapshots import missing_snapshot, trouble_of
 from oncelog.verify.stored_log import parse_head
+from oncelog.verify.topic_check import LogJoin
 from oncelog.verify.violation import Violation
 
 #: Of one read: what is checked without a pause.
@@ -122,12 +122,12 @@ class LogCheck:
         known = self._proved
         if live.position != known.end:
             known = await self._ranges.range_of(known.topic_id, live.position, live.next_index)
-        log = LogPass(
-            known.topic_id, share=share if opening is None else opening.share, again=again, blind=known.from_index > 0,
-            modes={} if opening is None else opening.modes,
-            snapshot=None if opening is None else opening.snapshot.found, checksum=crc32c,
-            kept_max=self._limits.kept_max, range_entries=self._limits.range_entries,
+        share = share if opening is None else opening.share
+        joined = LogJoin(
+            None if opening is None else opening.snapshots, blind=known.from_index > 0,
+            modes={} if opening is None else opening.modes, share=share, again=again, kept_max=self._limits.kept_max,
         )  # fmt: skip
+        log = LogPass(known.topic_id, joined, crc32c, range_entries=self._limits.range_entries)
         self._checked.from_index = max(self._checked.from_index, known.from_index)
         self._of = self._read + known.entries
         try:
@@ -141,12 +141,14 @@ class LogCheck:
             self._checked.add(log.joined.findings, log.joined.findings_count)
             self._checked.not_checked.append(error.message if isinstance(error, LedgerUnavailable) else str(error))
             return None
-        checked = log.conclude([each.fact() for each in known.ledgers], places)
+        due = NOT_REPORTED if opening is None else opening.report.snapshot_due
+        checked = log.conclude([each.fact() for each in known.ledgers], places, due)
         self._checked.add(checked.findings, checked.findings_count)
-        if opening is None:
-            return None
-        self._check_snapshot(opening, known, log)
-        return opening.share
+        snapshot = joined.snapshot
+        if snapshot is not None and checked.snapshot is None and snapshot.position >= known.first:
+            text = f"snapshot {snapshot.number} has the position {snapshot.position}, where the log has no entry"
+            self._checked.not_checked.append(text)
+        return None if opening is None else share
 
     @property
     def _end(self) -> LiveMap:
@@ -192,22 +194,6 @@ class LogCheck:
 
     def _leave_out(self, what: str, error: OncelogError) -> None:
         self._checked.not_checked.append(f"{what} were not compared with the log: {error.message}")
-
-    def _check_snapshot(self, opening: Opening, known: TopicRange, log: LogPass) -> None:
-        """Whether there is the snapshot that there must be."""
-        search = opening.snapshot
-        findings = list(search.findings)
-        reasons = [trouble_of(opening.snapshot_number, search.found, newer=False)]
-        if search.found is None and not findings and reasons == [None]:
-            due, from_start = opening.report.snapshot_due, known.from_index == 0
-            span_ms = log.span_ms
-            reasons = [missing_snapshot(due, from_start=from_start, entries=log.entries, span_ms=span_ms)]
-        findings += [Finding("snapshot", None, reason) for reason in reasons if reason]
-        self._checked.add(findings, len(findings))
-        first = Position(known.ledgers[0].record.ledger_id, EntryId(0)) if known.ledgers else known.end
-        unread = log.snapshot_unread(first)
-        if unread:
-            self._checked.not_checked.append(unread)
 
     # --- the log ------------------------------------------------------------------------------------------------------
 

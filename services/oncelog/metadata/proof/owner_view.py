@@ -37,13 +37,12 @@ _CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is known before the log is read. modes: of contiguous producers of the share. snapshot: its `found` has the
+    """What is known before the log is read. modes: of contiguous producers of the share. snapshots: `found` has the
     producers of the share. report: the first page of the share."""
 
     share: Share
     modes: Mapping[ProducerId, SequenceMode]
-    snapshot_number: int
-    snapshot: SnapshotSearch
+    snapshots: SnapshotSearch
     report: OwnerReport
 
 
@@ -87,8 +86,9 @@ class OwnerViews:
             if through is None and page.next_after is not None and listed >= kept_max:
                 share = Share(after, page.next_after)
                 break
-        snapshot = await self._snapshot(topic_id, share, throttle, kept_max)
-        return Opening(share, modes, number, snapshot, await self.report(topic, topic_id, after))
+        search = SnapshotSearch(crc32c, taken=number, share=share, kept_max=kept_max)
+        await self._search(topic_id, search, throttle)
+        return Opening(share, modes, search, await self.report(topic, topic_id, after))
 
     async def _pages(self, topic: TopicName, topic_id: TopicId, share: Share) -> AsyncIterator[OwnerReport]:
         page = await self.report(topic, topic_id, share.after)
@@ -97,8 +97,8 @@ class OwnerViews:
             page = await self.report(topic, topic_id, page.next_after)
             yield page
 
-    async def _snapshot(self, topic_id: TopicId, share: Share, throttle: Throttle, kept_max: int) -> SnapshotSearch:
-        search = SnapshotSearch(crc32c, share=share, kept_max=kept_max)
+    async def _search(self, topic_id: TopicId, search: SnapshotSearch, throttle: Throttle) -> None:
+        """Raises LedgerUnavailable, ShareTooLarge."""
         cursor = await self.cursors.read(topic_id, DEDUP_CURSOR)
         read_bytes = 0
 
@@ -125,5 +125,4 @@ class OwnerViews:
                 search.unreadable(link.ledger_id, unreadable)
             search.conclude()
             if search.found is not None:
-                break
-        return search
+                return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from oncelog.core.errors import LogHole, ServiceUnavailable, TopicLoading, TopicNotFound
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import LedgerId, Position, TopicId
+from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -64,6 +64,11 @@ class TopicRange:
     end: Position
     until_index: int
     ledgers: tuple[RangedLedger, ...]
+
+    @property
+    def first(self) -> Position:
+        """The first entry that is kept, or would be."""
+        return Position(self.ledgers[0].record.ledger_id, EntryId(0)) if self.ledgers else self.end
 
     @property
     def from_index(self) -> int:

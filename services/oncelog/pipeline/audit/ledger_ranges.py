@@ -51,6 +51,11 @@ class AuditRange:
     remembered: tuple[RememberedBatch, ...] = ()
     all_copies: bool = False
 
+    @property
+    def end(self) -> Position:
+        """Of its last entry."""
+        return Position(self.slices[-1].ledger_id, self.slices[-1].last)
+
 
 def cut(
     ledgers: Sequence[AuditedLedger], *, entries_max: int, behind: Position | None
@@ -94,11 +99,3 @@ def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered
 
 def facts_of(ledgers: Iterable[AuditedLedger]) -> list[LedgerFact]:
     return [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in ledgers]
-
-
-def range_behind(ranges: Sequence[tuple[LedgerSlice, ...]], position: Position) -> int | None:
-    """The number of the range that ends with this entry; None: none does."""
-    for number, slices in enumerate(ranges):
-        if Position(slices[-1].ledger_id, slices[-1].last) == position:
-            return number
-    return None

@@ -19,8 +19,6 @@ from oncelog.pipeline.audit.ledger_ranges import (
     AuditedLedger,
     AuditRange,
     cut,
-    facts_of,
-    range_behind,
     remembered_in,
 )
 from oncelog.pipeline.audit.owner_state import ask_owner
@@ -36,8 +34,7 @@ from oncelog.pipeline.cluster import (
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.storage_client.losses import END_PATIENCE_MS, read_whole_ledger
 from oncelog.verify.owner_report import OwnerReport, owner_report
-from oncelog.verify.range_summary import Finding
-from oncelog.verify.snapshots import ReportedSnapshot, SnapshotSearch, misplaced, trouble_of
+from oncelog.verify.snapshots import SnapshotSearch
 from oncelog.verify.subscriptions import SubscriptionsComparison
 from oncelog.wire import metadata_pb2 as pb
 
@@ -49,18 +46,14 @@ PRODUCERS_MAX = 25_000
 class TopicPlan:
     """The audit of one topic, or partition.
 
-    snapshot_findings: problems of its snapshots that were found while planning. snapshot_newer: the snapshots that
-    could be read have a later position. subscriptions: were compared while planning. all_copies: all copies of each
-    entry are read.
+    subscriptions: were compared while planning. all_copies: all copies of each entry are read.
     """
 
     topic: str
     topic_id: TopicId
     owner: OwnerReport
     ledgers: tuple[AuditedLedger, ...]
-    snapshot: ReportedSnapshot | None
-    snapshot_findings: tuple[Finding, ...]
-    snapshot_newer: bool
+    snapshots: SnapshotSearch
     subscriptions: SubscriptionsComparison
     ranges: tuple[AuditRange, ...]
     all_copies: bool = False
@@ -78,24 +71,17 @@ async def plan_topic(
     topic_id, owner = await _ask_owner(cluster, topic)
     answer = await ledgers_of(cluster, topic, with_snapshots=True)
     ledgers = kept_ledgers(answer.ledgers, owner.live.position)
-    search = await search_snapshot(cluster, topic, topic_id, reversed(answer.snapshot_ledgers), owner.live.position)
+    search = SnapshotSearch(crc32c, taken=owner.snapshot_number, end=owner.live.position)
+    await search_snapshots(cluster, topic, topic_id, reversed(answer.snapshot_ledgers), search)
     found = search.found
     remembered = found.remembered if found else ()
-    findings = [*search.findings, *(misplaced(found.position, remembered, facts_of(ledgers)) if found else ())]
-    trouble = trouble_of(owner.snapshot_number, found, newer=search.newer)
-    if trouble is not None:
-        findings.append(Finding("snapshot", None, trouble))
     pieces = cut(ledgers, entries_max=entries_max, behind=found.position if found else None)
-    if found is not None:
-        found = found._replace(after=range_behind(pieces, found.position))
     return TopicPlan(
         topic,
         topic_id,
         owner,
         ledgers,
-        found,
-        tuple(findings),
-        search.newer,
+        search,
         await check_subscriptions(cluster, topic, topic_id, search.subscriptions, search.acks),
         tuple(
             AuditRange(connection, topic, topic_id, slices, remembered_in(slices, remembered), all_copies)
@@ -127,17 +113,16 @@ def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[Audit
     return tuple(found)
 
 
-async def search_snapshot(
+async def search_snapshots(
     cluster: ClusterConnection,
     topic: str,
     topic_id: TopicId,
     ledgers: Iterable[pb.TopicLedger],
-    end: Position,
+    search: SnapshotSearch,
     *,
     end_patience_ms: int = END_PATIENCE_MS,
-) -> SnapshotSearch:
-    """The newest complete snapshot at `end` or before it. ledgers: of the cursor, the newest first."""
-    search = SnapshotSearch(crc32c, end=end)
+) -> None:
+    """ledgers: of the cursor, the newest first."""
     for ledger in ledgers:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
         metadata = closed_ledger(
@@ -156,5 +141,4 @@ async def search_snapshot(
             search.unreadable(metadata.ledger_id, unreadable)
         search.conclude()
         if search.found is not None:
-            break
-    return search
+            return
