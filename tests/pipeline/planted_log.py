@@ -190,10 +190,9 @@ def check_log(
 ) -> TopicCheck:
     """Check the log, split into ranges behind these numbers of entries, and behind a snapshot's position."""
     entries = list(log.entries.items())
-    places_of = [position for position, _ in entries]
     ends = {*cuts, len(entries)}
     if snapshot is not None and snapshot.position in log.entries:
-        ends.add(places_of.index(snapshot.position) + 1)
+        ends.add(list(log.entries).index(snapshot.position) + 1)
     borders = [0, *sorted(end for end in ends if 0 < end <= len(entries))]
     live = log.live() if live is None else live
     modes = {producer_id: reported.mode for producer_id, reported in live.producers.items()}

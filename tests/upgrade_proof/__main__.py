@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import oncelog
-from tests.cluster.loads import Loads, read_all
+from tests.cluster.loads import Loads
 from tests.upgrade_proof.mixed_cluster import FormerCluster, Version
 
 TOPIC, OLD_TOPIC = "upgraded", "by-the-former-version"
@@ -33,15 +33,15 @@ class Proof:
         self.upgrades = self.roll_backs = 0
 
     async def run(self, rounds: int) -> None:
-        async with await oncelog.connect(self._cluster.url) as client:
-            loads = await Loads.of_two(client, TOPIC, slow=True)
-            async with loads.running():
-                for number in range(rounds):
-                    await self._round(number, loads)
-                    print(f"round {number + 1} of {rounds}: longest pause {loads.gap_max_s:.1f} s", flush=True)
-            stored = await read_all(client, TOPIC)
-            loads.check(stored)
-        print(f"{self.upgrades} upgrades, {self.roll_backs} roll-backs of a process; {len(stored)} messages, each once")
+        async with (
+            await oncelog.connect(self._cluster.url) as client,
+            Loads.checked(client, TOPIC, slow=True) as loads,
+        ):
+            for number in range(rounds):
+                await self._round(number, loads)
+                print(f"round {number + 1} of {rounds}: longest pause {loads.gap_max_s:.1f} s", flush=True)
+        done = f"{self.upgrades} upgrades, {self.roll_backs} roll-backs of a process"
+        print(f"{done}; {len(loads.stored)} messages, each once")
         print(f"{len(self._lines)} messages by programs of the former version, each once")
 
     async def _round(self, number: int, loads: Loads) -> None:

@@ -11,7 +11,7 @@ import pytest
 import oncelog
 from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from tests.cluster.cluster_fixture import DEADLINE_S
-from tests.cluster.loads import Loads, read_all
+from tests.cluster.loads import Loads
 from tests.cluster.until import until
 from tests.upgrade_proof.mixed_cluster import FormerCluster, MixedCluster, Version
 
@@ -43,11 +43,8 @@ async def is_refused(cluster: MixedCluster, name: str) -> str:
 @asynccontextmanager
 async def loaded(cluster: MixedCluster) -> AsyncIterator[Loads]:
     """Two producers that send all the time; at the end everything that they sent is read back."""
-    async with await oncelog.connect(cluster.url) as client:
-        loads = await Loads.of_two(client, "upgraded", slow=True)
-        async with loads.running():
-            yield loads
-        loads.check(await read_all(client, "upgraded"))
+    async with await oncelog.connect(cluster.url) as client, Loads.checked(client, "upgraded", slow=True) as loads:
+        yield loads
 
 
 @pytest.mark.hazard("late-rollback")

@@ -32,7 +32,7 @@ _HELP = """Show the deduplication of a topic, write a snapshot of it, and verify
 
     oncelog admin topics deduplication verify orders
 
-The policy that switches deduplication on and off is `topics set-deduplication`."""
+`oncelog admin policy set PLACE deduplication on|off` switches it on and off."""
 
 deduplication = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
