@@ -152,6 +152,19 @@ RECOVERY_HAZARDS = {
         "says that the end existed: a restore ends the ledger earlier, and its indexes are given again.",
         "A node that lacks the lost end of a ledger stays in limbo until an operator has given the lost entries up.",
     ),
+    "loss-that-only-zookeeper-knows": Hazard(
+        "The last entries of a closed ledger are proved lost, and an operator gives them up, so nodes leave limbo. "
+        "ZooKeeper is lost before the next hourly copy of its records. A restore finds no trace of these entries: the "
+        "ledger is opened again, ends earlier, and its indexes are given twice.",
+        "The records are copied before the operator is answered, and within ten minutes after a proof.",
+    ),
+    "no-room-to-close": Hazard(
+        "The policies of a namespace are exactly as large as a note may be. A restore beyond the bound closes its "
+        "rights, which adds a field: the record has no note any more, and the next restore takes an older state of it, "
+        "with a right that was revoked.",
+        "A change of policies that leaves no room for closing the rights is refused; one that makes them smaller is "
+        "not.",
+    ),
     "clone-meets-production": Hazard(
         "A copy of ZooKeeper is restored for a test, with the cluster's id, where production's storage nodes can be "
         "reached. It raises their era, and production ends.",
@@ -216,8 +229,8 @@ RECOVERY_HAZARDS = {
         "One storage node alone has a ledger that was never acknowledged. A restore does not ask that node, and the "
         "ledger before it is recovered with a longer end. A second restore asks it: its head would end the ledger "
         "before it where the owner of that time knew, and acknowledged entries are lost.",
-        "A restore keeps a copy of the records that it has written on storage nodes. A list of era e names all ledgers "
-        "of the eras before, so one that it does not name stays left out.",
+        "A restore keeps a copy of the records that it has written on storage nodes, and serves only then. A list of "
+        "era e names all ledgers of the eras before, so one that it does not name stays left out.",
     ),
     "deletion-in-a-former-era": Hazard(
         "A restore did without one storage node. The ZooKeeper of the era before comes back, a zombie owner trims "

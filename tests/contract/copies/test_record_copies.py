@@ -11,7 +11,8 @@ import pytest
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
-from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.placement.level import UNSTORED
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
@@ -51,13 +52,14 @@ class Kept:
         self.session = session
         self.nodes = members
         self.now_ms = 1_764_200_000_000
-        self._repair = repair
+        self.watch = repair.watch
+        self._calls = repair.calls
         self._settings = settings
         self.copies = self.replica()
 
     def replica(self, *, era: Era = FIRST_ERA) -> RecordCopies:
-        watch, calls = self._repair.watch, self._repair.calls
-        return RecordCopies(self.session, watch, calls, self._settings, era=era, now_ms=lambda: self.now_ms)
+        settings = self._settings
+        return RecordCopies(self.session, self.watch, self._calls, settings, era=era, now_ms=lambda: self.now_ms)
 
     async def restored(self, state: ClusterState = ClusterState.SERVING) -> None:
         """Another era is claimed, or committed."""
@@ -308,3 +310,37 @@ def begun(ledgers: LedgerStore, ledger_id: int) -> Callable[[], Awaitable[None]]
         await ledgers.write(ledger(ledger_id, [Incarnation("a" * 32)]), version=ABSENT_VERSION)
 
     return begin
+
+
+@pytest.mark.hazard("loss-that-only-zookeeper-knows")
+async def test_records_are_copied_when_entries_are_proved_lost_or_given_up(tmp_path: Path) -> None:
+    """By the elected replica, also if another one was elected when it happened; and only once for each loss."""
+    async with keeping(tmp_path) as kept:
+        ledgers = LedgerStore(kept.session)
+        await kept.copies.look()
+        whole = ledger(8, [Incarnation("a" * 32)]).closed(end=EntryId(1), length=9)
+        lost = replace(whole, lost=(EntryRange(EntryId(1), EntryId(1)),), verified=False)
+        await ledgers.write(lost, version=ABSENT_VERSION)
+        await kept.watch.refresh()
+        kept.now_ms += RECENT_MS - 1
+        await kept.copies.look()
+        assert len(await kept.names()) == 1, "not more often than that"
+        for count, record in enumerate((None, replace(lost, given_up_by="ann")), 2):
+            if record is not None:
+                await ledgers.write(record, version=0)
+            for _ in range(3):
+                kept.now_ms += RECENT_MS
+                await kept.watch.refresh()
+                await kept.copies.look()
+            names = await kept.names()
+            assert len(names) == count
+            assert paths.ledger(whole.ledger_id) in (await kept.read(names[0])).records
+        kept.copies = kept.replica()
+        await kept.copies.look()
+        assert len(await kept.names()) == 4, "this replica does not know what the other one has copied"
+        await kept.copies.after_loss()
+        assert len(await kept.names()) == 5
+        for node in kept.nodes:
+            node.copies_room = 0
+        await kept.copies.after_loss()
+        assert kept.copies.counts.failed == 1

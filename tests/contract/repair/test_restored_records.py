@@ -1,17 +1,21 @@
 """Which records a restore writes, from what was rebuilt and what was noted."""
 
+import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
+from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.formats.note import Note, NoteOrder
+from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.member_status import CopyState
+from oncelog.core.names import parse_namespace
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import (
     CopiedRecords,
@@ -23,6 +27,7 @@ from oncelog.core.rebuild.result import (
     ReviewReason,
 )
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
+from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.lost_records import review_lost
 from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.noted_records import (
@@ -33,15 +38,18 @@ from oncelog.metadata.restoring.noted_records import (
     usable_copies,
 )
 from oncelog.metadata.restoring.progress import RestoreProgress, decode_progress, encode_progress
+from oncelog.metadata.restoring.rights import closed, revoked
 from oncelog.metadata.restoring.tree_writer import BYTES_MAX, STEPS_MAX, batches
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, Rights, encode_cluster
-from oncelog.metadata_store.records.policies import Policies, decode_policies, encode_policies
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
+from oncelog.metadata_store.records.policies import CLOSING_BYTES_MAX, Policies, decode_policies, encode_policies
+from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Decommission, StorageCookie, encode_cookie
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, Step
 from oncelog.metadata_store.session.zookeeper import DATA_BYTES_MAX
+from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 ERA = Era(3, "1" * 32)
 ONE, TWO = TopicId("a" * 32), TopicId("b" * 32)
@@ -281,3 +289,41 @@ def test_partitioned_topic_that_was_deleted_does_not_return_with_an_old_disk() -
     tree = tree_of(newest_of(old, note(f"{paths.TOMBSTONES}/{ONE}", created=9)))
     assert name_path(name) not in tree.records
     assert paths.topic(ONE) not in tree.records
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("no-room-to-close")
+async def test_policies_have_room_for_the_field_that_closes_their_rights() -> None:
+    """A grant without room is refused, a revocation never is, and what was stored can be closed."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    policies, namespace = PolicyStore(session), parse_namespace("public/default")
+
+    def granted(role: str) -> Callable[[Policies], Policies]:
+        return lambda before: replace(before, permissions={**before.permissions, role: ("produce",)})
+
+    async def size() -> int:
+        return len(encode_policies((await policies.read(namespace)).value))
+
+    await policies.change(namespace, granted("a" * (VALUE_BYTES_MAX - 300)))
+
+    async def fits(role: str) -> bool:
+        with contextlib.suppress(InvalidArgument):
+            return bool(await policies.change(namespace, granted(role)))
+        return False
+
+    length = 1
+    while await fits("b" * length):
+        length += 1
+    with pytest.raises(InvalidArgument, match=f"the limit is {VALUE_BYTES_MAX - CLOSING_BYTES_MAX}: revoke grants"):
+        await policies.change(namespace, granted("b" * length))
+    stored = (await policies.read(namespace)).value
+    assert await size() > VALUE_BYTES_MAX - 2 * CLOSING_BYTES_MAX
+    assert 0 < len(encode_policies(closed(stored))) - await size() <= CLOSING_BYTES_MAX
+    room = VALUE_BYTES_MAX - len(encode_policies(granted("")(closed(stored))))
+    full = granted("c" * room)(closed(stored))
+    version = (await policies.read(namespace)).version
+    assert (await policies.write(namespace, full, version=version)).status is WriteStatus.OK
+    assert await size() == VALUE_BYTES_MAX
+    await policies.change(namespace, lambda one: revoked(one, "b"))
+    assert VALUE_BYTES_MAX - CLOSING_BYTES_MAX < await size() < VALUE_BYTES_MAX

@@ -27,6 +27,7 @@ from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.faults import deletions
 from tests.simulation.servers import inventories
 from tests.simulation.servers import restorer as restoring
+from tests.simulation.servers.kept_copies import KeptCopies
 from tests.simulation.servers.member_requests import MemberRequests
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import Reply, StorageServer
@@ -34,6 +35,7 @@ from tests.simulation.servers.storage_server import Reply, StorageServer
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
 _unseen = Evidence.unseen
+_add = KeptCopies.add
 _walk, _result, _repaired = _ChainWalk._walk, _ChainWalk.result, _ChainWalk._repaired
 _append, _noted = StorageServer.append, NewestRecords.noted
 _raised, _collected_by, _too_few, _stored = Restore._raised, Restore._collected, Restore._too_few, StoredEra.raised
@@ -85,6 +87,12 @@ def _remember_the_end(ledgers: ManagedLedger) -> None:
     if writer is not None and writer.next_entry:
         _appended[ledgers] = Position(writer.ledger_id, EntryId(writer.next_entry - 1))
     _linked(ledgers)
+
+
+def _only_of_the_cluster(kept: KeptCopies, *arguments: Any, claim: int | None = None) -> None:
+    """A restore serves although no storage node has a copy of its records."""
+    if claim is None:
+        _add(kept, *arguments)
 
 
 # --- the restore ------------------------------------------------------------------------------------------------------
@@ -273,11 +281,11 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
     ),
     (
-        "another restore counts as raised", "two-restores", 5_000_038,
+        "another restore counts as raised", "two-restores", 5_000_076,
         ((Restore, "_raised", _raise_any_restore), (Restore, "_collected", _collect_of_any_restore)),
     ),
     (
-        "ballots are compared by the era only", "two-restores", 5_000_038,
+        "ballots are compared by the era only", "two-restores", 5_000_076,
         (
             (StoredEra, "raised", _by_number), (Restore, "_raised", _raise_any_restore),
             (Restore, "_collected", _collect_of_any_restore),
@@ -303,6 +311,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "a left-out ledger is listed", "left-out-ledger-returns", 5_000_173,
         ((_ChainWalk, "_of_chain", _all_of_chain),),
+    ),
+    (
+        "a restore keeps no copy", "left-out-ledger-returns", 5_001_019,
+        ((KeptCopies, "add", _only_of_the_cluster),),
     ),
     ("node in limbo counts twice", "limbo-counts-as-asked", 5_700_289, ((Evidence, "unseen", _limbo_twice),)),
     (

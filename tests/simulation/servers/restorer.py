@@ -411,8 +411,11 @@ class Restorer(Process):
             self.world.count("performer fenced", fenced)
             if not fenced:
                 parts.roots[era] = restored
-                if any(server.core.durable_era == era for server in self._servers(tuple(self._inventories))):
-                    parts.kept.add(era, tree, self.world.now, claim=effect.version)
+                if not any(server.core.durable_era == era for server in self._servers(tuple(self._inventories))):
+                    self.world.count("copy of a restore not kept")
+                    self.post(REPEAT_TICKS, "restores again", self._attempt)
+                    return
+                parts.kept.add(era, tree, self.world.now, claim=effect.version)
             self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)))
 
         self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
-from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.repair.emptied import may_need
 from oncelog.core.repair.node_removal import MayReplace, may_replace
 from oncelog.core.repair.queue_events import (
@@ -29,6 +29,10 @@ from oncelog.metadata_store.session.store_session import Versioned
 #: Records that are taken, and lists of which the ledgers are assessed, before others get a turn: some milliseconds.
 RECORDS_AT_ONCE = 500
 CHAINS_AT_ONCE = 64
+
+
+#: {ledger: what its record alone says of entries that are gone}
+Losses = dict[LedgerId, object]
 
 
 class ClusterWatch:
@@ -135,6 +139,15 @@ class ClusterWatch:
     def records(self) -> list[LedgerMetadata]:
         """Every record as of the last refresh, by id; also of ledgers that no topic lists."""
         return [self._listing.records[one].value for one in sorted(self._listing.records)]
+
+    def losses(self) -> Losses:
+        """Of all records as of the last refresh. What is given up of an open ledger is of this era only."""
+        found = (record for record, _ in self._listing.records.values() if record.state is LedgerState.CLOSED)
+        return {
+            each.ledger_id: (each.lost, each.frozen, each.given_up_by, each.given_up)
+            for each in found
+            if each.lost or each.frozen or each.given_up_by
+        }
 
     def may_replace(self, node: Incarnation) -> MayReplace:
         """As of the last refresh, which asked each registered node for its damage: silence is a reason against it."""

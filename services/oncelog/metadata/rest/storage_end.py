@@ -58,6 +58,7 @@ def routes(coordination: Coordination) -> APIRouter:
             events=coordination.events,
         )  # fmt: skip
         record = await command.end(LedgerId(ledger_id), by=caller.role)
+        await coordination.copies.after_loss()
         return EndedLedger(ledger_id=ledger_id, gone=list(record.given_up), survivors=list(record.survivors))
 
     return router

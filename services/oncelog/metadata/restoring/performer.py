@@ -122,8 +122,6 @@ class Performer:
         self._former: Era | None = None
         #: the version of the committed record
         self._committed = ABSENT_VERSION
-        #: whether an attempt before has claimed this era
-        self._resumes = False
         self._backoff = Backoff()
         self._seen: dict[Incarnation, NodeSeen] = {}
         self._surveyed: list[Note] = []
@@ -226,7 +224,6 @@ class Performer:
         newest = NewestRecords()
         newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
         record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(LEVELS_VERSION))
-        self._resumes = record.state is ClusterState.RESTORING and record.era == effect.era
         record = replace(
             _with_noted(record, newest.cluster()),
             cluster_id=effect.cluster_id,
@@ -375,8 +372,8 @@ class Performer:
 
     async def _keep_copy(self, tree: NewTree, cluster: ClusterRecord, claim: int) -> None:
         """A later restore knows by it what this one has left out, retired and closed, also before anything of it is
-        noted. It goes on without one, because a cluster in trouble needs it; but not if an attempt before may have left
-        its own, which had other answers. cluster: what COMMIT writes. claim: the version of the claimed record. Raises
+        noted. Without it, that restore could list a ledger that this one left out, and lose what was acknowledged since
+        (hazard left-out-ledger-returns). cluster: what COMMIT writes. claim: the version of the claimed record. Raises
         ServiceUnavailable."""
         era, level = self._restore.era, cluster.level.stored
         header = CopyHeader(self._restore.cluster_id, era, level, now_ms())
@@ -389,14 +386,10 @@ class Performer:
         except InvariantViolated:
             raise
         except OncelogError as error:
-            warning = f"no copy of the restored records is on enough storage nodes: {error.message}"
-            if self._resumes:
-                raise ServiceUnavailable(
-                    f"{warning}. An earlier attempt at this restore may have left one, by which a later restore would "
-                    "go: free space on the disks of storage nodes"
-                ) from error
-            self.progress.warnings.append(f"{warning}; make one with `oncelog admin backup create`")
-            await self._sources.audit.write("restore without a copy of its records", {"era": str(era), "why": warning})
+            raise ServiceUnavailable(
+                f"no copy of the restored records is on enough storage nodes: {error.message}. A later restore would "
+                "not know what this one has left out: free space on the disks of storage nodes"
+            ) from error
 
     async def _write_tree(self, effect: WriteRecords, tree: NewTree) -> None:
         """Raises FencedError."""

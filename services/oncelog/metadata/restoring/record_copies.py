@@ -2,8 +2,10 @@
 
 Rules
 - The elected replica makes one each `interval_ms`, and at once when no copy is of the cluster's era: a restore has just
-  written all records anew. Once a day it pins one: storage nodes delete the others when their
-  disks fill. Any replica makes one on demand, and before an operation that cannot be undone.
+  written all records anew. It also makes one, RECENT_MS after the newest at the earliest, when entries were proved lost
+  or given up: only these records say that they existed (hazard loss-that-only-zookeeper-knows). Once a day it pins one:
+  storage nodes delete the others when their disks fill. Any replica makes one on demand, and before an operation that
+  cannot be undone.
 - A copy is on so many storage nodes that losing as many as may be lost leaves one: ack quorum + 1, or all there are.
 - A copy that could not be stored so often is a failure, which is counted and repeated, although it may be used.
 - A copy is of the era in which this process has joined. While a restore writes the next one, or has just committed it,
@@ -25,7 +27,7 @@ from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import InvalidArgument, InvariantViolated, NotFound, OncelogError, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.rendezvous import ranked
-from oncelog.metadata.repair.cluster_watch import ClusterWatch
+from oncelog.metadata.repair.cluster_watch import ClusterWatch, Losses
 from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX, CopyHeader, CopyManifest, CopyWriter
 from oncelog.metadata_store.copies.copy_folder import created_of, era_of_copy, keep_in, name_of
 from oncelog.metadata_store.copies.copy_keys import CopyKey, read_keys
@@ -135,6 +137,8 @@ class RecordCopies:
         #: the level that was seen last, and when it was first seen to be higher; None: nothing is due for it
         self._level: int | None = None
         self._raised_ms: int | None = None
+        #: what this replica knew to be lost or given up when it made its last copy
+        self._copied_losses: Losses = {}
 
     # --- making one ---------------------------------------------------------------------------------------------------
 
@@ -162,6 +166,15 @@ class RecordCopies:
             raise
         except OncelogError as error:
             logger.warning("no copy of ZooKeeper's records was made before %s: %s", operation, error.message)
+
+    async def after_loss(self) -> None:
+        """Copy what was just given up. If that fails, the elected replica repeats it (`look`): the log says so."""
+        try:
+            await self.create()
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            logger.warning("what was given up is in no copy of ZooKeeper's records; will retry: %s", error.message)
 
     async def pin_before_finalize(self) -> None:
         """The copy that places the ledgers of before, which have no heads. A cluster that no storage node belongs to
@@ -309,9 +322,12 @@ class RecordCopies:
             self._note((await self.create(pinned=True)).kept)
             self._raised_ms = None
             return
-        if now_ms - newest_ms < self.settings.interval_ms:
+        losses = self._watch.losses()
+        due_ms = self.settings.interval_ms if losses == self._copied_losses else RECENT_MS
+        if now_ms - newest_ms < min(due_ms, self.settings.interval_ms):
             return
         made = await self.create(pinned=now_ms - pinned_ms >= PIN_INTERVAL_MS)
+        self._copied_losses = losses
         self._note(made.kept)
 
     def _is_settled(self, level: int, now_ms: int) -> bool:

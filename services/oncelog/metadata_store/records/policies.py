@@ -22,6 +22,8 @@ from oncelog.metadata_store.records.json_records import decode_record, encode_re
 T = TypeVar("T")
 #: The highest value of a limit in a record: milliseconds, bytes or counts.
 NUMBER_MAX = 2**62
+#: How much longer a record gets when a restore closes its rights: one field more, with the same grants.
+CLOSING_BYTES_MAX = 64
 
 
 class PolicySource(Enum):

@@ -17,13 +17,15 @@ from enum import Enum
 from zlib import crc32
 
 from oncelog.core.access import Caller, Right, require
-from oncelog.core.errors import NamespaceNotFound, PreconditionFailed, StoreUnavailable
+from oncelog.core.errors import InvalidArgument, NamespaceNotFound, PreconditionFailed, StoreUnavailable
+from oncelog.core.formats.note import VALUE_BYTES_MAX
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.namespace_store import missing_namespace, note_missing_namespace
 from oncelog.metadata_store.records.policies import (
+    CLOSING_BYTES_MAX,
     EffectivePolicies,
     Policies,
     PolicySource,
@@ -85,7 +87,7 @@ class PolicyStore:
 
         `change` must be idempotent: after a lost reply it may be applied to its own result.
         tags: the present policies must have one of these tags; None: any.
-        Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable.
+        Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable, InvalidArgument if the policies have no room.
         """
         #: what may be written already, because a reply was lost
         in_doubt: Policies | None = None
@@ -98,6 +100,7 @@ class PolicyStore:
             changed = change(stored.value)
             if changed == stored.value and stored.version == ABSENT_VERSION:
                 return stored
+            _require_room(scope, stored.value, changed)
             written = await self.write(scope, changed, version=stored.version)
             if written.status is WriteStatus.OK:
                 return Versioned(changed, written.version)
@@ -182,6 +185,20 @@ def tag_of(stored: Versioned[Policies]) -> str:
     if stored.version == ABSENT_VERSION:
         return "none"
     return f"{stored.version}-{crc32(encode_policies(stored.value)):08x}"
+
+
+def _require_room(scope: Scope, former: Policies, changed: Policies) -> None:
+    """A restore that closes rights adds a field, and what has no note then is lost by the next one (hazard
+    no-room-to-close). What makes the policies smaller is never refused. Raises InvalidArgument."""
+    size, limit = len(encode_policies(changed)), VALUE_BYTES_MAX - CLOSING_BYTES_MAX
+    if size > limit and size > len(encode_policies(former)):
+        where = "the cluster" if isinstance(scope, ClusterScope) else scope
+        raise InvalidArgument(
+            f"the policies of {where} would have {size} bytes with their grants, and the limit is {limit}: revoke "
+            "grants that are not needed, or use another namespace",
+            field="policies",
+            limit=limit,
+        )
 
 
 def _path(scope: Scope) -> str:
