@@ -33,7 +33,7 @@ def forks_of_parts() -> Iterator[ForkServer]:
 
 
 def main() -> int:
-    # The shell starts a command in the background with this signal ignored. A fork gets it from `Running.interrupt` only.
+    # A shell starts a command in the background with this signal ignored. A fork gets it from `Running.interrupt` only.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with begun_for_the_run():
         return pytest.main([*sys.argv[1:], *_IMPORTED_BEFORE])
