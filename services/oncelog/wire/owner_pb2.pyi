@@ -1237,6 +1237,7 @@ class TopicStatesRequest(_message.Message):
     PRODUCERS_MAX_FIELD_NUMBER: _builtins.int
     WITH_ACKS_FIELD_NUMBER: _builtins.int
     WITHOUT_SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    PRODUCERS_AFTER_FIELD_NUMBER: _builtins.int
     internal: _builtins.bool
     """True: with internal statistics."""
     producers_max: _builtins.int
@@ -1244,6 +1245,8 @@ class TopicStatesRequest(_message.Message):
     with_acks: _builtins.bool
     """With the state of the ack log, as digests. Without the list of subscriptions."""
     without_subscriptions: _builtins.bool
+    producers_after: _builtins.int
+    """Producers are listed by id, those with higher ids than this; `producers_next_after` says where the next page begins."""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""
@@ -1256,12 +1259,15 @@ class TopicStatesRequest(_message.Message):
         producers_max: _builtins.int = ...,
         with_acks: _builtins.bool = ...,
         without_subscriptions: _builtins.bool = ...,
+        producers_after: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_producers_after", b"_producers_after", "producers_after", b"producers_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids", "with_acks", b"with_acks", "without_subscriptions", b"without_subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producers_after", b"_producers_after", "internal", b"internal", "producers_after", b"producers_after", "producers_max", b"producers_max", "topic_ids", b"topic_ids", "with_acks", b"with_acks", "without_subscriptions", b"without_subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__producers_after: _TypeAlias = _typing.Literal["producers_after"]  # noqa: Y015
+    _WhichOneofArgType__producers_after: _TypeAlias = _typing.Literal["_producers_after", b"_producers_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producers_after) -> _WhichOneofReturnType__producers_after | None: ...
 
 Global___TopicStatesRequest: _TypeAlias = TopicStatesRequest  # noqa: Y015
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
@@ -15,9 +16,11 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.pipeline.audit.job import TopicAudit, check_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
-from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
+from oncelog.pipeline.audit.topic_plan import TopicPlan, search_snapshots
 from oncelog.pipeline.cluster import ClusterConnection, Members, process_loop
 from oncelog.pipeline.options import ConnectionOptions
+from oncelog.verify.owner_report import SnapshotDue
+from oncelog.verify.snapshots import SnapshotSearch
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, check_log
 from tests.pipeline.planted_storage import FLIGHTS, PlantedStorage, without_start
@@ -358,14 +361,15 @@ def test_unreadable_closed_ledger_of_snapshots_is_reported() -> None:
     cursor.append(EntryKind.SNAPSHOT_CHUNK, b"chunk")
     storage = PlantedStorage(replace(cursor, entries={}))
 
-    async def read() -> SnapshotReading:
+    async def read() -> SnapshotSearch:
         async with storage.serving():
             member = pb.LedgerMember(incarnation=storage.node, address=storage.address)
             storage.present = ((storage.node, storage.address),)
             async with ClusterConnection(storage.connection) as cluster:
-                reading = SnapshotReading(cluster, FLIGHTS, TOPIC_ID, at(1, 9))
-                await reading.read(pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member]))
-            return reading
+                ledger = pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member])
+                search = SnapshotSearch(crc32c, taken=0, end=at(1, 9))
+                await search_snapshots(cluster, FLIGHTS, TOPIC_ID, [ledger], search)
+            return search
 
     reading = process_loop().run_until_complete(read())
     assert reading.found is None
