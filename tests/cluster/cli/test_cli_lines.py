@@ -1,5 +1,5 @@
-"""What `oncelog produce` reads: a file as lines with byte offsets, and the offset at which a run resumes; the lines of a
-pipe, each as soon as it is complete, and the last one also without a newline."""
+"""What `oncelog produce` reads: a file as lines with byte offsets, and the offset at which a run resumes; the lines of
+a pipe, each as soon as it is complete, and the last one also without a newline."""
 
 import os
 from collections.abc import AsyncIterator
@@ -151,7 +151,7 @@ def test_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "missing.csv")
 
 
-# --- a pipe ------------------------------------------------------------------------------------------------------------
+# --- a pipe -----------------------------------------------------------------------------------------------------------
 
 
 async def values(blocks: AsyncIterator[LineBlock]) -> list[bytes]:
