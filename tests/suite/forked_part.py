@@ -7,6 +7,7 @@ These imports take three seconds of CPU, and a part that starts clusters needs t
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,5 +33,7 @@ def forks_of_parts() -> Iterator[ForkServer]:
 
 
 def main() -> int:
+    # A shell starts a command in the background with this signal ignored. A fork gets it from `Running.interrupt` only.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with begun_for_the_run():
         return pytest.main([*sys.argv[1:], *_IMPORTED_BEFORE])

@@ -157,7 +157,7 @@ _DISK_ROOMS = (_STORAGE, f"{_CORE}/node", "services/oncelog/storage_client", "te
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "upgrade",
-        ("cluster/processes/test_upgrade.py", "cluster/processes/test_lost_in_upgrade.py"),
+        ("cluster/processes/test_upgrade.py",),
         (
             f"{_CORE}/process_version.py",
             f"{_CORE}/placement",
