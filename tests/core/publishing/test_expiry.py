@@ -171,8 +171,7 @@ def test_repeated_request_gets_the_same_lease() -> None:
 
 
 def test_repeated_request_behind_another_lease_gets_the_next_generation() -> None:
-    """Its answer was lost, and another program has leased the id since. A holder that was fenced gets no lease that is
-    fenced already, so generations may be skipped: nobody ever published under them."""
+    """Another program has leased the id since: a lease that is fenced already helps nobody, so one is skipped."""
     _, owner = serving()
     leased(owner)
     assert leased(owner, 1, instance_id=X).instance == (1, 2)
