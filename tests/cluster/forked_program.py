@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from tempfile import TemporaryFile
 from typing import IO
@@ -18,8 +19,9 @@ from oncelog.cli.standalone.fork_server import ForkServer, connected
 from oncelog.testing.local_cluster import without_settings
 
 CLI, COMMAND = "oncelog.cli", "tests.cluster.forked_command"
+PROGRAMS = (CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES)
 #: What commands import when they run.
-_LATE = """
+LATE = """
     oncelog.cli.standalone.command oncelog.cli.produce.command oncelog.cli.read.command oncelog.cli.consume.command
     oncelog.cli.mirror.app oncelog.cli.relay.app oncelog.client.client
 """
@@ -48,12 +50,24 @@ def spawned(modules: Sequence[str], given: Mapping[str, str], *, early: str = ""
 
 @cache
 def of_the_run() -> ForkServer:
-    """For services and commands."""
-    server = spawned(
-        [CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES], without_settings(os.environ), early=_LATE
-    )
+    """For services and commands. A part of the suite has one from its beginning: `tests.suite.forked_part`."""
+    if _begun:
+        return _begun[0]
+    server = spawned(PROGRAMS, without_settings(os.environ), early=LATE)
     atexit.register(server.end)
     return server
+
+
+#: the one of the run, if it was begun before this process had threads
+_begun: list[ForkServer] = []
+
+
+@contextmanager
+def begun_for_the_run() -> Iterator[None]:
+    """Inside the block `of_the_run` is a fork of this process, which has one thread, and has imported the programs."""
+    with ForkServer.running(PROGRAMS) as server:
+        _begun.append(server)
+        yield
 
 
 class ForkedPopen(subprocess.Popen[bytes]):

@@ -21,13 +21,15 @@ from oncelog.core.formats.entry import (
     encode_opened,
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
+from oncelog.verify.owner_report import NOT_REPORTED, LiveMap
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_fold import RangeFold, find_places
-from oncelog.verify.range_join import IdPlaces, LedgerFact
+from oncelog.verify.range_join import LedgerFact, looked_for
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.remembered import RememberedBatch
+from oncelog.verify.snapshots import ReportedSnapshot, SnapshotSearch
 from oncelog.verify.stored_log import parse_entry
-from oncelog.verify.topic_check import LiveMap, ReportedSnapshot, TopicCheck, check_topic
+from oncelog.verify.topic_check import LogJoin, TopicCheck
 from oncelog.verify.violation import Violation
 
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
@@ -155,11 +157,9 @@ class PlantedLog:
         return LiveMap(list(self.entries)[-1], self.next_index, self.reported_producers(), True)
 
     def snapshot(self, number: int = 1) -> ReportedSnapshot:
-        """A snapshot of the log as it is now; the range that ends there is found when the log is checked."""
+        """A snapshot of the log as it is now."""
         remembered = tuple(batch for one in self.producers.values() for batch in one.remembered)
-        return ReportedSnapshot(
-            number, list(self.entries)[-1], self.next_index, self.reported_producers(), None, remembered
-        )
+        return ReportedSnapshot(number, list(self.entries)[-1], self.next_index, self.reported_producers(), remembered)
 
 
 def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
@@ -173,6 +173,13 @@ def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
     return folding.summary
 
 
+def searched(snapshot: ReportedSnapshot | None) -> SnapshotSearch:
+    """A search that has found this one, the newest that the owner has taken."""
+    search = SnapshotSearch(crc32c, taken=snapshot.number if snapshot else 0)
+    search.found = snapshot
+    return search
+
+
 def check_log(
     log: PlantedLog,
     *cuts: int,
@@ -183,28 +190,23 @@ def check_log(
 ) -> TopicCheck:
     """Check the log, split into ranges behind these numbers of entries, and behind a snapshot's position."""
     entries = list(log.entries.items())
-    places = [position for position, _ in entries]
-    ends = set(cuts) | {len(entries)}
-    if snapshot is not None and snapshot.position in places:
-        ends.add(places.index(snapshot.position) + 1)
+    ends = {*cuts, len(entries)}
+    if snapshot is not None and snapshot.position in log.entries:
+        ends.add(list(log.entries).index(snapshot.position) + 1)
     borders = [0, *sorted(end for end in ends if 0 < end <= len(entries))]
-    ranges = [entries[first:end] for first, end in pairwise(borders)]
-    if snapshot is not None:
-        after = [number for number, some in enumerate(ranges) if some[-1][0] == snapshot.position]
-        snapshot = snapshot._replace(after=after[0] if after else None)
-
-    def look(wanted: dict[int, set[int]]) -> IdPlaces:
-        found: dict[tuple[int, int], list[tuple[Position, int]]] = {}
-        for position, data in entries:
-            try:
-                entry = parse_entry(data, position, crc32c, keeps_values=False)
-            except Violation:
-                continue
-            for producer_id, number, place, index in find_places(entry, wanted):
-                found.setdefault((producer_id, number), []).append((place, index))
-        return found
-
-    return check_topic(
-        [fold(some) for some in ranges], log.facts() if facts is None else facts, from_start=from_start,
-        live=log.live() if live is None else live, snapshot=snapshot, look=look,
-    )  # fmt: skip
+    live = log.live() if live is None else live
+    modes = {producer_id: reported.mode for producer_id, reported in live.producers.items()}
+    join = LogJoin(searched(snapshot) if snapshot else None, blind=not from_start, modes=modes)
+    for first, end in pairwise(borders):
+        join.add(fold(entries[first:end]), entries[end - 1][0])
+    join.compare_live(live)
+    places: dict[tuple[int, int], list[tuple[Position, int]]] = {}
+    wanted = looked_for(join.joined.low)
+    for position, data in entries if wanted else ():
+        try:
+            entry = parse_entry(data, position, crc32c, keeps_values=False)
+        except Violation:
+            continue
+        for producer_id, number, place, index in find_places(entry, wanted):
+            places.setdefault((producer_id, number), []).append((place, index))
+    return join.conclude(log.facts() if facts is None else facts, places, NOT_REPORTED)

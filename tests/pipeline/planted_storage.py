@@ -10,17 +10,18 @@ from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, misplaced, range_behind, remembered_in
-from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, SnapshotDue, TopicPlan
+from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, remembered_in
+from oncelog.pipeline.audit.topic_plan import TopicPlan
 from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.codecs.metadata_codec import LEDGERS
 from oncelog.rpc.codecs.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.rpc.server import Server
+from oncelog.verify.owner_report import NOT_REPORTED, LiveMap, OwnerReport, SnapshotDue
+from oncelog.verify.snapshots import ReportedSnapshot
 from oncelog.verify.subscriptions import SubscriptionsComparison
-from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
+from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, searched
 
 NODE = Incarnation("a" * 32)
 FLIGHTS = "public/default/flights"
@@ -114,8 +115,6 @@ class PlantedStorage:
             for fact in self._log.facts()
         )  # fmt: skip
         pieces = cut(ledgers, entries_max=entries_max, behind=snapshot.position if snapshot else None)
-        if snapshot is not None:
-            snapshot = replace_after(snapshot, range_behind(pieces, snapshot.position))
         connection = self.connection
         told = OwnerReport(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0, due)
         remembered = snapshot.remembered if snapshot else ()
@@ -123,13 +122,8 @@ class PlantedStorage:
             AuditRange(connection, FLIGHTS, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies)
             for slices in pieces
         )
-        findings = misplaced(snapshot.position, remembered, ledgers) if snapshot else ()
         none = SubscriptionsComparison()
-        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, none, ranges, all_copies)
-
-
-def replace_after(snapshot: ReportedSnapshot, after: int | None) -> ReportedSnapshot:
-    return snapshot._replace(after=after)
+        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, searched(snapshot), none, ranges, all_copies)
 
 
 def without_start(plan: TopicPlan, first_index: int) -> TopicPlan:

@@ -1,7 +1,7 @@
 """Runs that look for one history: only the faults that lead to it, frequently; and the control without the rule."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -33,13 +33,17 @@ class Directed(Run):
         self.cluster.stale.probability = stale
 
 
-def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | None = None, **how: Any) -> str | None:
-    """The first seed that fails, with its problem. None if all pass."""
-    for seed in seeds:
-        outcome = outcome_of(Directed(seed, kinds, rules, **how))
-        if outcome.problem is not None:
-            return f"seed {seed}: {outcome.problem}"
-    return None
+def fails_only_with(
+    rules: AbstractContextManager[Rules], seeds: Iterable[int], kinds: Iterable[str], **how: Any
+) -> bool:
+    """Whether one of the seeds fails with these rules, and the same seed passes without them."""
+
+    def fails(seed: int, rules: Rules | None = None) -> bool:
+        return outcome_of(Directed(seed, kinds, rules, **how)).problem is not None
+
+    with rules as broken:
+        failing = next((seed for seed in seeds if fails(seed, broken)), None)
+    return failing is not None and not fails(failing)
 
 
 @contextmanager
@@ -55,4 +59,4 @@ def steady(world_settings: Shape, names: int = 1, count: int = 200) -> Shape:
     return replace(world_settings, inputs=inputs, topics=1, readers=0)
 
 
-__all__ = ["Directed", "Faults", "first_problem", "steady", "without"]
+__all__ = ["Directed", "Faults", "fails_only_with", "steady", "without"]

@@ -64,7 +64,7 @@ def test_printed_notes_and_admin_commands_work(release: Release) -> None:
     (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
     assert message["value"] == "hello"
     release.oncelog("admin", "namespaces", "create", "public/orders")
-    release.oncelog("admin", "namespaces", "set-deduplication", "public/orders", "--disable")
+    release.oncelog("admin", "policy", "set", "public/orders", "deduplication", "off")
     stats = json.loads(release.oncelog("admin", "topics", "stats", "public/default/greetings", "-o", "json"))
     assert stats["phase"] == "serving"
 

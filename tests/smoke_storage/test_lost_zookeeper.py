@@ -75,7 +75,7 @@ def test_zookeeper_whose_volumes_are_deleted_is_restored_as_the_page_says(releas
     release.oncelog("admin", "namespaces", "grant", "public/default", "importer", "produce")
     release.oncelog("admin", "namespaces", "grant", "public/default", "billing", "consume")
     release.oncelog("admin", "namespaces", "revoke", "public/default", "billing")
-    release.oncelog("admin", "namespaces", "set-message-ttl", "public/default", "--ttl", "7d")
+    release.oncelog("admin", "policy", "set", "public/default", "message-ttl", "7d")
     release.oncelog("admin", "topics", "create", "gone")
     release.oncelog("admin", "topics", "delete", "gone", "--yes")
     half = [f"half {number}" for number in range(2 * HALF)]
@@ -109,7 +109,7 @@ def test_zookeeper_whose_volumes_are_deleted_is_restored_as_the_page_says(releas
     assert consumed(release, "--idle", "3") == half[HALF:]
     rights = json.loads(release.oncelog("admin", "namespaces", "permissions", "public/default", "-o", "json"))
     assert rights == {"importer": ["produce"]}
-    ttl = json.loads(release.oncelog("admin", "namespaces", "get-message-ttl", "public/default", "-o", "json"))
-    assert ttl == {"set": 604_800, "unit": "seconds"}
+    ttl = json.loads(release.oncelog("admin", "policy", "show", "public/default", "message-ttl", "-o", "json"))
+    assert ttl == {"policy": "message-ttl", "value": 604_800, "source": "namespace"}
     assert topics(release) == ["public/default/flights", "public/default/half"]
     assert "state    done" in run(drill)

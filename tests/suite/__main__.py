@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 from tests.compiled import keep_compiled
 from tests.suite.changes import before_last_night
 from tests.suite.class_archive import use_class_archive
+from tests.suite.forked_part import forks_of_parts
 from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running, clock, kept_files
@@ -48,7 +50,12 @@ def run_all(
                 waiting.remove(part)
                 one = running(part, files)
                 now[pool.submit(one.run)] = one
-            done, _ = wait(now, timeout=max(0.0, shown_at + every_s - time.monotonic()), return_when=FIRST_COMPLETED)
+            try:
+                done, _ = wait(now, max(0.0, shown_at + every_s - time.monotonic()), FIRST_COMPLETED)
+            except KeyboardInterrupt:
+                for one in now.values():
+                    one.interrupt()
+                raise
             for future in done:
                 one = now.pop(future)
                 future.result()
@@ -138,7 +145,8 @@ def main() -> int:
     keep_compiled()  # pytest and its plugins are imported before tests/conftest.py
     if not all(part.computes for part in parts):  # those that compute start one ZooKeeper in all
         use_class_archive(KEPT)
-    return 1 if run_all(parts, seconds=SECONDS) else 0
+    with forks_of_parts() as forks:
+        return 1 if run_all(parts, seconds=SECONDS, running=partial(Running, forks=forks)) else 0
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ PARTS: tuple[Part, ...] = (
     Part("model", ("model",), 30.0, True),
     Part("kubernetes", ("kubernetes",), 100.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 100.0, True),
-    Part("pipeline", ("pipeline", "spark_proof", "jobs_proof"), 200.0),
+    Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 200.0),
     *_shared("cluster/clients", ("cluster/clients",), 2, 140.0),
     Part("cluster/cli", ("cluster/cli",), 80.0),
     Part("cluster/console", ("cluster/console",), 10.0),
@@ -157,7 +157,7 @@ _DISK_ROOMS = (_STORAGE, f"{_CORE}/node", "services/oncelog/storage_client", "te
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "upgrade",
-        ("cluster/processes/test_upgrade.py", "cluster/processes/test_lost_in_upgrade.py"),
+        ("cluster/processes/test_upgrade.py",),
         (
             f"{_CORE}/process_version.py",
             f"{_CORE}/placement",
@@ -228,12 +228,20 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "chart-variants",
         (
-            "kubernetes/test_chart_backend_tls.py",
-            "kubernetes/test_chart_requirements.py",
-            "kubernetes/test_chart_notes.py",
+            *(f"kubernetes/test_chart_{name}.py" for name in ("backend_tls", "certificates", "external", "extras")),
+            *(f"kubernetes/test_chart_{name}.py" for name in ("notes", "pipeline", "programs", "provisioning")),
+            *(f"kubernetes/test_chart_{name}.py" for name in ("requirements", "umbrella", "wrong_values")),
             "kubernetes/test_chart_zookeeper_secret.py",
         ),
-        ("deploy/helm",),
+        (
+            "deploy/helm",
+            "services/oncelog/cli/admin/provisioning_file.py",
+            "services/oncelog/cli/pipeline",
+            "services/oncelog/cli/relay",
+            "services/oncelog/metadata/served_certificates.py",
+            "services/oncelog/runtime/settings.py",
+            "tests/kubernetes",
+        ),
         ("kubernetes/test_chart_manifests.py", "kubernetes/test_chart_values.py"),
     ),
     Proof(
@@ -347,10 +355,28 @@ PROOFS: tuple[Proof, ...] = (
         ("contract/owner/test_stream_budget.py", "core/delivery/test_ack_timeout.py"),
     ),
     Proof(
+        "forks",
+        ("contract/sdk/test_client_fork_kinds.py",),
+        (
+            "requirements.lock",
+            "services/oncelog/__init__.py",
+            "services/oncelog/client",
+            "services/oncelog/rpc/library.py",
+            "services/oncelog/runtime/forks.py",
+        ),
+        ("contract/sdk/test_client_forks.py", "contract/process/test_fork_server.py"),
+    ),
+    Proof(
         "tools-of-the-tree",
         ("tidy/changed/test_changed.py", "tidy/measure/test_measure.py"),
         ("tests/tidy", "tests/suite", "services"),
         ("tidy/test_suite.py",),
+    ),
+    Proof(
+        "tools-of-the-tests",
+        ("surface/test_surface.py", "tidy/conduct/test_hang_watch.py", "tidy/conduct/test_leftovers.py"),
+        ("pyproject.toml", "requirements.lock", "tests/conftest.py", "tests/surface", "tests/tidy/conduct"),
+        ("tidy/test_suite.py", "tidy/test_house_rules.py"),
     ),
     Proof(
         "verdicts",

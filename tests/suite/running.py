@@ -7,12 +7,18 @@ passes, and named if it fails.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
+from oncelog.cli.standalone.fork_server import ForkServer
+from tests.cluster.forked_program import ForkedPopen
+from tests.suite.forked_part import MODULE
 from tests.suite.parts import Part
 from tests.suite.queue import Measured
 
@@ -30,11 +36,13 @@ def kept_files() -> Path:
 class Running:
     """One part that runs, or has run.
 
-    files: where its temporary files go, in a directory of their own.
+    files: where its temporary files go, in a directory of their own. forks: has imported what the tests of parts need;
+    None: each part imports it anew.
     """
 
     part: Part
     files: Path
+    forks: ForkServer | None = None
     #: without the lines of tests that passed
     lines: list[str] = field(default_factory=list)
     #: the line that is not complete
@@ -43,25 +51,17 @@ class Running:
     count: int = 0
     failed: int = 0
     code: int | None = None
+    #: 0: it has not begun
+    pid: int = 0
     measured: Measured = field(default_factory=lambda: Measured(0.0, 0.0))
 
     def run(self) -> None:
         """Blocks until the part ends."""
         began = time.monotonic()
-        options = f"{os.environ.get('PYTEST_ADDOPTS', '')} {LINE_PER_TEST}"
-        # Not among the options of the environment, which a pytest that a test starts would take for its own.
-        own = [f"--basetemp={self.directory}"] if "pytest" in self.part.command else []
-        process = subprocess.Popen(
-            [*self.part.command, *own],
-            env={**os.environ, "PYTEST_ADDOPTS": options},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert process.stdout is not None
-        with process.stdout:
+        process, output = self._started()
+        with output:
             # What has been written, also if it is less than a line: the name of the test that runs.
-            while data := os.read(process.stdout.fileno(), 1 << 16):
+            while data := os.read(output.fileno(), 1 << 16):
                 self.read(data.decode(errors="replace"))
         if self.unfinished:
             self.read("\n")
@@ -70,6 +70,33 @@ class Running:
         self.measured = Measured(time.monotonic() - began, usage.ru_utime + usage.ru_stime)
         if self.code == 0:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _started(self) -> "tuple[subprocess.Popen[bytes], IO[bytes]]":
+        """The process, and what it writes to its standard streams."""
+        options = f"{os.environ.get('PYTEST_ADDOPTS', '')} {LINE_PER_TEST}"
+        environment = {**os.environ, "PYTEST_ADDOPTS": options}
+        command = self.part.command
+        if "pytest" in command:
+            # Not among the options of the environment, which a pytest that a test starts would take for its own.
+            command.append(f"--basetemp={self.directory}")
+        read, write = os.pipe()
+        with os.fdopen(write, "wb") as written:
+            process: subprocess.Popen[bytes]
+            if self.forks is not None and "pytest" in command:
+                words = command[command.index("pytest") + 1 :]
+                process = ForkedPopen(self.forks, MODULE, words, environment, written, written)
+            else:
+                process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT
+                )
+        self.pid = process.pid
+        return process, os.fdopen(read, "rb")
+
+    def interrupt(self) -> None:
+        """As Ctrl-C, which does not reach a fork."""
+        if self.pid and self.code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
 
     @property
     def directory(self) -> Path:

@@ -24,7 +24,7 @@ from oncelog.pipeline.sink import options as sink_options
 from oncelog.pipeline.source import options as source_options
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import SpanName
-from tests.tidy.documents import fenced, rows, section, text_of
+from tests.tidy.documents import anchor_of, fenced, rest_calls, rows, section, text_of
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
@@ -115,11 +115,11 @@ def test_drawn_state_machines_exist() -> None:
 
 
 def anchors_of(document: Path) -> set[str]:
-    """What the headings of a document are linked by: lower case, hyphens for spaces, no punctuation."""
+    """What the headings of a document are linked by."""
     headings = re.findall(
         r"^#+ (.*)$", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE
     )
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    return set(map(anchor_of, headings))
 
 
 @each_document
@@ -241,18 +241,13 @@ def test_metrics_and_spans_are_listed() -> None:
 
 
 def test_calls_of_rest_are_listed() -> None:
-    """Every path with every method, and no others. POLICY stands for each policy of the second table."""
+    """Every path with every method, and no others; once each, except publish, which two sections describe."""
     paths = new_app(cast("Coordination", None)).openapi()["paths"]
-    expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
-    table = rows(section("docs/rest.md", "All calls"))
-    policies = [row[0].strip("`") for row in table if len(row) == 2 and row[0][:1] == "`"]
-    listed: dict[str, str] = {}
-    for row in table:
-        if row[1][:2] == "`/":
-            path = row[1].strip("`")
-            names = policies if path.endswith("/POLICY") else [""]
-            listed |= {path.replace("POLICY", name): row[0] for name in names}
-    assert listed == expected
+    expected = {(method.upper(), path) for path, operations in paths.items() for method in operations}
+    listed = [(call.method, call.path) for call in rest_calls()]
+    assert set(listed) == expected
+    twice = {call for call in listed if listed.count(call) > 1}
+    assert twice == {("POST", "/topics/persistent/{tenant}/{namespace}/{topic}")}
 
 
 @pytest.mark.parametrize(("title", "names"), [("Reading", source_options.NAMES), ("Writing", sink_options.NAMES)])

@@ -5,13 +5,17 @@ import pty
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 import pytest
 
+from tests.cluster.until import until_sync
 from tests.suite.__main__ import run_all
 from tests.suite.changes import NIGHT_S, before_last_night
+from tests.suite.forked_part import forks_of_parts
 from tests.suite.parts import PARTS, PROOFS, Part, Proof
 from tests.suite.queue import Measured, Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running
@@ -70,6 +74,40 @@ def test_progress_counts_tests_and_names_the_file_of_the_one_that_runs(tmp_path:
     assert running.progress() == "core 1 of 30"
     running.read("log.py::test_b FAILED [ 2/30]\ntests/core/test_log.py::test_c ")
     assert running.progress() == "core 2 of 30, 1 failed (core/test_log.py)"
+
+
+INTERRUPTED = """
+import os, threading
+def test_waits(tmp_path):
+    print(*[os.environ["GIVEN"], os.environ.get("CHANGED")])
+    (tmp_path / "begun").write_text("")
+    os.environ["CHANGED"] = "1"
+    while True:
+        threading.Event().wait(1)  # a signal just before a wait interrupts the next one
+"""
+
+
+def test_forked_part_is_a_process_of_its_own_that_ctrl_c_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the environment and the files of its part, and nothing of another one. A terminal does not reach it."""
+    monkeypatch.setenv("GIVEN", "given")
+    path = tmp_path / "test_one.py"
+    path.write_text(INTERRUPTED)
+    options = ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null", "-s"]
+    with forks_of_parts() as forks, ThreadPoolExecutor() as pool:
+        for number in (1, 2):
+            chosen = part(f"waits-{number}", sys.executable, "-m", "pytest", *options, str(path))
+            (tmp_path / str(number)).mkdir()
+            running = Running(chosen, tmp_path / str(number), forks)
+            ended = pool.submit(running.run)
+            until_sync(partial(_exists_below, running.directory, "begun"), 60.0)
+            running.interrupt()
+            ended.result()
+            assert running.code == pytest.ExitCode.INTERRUPTED, running.lines
+            assert "given None" in "\n".join(running.lines)
+
+
+def _exists_below(directory: Path, name: str) -> bool:
+    return any(directory.rglob(name))
 
 
 class UntilReported(Running):

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from oncelog.core.errors import InvalidArgument
+
 DEFAULT_URL = "oncelog://127.0.0.1:6650"
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 
@@ -71,6 +73,7 @@ MaxMessageBytesOption = Annotated[
         help="Largest message in chunks that is read; it takes twice its size of memory. Default: 67108864 (64 MiB).",
     ),
 ]
+PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Timeout of each request to the cluster, in seconds.")
 ]
@@ -103,3 +106,12 @@ PlaintextTokenOption = Annotated[
         "--allow-plaintext-token", help="Allow sending the token over an unencrypted connection to a remote host."
     ),
 ]
+
+
+def properties_in(given: list[str]) -> dict[str, str]:
+    """Of the option. Raises InvalidArgument."""
+    pairs = [each.partition("=") for each in given]
+    wrong = [name for name, equals, _ in pairs if not equals or not name]
+    if wrong:
+        raise InvalidArgument(f"--property is NAME=VALUE, not {wrong[0]!r}", field="property")
+    return {name: value for name, _, value in pairs}

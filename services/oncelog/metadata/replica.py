@@ -24,6 +24,7 @@ from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDe
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.proof.owner_folds import OwnerFolds
+from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.proofs import Proofs
 from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
@@ -133,6 +134,7 @@ class Coordination:
         era = peers.era or FIRST_ERA
         kept = RecordCopies(session, repair.watch, repair.calls, copies or CopySettings(), era=era)
         ranges, folds = TopicRanges(topics, ledgers, topic_calls, calls), OwnerFolds(topic_calls, calls)
+        views = OwnerViews(topic_calls, calls, CursorStore(session), ledgers, repair.calls)
         return cls(
             cluster_id=cluster_id,
             namespaces=namespaces,
@@ -164,7 +166,7 @@ class Coordination:
             repair=repair,
             copies=kept,
             folds=folds,
-            proofs=Proofs(ProofStore(session), topics, ranges, folds, repair.calls, repair.watch.refresh, events),
+            proofs=Proofs(ProofStore(session), topics, ranges, folds, views, repair.watch.refresh, events),
             events=events,
             event_lists=EventLister(events, registry, owners, start, peers),
             restoring=restoring or Restoring(RestoreSources(session, AuditLog(events), credentials=peers), start),

@@ -30,6 +30,14 @@ class MarksComparison:
     not_listed: int = 0
     unseen: int = 0
 
+    def add(self, other: "MarksComparison") -> None:
+        """The comparison with a further part of the same report."""
+        self.findings += other.findings
+        self.equal += other.equal
+        self.at_least += other.at_least
+        self.not_listed += other.not_listed
+        self.unseen += other.unseen
+
     @property
     def whole(self) -> bool:
         """Whether every producer was compared exactly."""

@@ -6,7 +6,7 @@ whether such an id is stored twice or out of order.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from oncelog.core.formats.batch import BatchHeader
@@ -32,20 +32,18 @@ from oncelog.verify.range_summary import (
     StatedMark,
     StoredIds,
 )
-from oncelog.verify.remembered import RememberedBatch, difference
+from oncelog.verify.remembered import RememberedAt, difference
 from oncelog.verify.stored_log import LoggedEntry, count_of
 
 
 class RangeFold:
     """Receives the entries of one range in order."""
 
-    def __init__(self, topic_id: TopicId, remembered: Iterable[RememberedBatch] = ()) -> None:
-        """remembered: the batches of this range that a snapshot contains."""
+    def __init__(self, topic_id: TopicId, remembered: RememberedAt | None = None) -> None:
+        """remembered: batches that a snapshot contains; those of other ranges are not looked at."""
         self.summary = RangeSummary()
         self._topic_id = topic_id
-        self._remembered: dict[Position, list[RememberedBatch]] = {}
-        for one in remembered:
-            self._remembered.setdefault(one.position, []).append(one)
+        self._remembered: RememberedAt = remembered or {}
         #: whether an entry of this range could not be read, so that grants or batches may be missing
         self._blind = False
 

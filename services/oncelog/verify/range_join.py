@@ -17,6 +17,12 @@ from oncelog.verify.range_summary import Finding, LedgerSummary, ProducerSummary
 
 #: How many ids at or below the mark are searched for in the whole log of a topic.
 LOOKED_FOR_MAX = 100_000
+#: Findings, and expired producers, that a joined log keeps. All findings are counted.
+JOINED_FINDINGS_KEPT = 10_000
+EXPIRED_KEPT = 100_000
+
+
+SNAPSHOT_RULE = "snapshot"
 
 
 class LedgerFact(NamedTuple):
@@ -44,6 +50,40 @@ class JoinedProducer:
     followed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The producers of which one reading of a log keeps sums: those with ids above `after`, up to `through`. None: all
+    above."""
+
+    after: int = 0
+    through: int | None = None
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id > self.after and (self.through is None or producer_id <= self.through)
+
+
+#: Every producer.
+ALL = Share()
+
+
+class ShareTooLarge(Exception):
+    """What is known of the producers of a share takes too much memory. smaller: begins at the same id."""
+
+    def __init__(self, smaller: Share) -> None:
+        super().__init__(f"read the log again, for producers up to {smaller.through}")
+        self.smaller = smaller
+
+
+def require_within(share: Share, sizes: Mapping[ProducerId, int], kept_max: int) -> None:
+    """sizes: {producer of the share: what is kept of it}. Raises ShareTooLarge."""
+    kept = 0
+    ascending = sorted(sizes)
+    for number, producer_id in enumerate(ascending):
+        kept += sizes[producer_id]
+        if kept > kept_max and number:
+            raise ShareTooLarge(Share(share.after, ascending[number - 1]))
+
+
 class LowIds(NamedTuple):
     """Ids of a range that are at or below the mark before it."""
 
@@ -63,7 +103,12 @@ class JoinedTakeover(NamedTuple):
 @dataclass(slots=True)
 class JoinedLog:
     """A log, joined up to some range. blind: an earlier part was not read. low_unlisted: at least so many further ids
-    at or below the mark. expired: {id: name} of producers that are in `producers` no more."""
+    at or below the mark. expired: {id: name} of producers that are in `producers` no more, the last EXPIRED_KEPT.
+    names: {name: id} of those in `producers`.
+
+    share: of which producers sums are kept. again: the log was joined before, for another share: what does not depend
+    on a producer's sums is a finding of that time.
+    """
 
     producers: dict[ProducerId, JoinedProducer] = field(default_factory=dict)
     expired: dict[ProducerId, str] = field(default_factory=dict)
@@ -77,44 +122,49 @@ class JoinedLog:
     #: modes of producers whose grants may be trimmed, as the owner reports them
     modes: Mapping[ProducerId, SequenceMode] = field(default_factory=dict)
     totals: RangeSummary = field(default_factory=RangeSummary)
+    names: dict[str, ProducerId] = field(default_factory=dict)
+    share: Share = ALL
+    again: bool = False
 
     def find(self, rule: str, position: Position | None, message: str) -> None:
         self.findings_count += 1
-        self.findings.append(Finding(rule, position, message))
+        if len(self.findings) < JOINED_FINDINGS_KEPT:
+            self.findings.append(Finding(rule, position, message))
 
-
-def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> JoinedLog:
-    """Join the whole log. from_start False: the part before the first range was trimmed."""
-    joined = JoinedLog(blind=not from_start)
-    for summary in summaries:
-        join_range(joined, summary)
-    return joined
+    def expire(self, producer_id: ProducerId) -> None:
+        if producer_id not in self.share:
+            return
+        known = self.producers.pop(producer_id, None)
+        if known is not None and self.names.get(known.name) == producer_id:
+            del self.names[known.name]
+        self.expired[producer_id] = "" if known is None else known.name
+        if len(self.expired) > EXPIRED_KEPT:
+            del self.expired[next(iter(self.expired))]
 
 
 def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
     """Add the next range. The summary is not changed."""
-    joined.findings += summary.findings
-    joined.findings_count += summary.findings_count
+    if not joined.again:
+        joined.findings += summary.findings[: JOINED_FINDINGS_KEPT - len(joined.findings)]
+        joined.findings_count += summary.findings_count
+    for finding in summary.findings if joined.again else ():
+        if finding.rule == SNAPSHOT_RULE:  # of a batch that the snapshot remembers of a producer of this share
+            joined.find(*finding)
     for number, part in enumerate(summary.ledgers):
-        if number == 0 and joined.last is not None:
+        if number == 0 and joined.last is not None and not joined.again:
             for finding in ledger_border(joined.last, part):
                 joined.find(*finding)
         known = joined.epochs[-1].owner_epoch if joined.epochs else None
         if part.owner_epoch is not None and part.began_ms is not None and part.owner_epoch != known:
             joined.epochs.append(JoinedTakeover(part.owner_epoch, Position(part.ledger_id, part.first), part.began_ms))
         joined.last = part
-    names = {
-        producer.name: producer_id
-        for producer_id, producer in joined.producers.items()
-        if producer_id not in summary.expired
-    }
     blind_before = joined.blind
     joined.blind = joined.blind or summary.lost > 0
     for producer_id, each in summary.producers.items():
-        _join_producer(joined, names, producer_id, each, summary, blind=blind_before)
+        if producer_id in joined.share:
+            _join_producer(joined, producer_id, each, summary, blind=blind_before)
     for producer_id in summary.expired:
-        expired = joined.producers.pop(producer_id, None)
-        joined.expired[producer_id] = expired.name if expired is not None else ""
+        joined.expire(producer_id)
     if summary.lost:  # also for producers without an entry in this range
         for producer in joined.producers.values():
             producer.sure = producer.followed = False
@@ -123,7 +173,6 @@ def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
 
 def _join_producer(
     joined: JoinedLog,
-    names: dict[str, ProducerId],
     producer_id: ProducerId,
     part: ProducerSummary,
     summary: RangeSummary,
@@ -133,9 +182,9 @@ def _join_producer(
     lost = summary.lost > 0
     known = joined.producers.get(producer_id)
     if known is None:
-        known = _appear(joined, names, producer_id, part, summary.expired, blind=blind)
+        known = _appear(joined, producer_id, part, summary.expired, blind=blind)
     known.sure = known.sure and not lost
-    _check_generations(joined, known, part)
+    _check_generations(joined, producer_id, known, part)
     _check_presumed(joined, known, part)
     _check_holes(joined, known, part, lost=lost)
     for stretch in part.low:
@@ -159,7 +208,6 @@ def _join_producer(
 
 def _appear(
     joined: JoinedLog,
-    names: dict[str, ProducerId],
     producer_id: ProducerId,
     part: ProducerSummary,
     expired: Collection[ProducerId],
@@ -171,10 +219,11 @@ def _appear(
     known = JoinedProducer("", joined.modes.get(producer_id), Generation(0), NO_SEQUENCE, sure=not blind)
     if granted is not None:
         known.name, known.mode, known.mark = granted.name, granted.mode, granted.mark
-        if names.get(granted.name, producer_id) not in (producer_id, *expired):
-            text = f"{granted.name!r} is producer {names[granted.name]}, and is granted as {producer_id}"
+        other = joined.names.get(granted.name, producer_id)
+        if other != producer_id and other not in expired:
+            text = f"{granted.name!r} is producer {other}, and is granted as {producer_id}"
             joined.find("names", granted.position, text)
-        names[granted.name] = producer_id
+        joined.names[granted.name] = producer_id
     highest = max((one.generation for one in part.early), default=None)
     if highest is not None and (producer_id in joined.expired or not blind):
         what = "has expired" if producer_id in joined.expired else "was never granted"
@@ -189,7 +238,9 @@ def _appear(
     return known
 
 
-def _check_generations(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary) -> None:
+def _check_generations(
+    joined: JoinedLog, producer_id: ProducerId, known: JoinedProducer, part: ProducerSummary
+) -> None:
     granted = part.granted
     for early in part.early:
         if early.generation > known.generation and not known.sure:
@@ -201,6 +252,7 @@ def _check_generations(joined: JoinedLog, known: JoinedProducer, part: ProducerS
         return
     if not known.name:
         known.name, known.mode = granted.name, granted.mode
+        joined.names.setdefault(granted.name, producer_id)
     elif (known.name, known.mode) != (granted.name, granted.mode):
         text = f"{known.name!r} is granted as {granted.name!r}, {granted.mode.name.lower()}"
         joined.find("names", granted.position, text)
@@ -321,7 +373,7 @@ def check_low_ids(joined: JoinedLog, places: IdPlaces) -> list[Finding]:
     found: list[Finding] = []
     for low in joined.low:
         known = joined.producers.get(low.producer_id)
-        name = joined.expired[low.producer_id] if known is None else known.name
+        name = joined.expired.get(low.producer_id, "") if known is None else known.name
         here = low.stretch.position
         twice: list[int] = []
         alone: list[int] = []

@@ -4,6 +4,7 @@ After a takeover, the position in the snapshot is the answer to a repeated id. A
 an id without a position is answered as never stored.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from oncelog.core.ids import Position, ProducerId
@@ -20,6 +21,16 @@ class RememberedBatch(NamedTuple):
     rows: int
     position: Position
     offset: int
+
+
+RememberedAt = Mapping[Position, Sequence[RememberedBatch]]
+
+
+def by_position(remembered: Iterable[RememberedBatch]) -> RememberedAt:
+    found: dict[Position, list[RememberedBatch]] = {}
+    for one in remembered:
+        found.setdefault(one.position, []).append(one)
+    return found
 
 
 def difference(remembered: RememberedBatch, entry: LoggedEntry) -> str:

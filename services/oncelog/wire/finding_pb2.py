@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from oncelog.wire import owner_pb2 as oncelog_dot_wire_dot_owner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoncelog/wire/finding.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/owner.proto\"a\n\x12\x46indMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x15\n\rproducer_name\x18\x03 \x01(\t\x12\x13\n\x0bsequence_id\x18\x04 \x01(\x03\"\'\n\x11\x46indMessageAnswer\x12\x12\n\nfound_json\x18\x01 \x01(\t\"\xb1\x01\n\x15StoredMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12+\n\x05start\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x0c\n\x04\x62\x61\x63k\x18\x04 \x01(\r\x12\r\n\x05limit\x18\x05 \x01(\r\x12\x14\n\x0cwith_content\x18\x06 \x01(\x08\x12\x17\n\x0fvalue_bytes_max\x18\x07 \x01(\r\"\xd3\x03\n\rStoredMessage\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x04 \x01(\r\x12\x13\n\x0bproducer_id\x18\x05 \x01(\x04\x12\x15\n\rproducer_name\x18\x06 \x01(\t\x12\x13\n\x0bsequence_id\x18\x07 \x01(\x03\x12\x17\n\x0fpublish_time_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\t \x01(\x03\x12\x1a\n\revent_time_ms\x18\n \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bvalue_bytes\x18\x0b \x01(\x04\x12\x11\n\tin_chunks\x18\x0c \x01(\x08\x12\x11\n\ttruncated\x18\r \x01(\x08\x12\r\n\x05value\x18\x0e \x01(\x0c\x12\x10\n\x03key\x18\x0f \x01(\x0cH\x01\x88\x01\x01\x12\x42\n\nproperties\x18\x10 \x03(\x0b\x32..oncelog.wire.v1.StoredMessage.PropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_event_time_msB\x06\n\x04_key\"H\n\x12UnreadableMessages\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xd2\x01\n\x14StoredMessagesAnswer\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.oncelog.wire.v1.StoredMessage\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\x12\x11\n\tend_index\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x65gin_index\x18\x04 \x01(\x04\x12\x12\n\nnext_index\x18\x05 \x01(\x04\x12\x37\n\nunreadable\x18\x06 \x01(\x0b\x32#.oncelog.wire.v1.UnreadableMessages2\xcd\x01\n\x0eMessageFinding\x12V\n\x0b\x46indMessage\x12#.oncelog.wire.v1.FindMessageRequest\x1a\".oncelog.wire.v1.FindMessageAnswer\x12\x63\n\x12ReadStoredMessages\x12&.oncelog.wire.v1.StoredMessagesRequest\x1a%.oncelog.wire.v1.StoredMessagesAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoncelog/wire/finding.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/owner.proto\"a\n\x12\x46indMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x15\n\rproducer_name\x18\x03 \x01(\t\x12\x13\n\x0bsequence_id\x18\x04 \x01(\x03\"\'\n\x11\x46indMessageAnswer\x12\x12\n\nfound_json\x18\x01 \x01(\t\"\xf4\x01\n\x15StoredMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12+\n\x05start\x18\x03 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x0c\n\x04\x62\x61\x63k\x18\x04 \x01(\r\x12\r\n\x05limit\x18\x05 \x01(\r\x12\x14\n\x0cwith_content\x18\x06 \x01(\x08\x12\x17\n\x0fvalue_bytes_max\x18\x07 \x01(\r\x12.\n\x06\x66ilter\x18\x08 \x01(\x0b\x32\x1e.oncelog.wire.v1.MessageFilter\x12\x11\n\tbackwards\x18\t \x01(\x08\"a\n\rMessageFilter\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x0c\n\x04text\x18\x02 \x01(\x0c\x12\x11\n\tcondition\x18\x03 \x01(\t\x12\x15\n\rproducer_name\x18\x04 \x01(\tB\x06\n\x04_key\"\xd3\x03\n\rStoredMessage\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x04 \x01(\r\x12\x13\n\x0bproducer_id\x18\x05 \x01(\x04\x12\x15\n\rproducer_name\x18\x06 \x01(\t\x12\x13\n\x0bsequence_id\x18\x07 \x01(\x03\x12\x17\n\x0fpublish_time_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\t \x01(\x03\x12\x1a\n\revent_time_ms\x18\n \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bvalue_bytes\x18\x0b \x01(\x04\x12\x11\n\tin_chunks\x18\x0c \x01(\x08\x12\x11\n\ttruncated\x18\r \x01(\x08\x12\r\n\x05value\x18\x0e \x01(\x0c\x12\x10\n\x03key\x18\x0f \x01(\x0cH\x01\x88\x01\x01\x12\x42\n\nproperties\x18\x10 \x03(\x0b\x32..oncelog.wire.v1.StoredMessage.PropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_event_time_msB\x06\n\x04_key\"H\n\x12UnreadableMessages\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xd2\x01\n\x14StoredMessagesAnswer\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.oncelog.wire.v1.StoredMessage\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\x12\x11\n\tend_index\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x65gin_index\x18\x04 \x01(\x04\x12\x12\n\nnext_index\x18\x05 \x01(\x04\x12\x37\n\nunreadable\x18\x06 \x01(\x0b\x32#.oncelog.wire.v1.UnreadableMessages2\xcd\x01\n\x0eMessageFinding\x12V\n\x0b\x46indMessage\x12#.oncelog.wire.v1.FindMessageRequest\x1a\".oncelog.wire.v1.FindMessageAnswer\x12\x63\n\x12ReadStoredMessages\x12&.oncelog.wire.v1.StoredMessagesRequest\x1a%.oncelog.wire.v1.StoredMessagesAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,15 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINDMESSAGEANSWER']._serialized_start=172
   _globals['_FINDMESSAGEANSWER']._serialized_end=211
   _globals['_STOREDMESSAGESREQUEST']._serialized_start=214
-  _globals['_STOREDMESSAGESREQUEST']._serialized_end=391
-  _globals['_STOREDMESSAGE']._serialized_start=394
-  _globals['_STOREDMESSAGE']._serialized_end=861
-  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_start=786
-  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_end=835
-  _globals['_UNREADABLEMESSAGES']._serialized_start=863
-  _globals['_UNREADABLEMESSAGES']._serialized_end=935
-  _globals['_STOREDMESSAGESANSWER']._serialized_start=938
-  _globals['_STOREDMESSAGESANSWER']._serialized_end=1148
-  _globals['_MESSAGEFINDING']._serialized_start=1151
-  _globals['_MESSAGEFINDING']._serialized_end=1356
+  _globals['_STOREDMESSAGESREQUEST']._serialized_end=458
+  _globals['_MESSAGEFILTER']._serialized_start=460
+  _globals['_MESSAGEFILTER']._serialized_end=557
+  _globals['_STOREDMESSAGE']._serialized_start=560
+  _globals['_STOREDMESSAGE']._serialized_end=1027
+  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_start=952
+  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_end=1001
+  _globals['_UNREADABLEMESSAGES']._serialized_start=1029
+  _globals['_UNREADABLEMESSAGES']._serialized_end=1101
+  _globals['_STOREDMESSAGESANSWER']._serialized_start=1104
+  _globals['_STOREDMESSAGESANSWER']._serialized_end=1314
+  _globals['_MESSAGEFINDING']._serialized_start=1317
+  _globals['_MESSAGEFINDING']._serialized_end=1522
 # @@protoc_insertion_point(module_scope)

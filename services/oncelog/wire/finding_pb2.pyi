@@ -80,6 +80,8 @@ class StoredMessagesRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     WITH_CONTENT_FIELD_NUMBER: _builtins.int
     VALUE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    BACKWARDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     back: _builtins.int
@@ -89,9 +91,15 @@ class StoredMessagesRequest(_message.Message):
     """Without: no value, key or property is sent."""
     value_bytes_max: _builtins.int
     """Longer values are cut."""
+    backwards: _builtins.bool
+    """The newest first: messages before `start`, down to begin_index."""
     @_builtins.property
     def start(self) -> _owner_pb2.ReaderStart:
         """The place alone, without a topic."""
+
+    @_builtins.property
+    def filter(self) -> Global___MessageFilter:
+        """Only messages that it wants are in the answer."""
 
     def __init__(
         self,
@@ -103,14 +111,50 @@ class StoredMessagesRequest(_message.Message):
         limit: _builtins.int = ...,
         with_content: _builtins.bool = ...,
         value_bytes_max: _builtins.int = ...,
+        filter: Global___MessageFilter | None = ...,
+        backwards: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "limit", b"limit", "start", b"start", "topic", b"topic", "topic_id", b"topic_id", "value_bytes_max", b"value_bytes_max", "with_content", b"with_content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "backwards", b"backwards", "filter", b"filter", "limit", b"limit", "start", b"start", "topic", b"topic", "topic_id", b"topic_id", "value_bytes_max", b"value_bytes_max", "with_content", b"with_content"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoredMessagesRequest: _TypeAlias = StoredMessagesRequest  # noqa: Y015
+
+@_typing.final
+class MessageFilter(_message.Message):
+    """All of what is given must be true of a message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    PRODUCER_NAME_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    text: _builtins.bytes
+    """These bytes are in its value."""
+    condition: _builtins.str
+    """Such as .order == 17: see core/search/message_filter.py."""
+    producer_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes | None = ...,
+        text: _builtins.bytes = ...,
+        condition: _builtins.str = ...,
+        producer_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "condition", b"condition", "key", b"key", "producer_name", b"producer_name", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
+    _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
+
+Global___MessageFilter: _TypeAlias = MessageFilter  # noqa: Y015
 
 @_typing.final
 class StoredMessage(_message.Message):
@@ -249,11 +293,11 @@ class StoredMessagesAnswer(_message.Message):
     """The log has messages first_index to end_index - 1."""
     end_index: _builtins.int
     begin_index: _builtins.int
-    """Where this page begins, and where the next one does."""
+    """Messages begin_index to next_index - 1 were looked at."""
     next_index: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredMessage]:
-        """By index. May be fewer than the limit, and even none, before the end of the log."""
+        """By index, or backwards. May be fewer than the limit, and even none, before the end of the log."""
 
     @_builtins.property
     def unreadable(self) -> Global___UnreadableMessages:

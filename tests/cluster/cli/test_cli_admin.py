@@ -1,7 +1,6 @@
 """`oncelog admin` against a REST interface that records requests: paths, bodies, responses, problems."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ NODE = "0a1b" * 8
         ("namespaces create orders --deduplication", ("PUT", NAMESPACE, {"deduplication": True})),
         ("namespaces show public/orders", ("GET", NAMESPACE, None)),
         ("namespaces delete orders --yes", ("DELETE", NAMESPACE, None)),
-        ("namespaces set-deduplication orders --enable", ("POST", f"{NAMESPACE}/deduplication", True)),
-        ("namespaces set-deduplication orders --disable", ("POST", f"{NAMESPACE}/deduplication", False)),
-        ("namespaces get-deduplication orders", ("GET", f"{NAMESPACE}/deduplication", None)),
-        ("namespaces get-deduplication orders --applied", ("GET", f"{NAMESPACE}/deduplication?applied=true", None)),
-        ("namespaces remove-deduplication orders", ("DELETE", f"{NAMESPACE}/deduplication", None)),
-        ("namespaces set-auto-topic-creation orders --disable", ("POST", f"{NAMESPACE}/autoTopicCreation", False)),
         ("topics list --state held", ("GET", "/admin/v2/topics?state=held&limit=20", None)),
         ("topics list orders --top 5", ("GET", "/admin/v2/topics/public/orders?limit=5", None)),
         ("topics create new", ("PUT", TOPIC, None)),
@@ -67,49 +60,6 @@ NODE = "0a1b" * 8
             ),
         ),
         ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
-        ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),
-        ("topics remove-deduplication new", ("DELETE", f"{TOPIC}/deduplicationEnabled", None)),
-        (
-            "topics set-retention new --time 7d --size 10G",
-            ("POST", f"{TOPIC}/retention", {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": 10_240}),
-        ),
-        (
-            "namespaces set-retention orders -t -1 -s 0",
-            ("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": 0}),
-        ),
-        ("topics get-retention new --applied", ("GET", f"{TOPIC}/retention?applied=true", None)),
-        ("topics remove-retention new", ("DELETE", f"{TOPIC}/retention", None)),
-        ("topics set-message-ttl new --ttl 12h", ("POST", f"{TOPIC}/messageTTL", 43_200)),
-        (
-            "topics set-backlog-quota new --limit 500M --policy producer_exception",
-            (
-                "POST",
-                f"{TOPIC}/backlogQuota",
-                {"limitSize": 524_288_000, "limitTime": -1, "policy": "producer_exception"},
-            ),
-        ),
-        (
-            "topics set-backlog-quota new --limit-size 4194304T --limit-time 24855d --policy producer_exception",
-            (
-                "POST",
-                f"{TOPIC}/backlogQuota",
-                {"limitSize": 1 << 62, "limitTime": 24_855 * 86_400, "policy": "producer_exception"},
-            ),
-        ),
-        (
-            "namespaces set-dispatcher-pause-on-ack-state-persistent orders --enable",
-            ("POST", f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True),
-        ),
-        ("topics set-max-unacked-ranges-to-persist new --max 9", ("POST", f"{TOPIC}/maxUnackedRangesToPersist", 9)),
-        ("topics set-chosen-producer-expiry new --after 7d", ("POST", f"{TOPIC}/chosenProducerExpiry", 604_800)),
-        ("namespaces set-producer-lease-expiry orders --after 1h", ("POST", f"{NAMESPACE}/producerLeaseExpiry", 3_600)),
-        (
-            "namespaces set-max-known-producers-per-namespace orders --max 5000",
-            ("POST", f"{NAMESPACE}/maxKnownProducersPerNamespace", 5_000),
-        ),
-        ("topics set-max-known-producers-per-topic new --max 0", ("POST", f"{TOPIC}/maxKnownProducersPerTopic", 0)),
-        ("topics remove-assigned-producer-expiry new", ("DELETE", f"{TOPIC}/assignedProducerExpiry", None)),
-        ("topics set-ack-state-bytes-max new --max 4M", ("POST", f"{TOPIC}/ackStateBytesMax", 4 << 20)),
         ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),
         ("tenants show acme", ("GET", "/admin/v2/tenants/acme", None)),
         ("tenants delete acme", ("DELETE", "/admin/v2/tenants/acme", None)),
@@ -162,51 +112,6 @@ def test_unique_prefix_selects_a_storage_node(rest: RecordingServer) -> None:
     assert rest.asked[-1] == ("GET", "/admin/v2/storage-nodes/bbbb", None)
 
 
-def test_cluster_switch_looks_up_the_cluster_id(rest: RecordingServer) -> None:
-    """The path needs the cluster's id, and the user should not have to type it."""
-    rest.answers["/admin/v2/clusters"] = (200, ["c1"])
-    assert admin(rest, "cluster", "set-deduplication", "--enable")[0] == 0
-    assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/deduplication", True)
-
-
-def test_policies_of_the_cluster_look_up_its_id(rest: RecordingServer) -> None:
-    """As its switches do; an answer that is a number is shown as what is set."""
-    rest.answers["/admin/v2/clusters"] = (200, ["c1"])
-    assert admin(rest, "cluster", "set-message-ttl", "--ttl", "90") == (0, "message TTL of the cluster: set\n", "")
-    assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/messageTTL", 90)
-    rest.answers["/admin/v2/clusters/c1/messageTTL"] = (200, 90)
-    assert [line.split() for line in admin(rest, "cluster", "get-message-ttl")[1].splitlines()[-2:]] == [
-        ["set", "90"], ["unit", "seconds"],
-    ]  # fmt: skip
-    rest.answers["/admin/v2/clusters/c1/producerLeaseExpiry?applied=true"] = (200, {"value": 15, "source": "cluster"})
-    assert "seconds" in admin(rest, "cluster", "get-producer-lease-expiry", "--applied")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("set-retention new --time soon --size 1G", "time:"),
-        ("set-retention new --time 90s --size 1G", "time:"),
-        ("set-retention new --time 7d --size 100K", "size:"),
-        ("set-message-ttl new --ttl 5x", "ttl:"),
-        ("set-producer-lease-expiry new --after 5s", "after: must be 10s to 366d (10 to 31622400 seconds), not 5s"),
-        ("set-producer-lease-expiry new --after 367d", "after:"),
-        ("set-chosen-producer-expiry new --after 1h", "after: must be at least 8h (28800 seconds), or 0 for never"),
-        ("set-assigned-producer-expiry new --after -1", "after:"),
-        ("set-backlog-quota new --limit 1.5G --policy producer_exception", "limit-size:"),
-        ("set-backlog-quota new --limit-size 0 --policy producer_exception", "limit-size:"),
-        ("set-backlog-quota new --limit-size 4194305T --policy producer_exception", "limit-size:"),
-        ("set-backlog-quota new --limit-time 0 --policy producer_exception", "limit-time:"),
-        ("set-backlog-quota new --limit-time 24856d --policy producer_exception", "limit-time:"),
-    ],
-)
-def test_invalid_limit_is_refused_before_anything_is_sent(rest: RecordingServer, words: str, told: str) -> None:
-    """The message begins with the option."""
-    code, _, error = admin(rest, "topics", *words.split())
-    assert (code, rest.asked) == (1, [])
-    assert f"error: {told}" in error
-
-
 def test_json_output_is_the_rest_response(rest: RecordingServer) -> None:
     """A program gets the REST response unchanged."""
     answer = {"topic": "public/default/new", "takeovers": [{"ms": 1.5}], "owner": None}
@@ -226,8 +131,8 @@ def test_table_shows_every_value(rest: RecordingServer) -> None:
 
 def test_change_prints_nothing_with_json_output(rest: RecordingServer) -> None:
     """A confirmation in words would not be JSON."""
-    words = ("namespaces", "set-deduplication", "orders", "--enable")
-    assert admin(rest, *words)[1] == "deduplication of orders: on\n"
+    words = ("policy", "set", "public/orders", "deduplication", "on")
+    assert admin(rest, *words)[1] == "deduplication of public/orders: on\n"
     assert admin(rest, *words, "-o", "json")[1] == ""
 
 
@@ -403,16 +308,3 @@ def test_statistics_of_a_subscription_have_one_shape_as_json(
     assert (code, json.loads(output)) == (0, answer)
     shown = admin(rest, "subscriptions", "stats", "orders", "billing")[1]
     assert ("public/default/" in shown) == (len(partitions) > 1)
-
-
-@pytest.mark.parametrize("group", ["topics", "namespaces", "cluster"])
-def test_help_of_a_group_with_policies_is_grouped_and_fits_80_columns(group: str) -> None:
-    """Each policy has three commands: they are a group of their own, with a line for each."""
-    result = CliRunner().invoke(app, ["admin", group, "--help"], terminal_width=80, env={"COLUMNS": "80"})
-    lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    start = next(number for number, line in enumerate(lines) if "Policies: " in line)
-    policies = [line for line in lines[start + 1 :] if line.startswith("│")]
-    assert all(re.match(r"│ (set|get|remove)-[a-z-]+ +(Set|Show|Unset|Turn) it", line) for line in policies)
-    assert len(policies) >= 21
-    assert not [line for line in lines[:start] if re.match(r"│ (set|remove)-", line)]

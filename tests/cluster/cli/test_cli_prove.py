@@ -1,16 +1,15 @@
 """`oncelog admin topics prove`: its verdict is its exit code, and each finding is shown."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
-from oncelog.cli.app import app
 from oncelog.core.ids import TopicId
 from oncelog.metadata.rest.observing.proofs import ProofView
 from oncelog.verify.proof import Part, TopicProof
 from oncelog.verify.range_summary import Finding
-from tests.cluster.cli.recorded_rest import RecordingServer
+from tests.cluster.cli.recorded_rest import RecordingServer, admin
 
 PATH = "/admin/v2/persistent/public/default/orders/proof"
 ASKED = TopicProof(TopicId("0f" * 16), "public/default/orders", "ann", 5, 1 << 20, 20).ranged(
@@ -34,10 +33,13 @@ def all_done() -> TopicProof:
     return proof
 
 
-def prove(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+def run(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
-    result = CliRunner().invoke(app, ["admin", "topics", "prove", "orders", *words, "--admin-url", rest.url])
-    return result.exit_code, result.stdout, result.stderr
+    return admin(rest, "topics", "prove", *words)
+
+
+def prove(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    return run(rest, "orders", *words)
 
 
 def test_proved_topic_is_a_success(rest: RecordingServer) -> None:
@@ -99,3 +101,74 @@ def test_proof_is_cancelled(rest: RecordingServer) -> None:
         code, out, _ = prove(rest, "--cancel")
         assert (code, told in " ".join(out.split())) == (0, True)
     assert {asked[0] for asked in rest.asked} == {"DELETE"}
+
+
+# --- several topics ---------------------------------------------------------------------------------------------------
+
+SPACES = {"shop": ["shop/orders", "shop/empty"], "till": ["till/eu"]}
+TOPICS = {
+    "shop/orders": ["shop/orders/placed", "shop/orders/placed-partition-1"],
+    "shop/empty": [],
+    "till/eu": ["till/eu/rung"],
+}
+
+
+def plant(rest: RecordingServer, **states: TopicProof | None) -> None:
+    """The cluster, and how the proof of each topic ends, by its name; None: it is deleted."""
+    rest.answers["/admin/v2/tenants"] = 200, list(SPACES)
+    for tenant, spaces in SPACES.items():
+        rest.answers[f"/admin/v2/namespaces/{tenant}"] = 200, spaces
+        for space in spaces:
+            rest.answers[f"/admin/v2/persistent/{space}"] = 200, TOPICS[space]
+    for name in (name for names in TOPICS.values() for name in names):
+        verdict = states[name.rpartition("/")[2].replace("-", "_")]
+        path = f"/admin/v2/persistent/{name}/proof"
+        gone = 404, {"code": "topic_not_found", "detail": "gone"}
+        rest.answers[path] = gone if verdict is None else (200, view(replace(ASKED, topic=name)))
+        rest.later[path] = [] if verdict is None else [now(None, replace(verdict, topic=name))]
+
+
+PROVED = all_done().concluded(9)
+INCOMPLETE = all_done().left_out(Part.ONCE, ["the owner is away"]).concluded(9)
+FAILED = all_done().found(Part.COPIES, [Finding("copies", None, "differ")]).concluded(9)
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict", "code"), [(PROVED, "proved", 0), (INCOMPLETE, "incomplete", 2), (FAILED, "failed", 1)]
+)
+def test_all_topics_are_proved_one_after_the_other(
+    rest: RecordingServer, other: TopicProof, verdict: str, code: int
+) -> None:
+    """With the same limits. The worst verdict is that of all; a topic that is deleted meanwhile is left out."""
+    plant(rest, placed=INCOMPLETE if verdict == "failed" else PROVED, placed_partition_1=other, rung=None)
+    done, out, errors = run(rest, "--all", "--bytes-per-second", "2097152", "-o", "json")
+    answer = json.loads(out)
+    assert (done, answer["verdict"]) == (code, verdict)
+    assert [each["verdict"]["topic"] for each in answer["topics"]] == TOPICS["shop/orders"]
+    assert "2 of 3: shop/orders/placed-partition-1" in errors
+    bodies = [body for method, _, body in rest.asked if method == "POST"]
+    assert bodies == [{"bytes_per_second": 2097152}] * 3
+
+
+def test_namespace_is_proved(rest: RecordingServer) -> None:
+    """And no topic of another one. Each finding is shown, with its topic."""
+    plant(rest, placed=PROVED, placed_partition_1=FAILED, rung=PROVED)
+    code, out, _ = run(rest, "--namespace", "shop/orders")
+    assert code == 1
+    assert [word in out for word in ("shop/orders/placed-partition-1", "differ", "till/eu")] == [True, True, False]
+
+
+def test_proofs_of_a_namespace_are_cancelled(rest: RecordingServer) -> None:
+    """Each that goes on."""
+    plant(rest, placed=PROVED, placed_partition_1=PROVED, rung=PROVED)
+    for name in TOPICS["shop/orders"]:
+        rest.answers[f"/admin/v2/persistent/{name}/proof"] = now(ASKED, None)
+    assert run(rest, "--namespace", "shop/orders", "--cancel")[0] == 0
+    assert [method for method, _, _ in rest.asked].count("DELETE") == 2
+
+
+def test_what_is_proved_is_named_once(rest: RecordingServer) -> None:
+    """Neither nothing, nor a topic and all."""
+    for words in ((), ("orders", "--all"), ("--namespace", "a/b", "--all")):
+        code, _, errors = run(rest, *words)
+        assert (code, "name a topic, or set --namespace or --all" in errors) == (2, True)

@@ -53,6 +53,8 @@ async def test_proof_survives_a_kill_and_finds_a_flipped_byte(cluster: Cluster, 
         async with await client.subscribe(topic, subscription="billing", start=oncelog.EARLIEST) as consumer:
             for _ in range(3):
                 await consumer.ack(await consumer.receive(timeout=DEADLINE_S))
+        # A proof that does not find this snapshot says so.
+        assert (await cluster.request("POST", f"{rest_path(topic)}/deduplication/snapshot")).status_code == 200
 
         assert (await cluster.request("POST", path, json={"bytes_per_second": SLOWEST})).status_code == 200
 
@@ -64,6 +66,7 @@ async def test_proof_survives_a_kill_and_finds_a_flipped_byte(cluster: Cluster, 
         await cluster.healed()
         proved = await ended(cluster, path)
         assert (proved["state"], proved["began"], proved["until_index"]) == ("proved", 2, MESSAGES), proved
+        assert (await cluster.stats(topic, "internalStats"))["snapshot"]["number"] == 1
         parts = {each["part"]: (each["done"], each["of"]) for each in proved["parts"]}
         assert parts["acks"] == (1, 1)
         assert parts["copies"] == (proved["entries"], proved["entries"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -28,6 +27,8 @@ from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.wire import metadata_pb2 as pb
+from tests.cluster.commands import environment
+from tests.cluster.forked_program import ForkedPopen, of_the_run
 from tests.cluster.kills import end
 from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
@@ -48,17 +49,21 @@ def zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> str:
 
 
 class Process:
-    """One service process; `serving` has the addresses that it reported."""
+    """One service process; `serving` has the addresses that it reported. anew: it imports its modules, as for users."""
 
-    def __init__(self, module: str, folder: Path, number: int, *arguments: str, session_timeout_ms: int) -> None:
+    def __init__(
+        self, module: str, folder: Path, number: int, *arguments: str, session_timeout_ms: int, anew: bool
+    ) -> None:
         self.log = folder / f"{module}-{number}.log"
         self._output = folder / f"{module}-{number}.out"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
-        environment["ONCELOG_SESSION_TIMEOUT_MS"] = str(session_timeout_ms)
+        given = environment() | {"ONCELOG_SESSION_TIMEOUT_MS": str(session_timeout_ms)}
+        self.popen: subprocess.Popen[bytes]
         with self._output.open("wb") as output, self.log.open("wb") as log:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments], stdout=output, stderr=log, env=environment
-            )
+            if anew:
+                words = [sys.executable, "-m", module, *arguments]
+                self.popen = subprocess.Popen(words, stdout=output, stderr=log, env=given)
+            else:
+                self.popen = ForkedPopen(of_the_run(), module, arguments, given, log, output)
 
     async def serving(self) -> dict[str, str]:
         def said() -> bytes:
@@ -88,10 +93,12 @@ class Cluster:
     session: ZooKeeperSession
     processes: list[Process] = field(default_factory=list)
 
-    def start(self, module: str, *arguments: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Process:
+    def start(
+        self, module: str, *arguments: str, session_timeout_ms: int = SESSION_TIMEOUT_MS, anew: bool = False
+    ) -> Process:
         options = ("--zookeeper", self.zookeeper, "--port", "0", *arguments)
         number = len(self.processes)
-        process = Process(module, self.folder, number, *options, session_timeout_ms=session_timeout_ms)
+        process = Process(module, self.folder, number, *options, session_timeout_ms=session_timeout_ms, anew=anew)
         self.processes.append(process)
         return process
 
@@ -137,7 +144,7 @@ async def test_cluster_is_created_once_on_request_and_services_only_join_it(zook
         assert await ClusterStore(cluster.session).read() is None
         requests = [cluster.start("oncelog.metadata", "--create-cluster") for _ in range(3)]
         assert [await request.ended() for request in requests] == [ExitCode.OK] * 3
-        late = cluster.start("oncelog.metadata", "--create-cluster")
+        late = cluster.start("oncelog.metadata", "--create-cluster", anew=True)
         assert await late.ended() == ExitCode.OK
         found = {request.output for request in (*requests, late)}
         assert found == {json.dumps({"cluster_id": (await waiting.serving())["cluster_id"]}) + "\n"}
@@ -177,7 +184,7 @@ async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: 
     async with running(zookeeper, tmp_path) as cluster:
         await ClusterStore(cluster.session).establish()
         metadata = await cluster.start_metadata().serving()
-        owner = cluster.start("oncelog.topic_owner", session_timeout_ms=SHORT_SESSION_TIMEOUT_MS)
+        owner = cluster.start("oncelog.topic_owner", session_timeout_ms=SHORT_SESSION_TIMEOUT_MS, anew=True)
         stopped = (await owner.serving())["incarnation"]
         assert (await look_up(metadata["address"], "stopped")).owner_incarnation == stopped
         heir = (await cluster.start("oncelog.topic_owner").serving())["incarnation"]
@@ -201,7 +208,7 @@ async def test_invalid_arguments_fail_the_start(zookeeper: str, tmp_path: Path) 
         await ClusterStore(cluster.session).establish()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             in_use = cluster.start("oncelog.metadata", "--http-port", str(taken.getsockname()[1]))
-            unknown = cluster.start("oncelog.metadata", "--colour", "red")
+            unknown = cluster.start("oncelog.metadata", "--colour", "red", anew=True)
             assert await in_use.ended() == ExitCode.FAILED
         assert "Address already in use" in in_use.log.read_text()
         assert await unknown.ended() == ExitCode.USAGE

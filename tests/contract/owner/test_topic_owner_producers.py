@@ -9,12 +9,15 @@ import pytest
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.producer_service import LISTED_MAX
+from oncelog.verify.owner_report import OwnerReport, owner_report
+from oncelog.wire import owner_pb2
 from oncelog.wire import producers_pb2 as pb
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
-from tests.contract.owner.owner_world import PublishClient, owner_world
+from tests.contract.owner.owner_world import PublishClient, batch_of, owner_world
 from tests.contract.owner.test_topic_owner_leases import lease
 
 pytestmark = pytest.mark.asyncio
@@ -51,6 +54,33 @@ async def test_producers_are_listed_and_described_with_their_client(tmp_path: Pa
         generations = shown.pop("generations")
         assert shown | {"idle_ms": 0} == till | {"idle_ms": 0}
         assert all(each["from"].startswith("127.0.0.1:") for each in generations)
+
+
+async def test_proof_gets_the_producers_page_by_page_with_the_position_of_each_page(tmp_path: Path) -> None:
+    """By id, with the end of the log in the same answer. Without a place to begin, nothing is said of pages."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client = PublishClient(channel)
+        for name in ("c", "a", "b"):
+            await client.open(runner, name)
+
+        async def asked(**fields: Any) -> OwnerReport:
+            request = owner_pb2.TopicStatesRequest(topic_ids=[runner.topic_id], internal=True, **fields)
+            [state] = (await channel.call(TOPIC_STATES, request, timeout_ms=TIMEOUT_MS)).states
+            return owner_report(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
+
+        first = await asked(producers_after=0, producers_max=2)
+        assert [one.name for one in first.live.producers.values()] == ["c", "a"]
+        assert first.next_after == list(first.live.producers)[-1]
+        assert first.live.lists_all
+        granted = await client.open(runner, "a")
+        await client.stored(granted, batch_of(granted, [1]))
+        second = await asked(producers_after=first.next_after, producers_max=2)
+        assert ([one.name for one in second.live.producers.values()], second.next_after) == (["b"], None)
+        assert second.live.position > first.live.position
+        whole, some = await asked(), await asked(producers_max=1)
+        assert (len(whole.live.producers), whole.live.lists_all, whole.next_after) == (3, True, None)
+        assert (len(some.live.producers), some.live.lists_all, some.next_after) == (1, False, None)
 
 
 async def test_what_is_not_there_and_what_is_too_much_is_refused(tmp_path: Path) -> None:

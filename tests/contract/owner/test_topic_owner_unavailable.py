@@ -20,7 +20,14 @@ from oncelog.verify.range_fold import RangeFold
 from oncelog.verify.stored_log import parse_entry
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
-from tests.contract.owner.reading.test_topic_owner_waiting import TOPIC, lost_ledger, opening, waiting
+from tests.contract.owner.reading.test_topic_owner_waiting import (
+    REFUSES_SOON,
+    TOPIC,
+    issued_until,
+    lost_ledger,
+    opening,
+    waiting,
+)
 from tests.contract.storage_client.ledger_world import nodes, scripted
 from tests.oracles.fold import LogFold
 
@@ -95,10 +102,11 @@ async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_
 async def test_producers_are_refused_where_an_open_ledger_cannot_be_closed(tmp_path: Path) -> None:
     """Two of three members are away, so no recovery can end the ledger. The error names them, and is retriable."""
     away = [Incarnation("a" * 32), Incarnation("b" * 32)]
-    async with owner_world(tmp_path) as (world, channel):
+    async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
         world.topics.update_nodes(StorageNodesUpdated((world.node.incarnation,), absent=tuple(away)))
         topic_id = await world.new_topic(TOPIC)
         ledger_id = LedgerId(1 << 40)
+        await issued_until(world, ledger_id)
         await world.parts.ledgers.write(
             LedgerMetadata(ledger_id, topic_id, (world.node.incarnation, *away), 2), version=ABSENT_VERSION
         )

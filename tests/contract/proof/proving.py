@@ -7,16 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId
+from crc32c import crc32c
+
+from oncelog.core.formats.entry import EntryKind, peek_header
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import ABSENT_VERSION
+from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.codecs.deduplication_codec import VERIFY_FOLD
+from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.runtime.tasks import start
+from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.proof import Part, TopicProof
 from oncelog.wire import deduplication_pb2, owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
@@ -28,6 +36,8 @@ DEADLINE_S = 30.0
 FLIGHTS = parse_topic("flights")
 FAST = 1 << 30
 NAMES = "abc"
+#: The ledger of the planted snapshots.
+CURSOR_LEDGER = 100
 
 
 def verified(**changes: Any) -> dict[str, Any]:
@@ -54,14 +64,30 @@ def a_log() -> PlantedLog:
     return log
 
 
+def folded(log: PlantedLog, end: Position | None = None) -> DedupState:
+    """What a snapshot at this position has; None: at the end of the log."""
+    state = DedupState()
+    for position, data in log.entries.items():
+        if end is None or position <= end:
+            state.fold(peek_header(data), data)
+    return state
+
+
 @dataclass
 class Proving:
-    """nodes: a, b, c; each ledger is on all of them. verified: what the owner answers to VERIFY_FOLD."""
+    """nodes: a, b, c; each ledger is on all of them. verified: what the owner answers to VERIFY_FOLD.
+
+    producers: what it has, in pages of `page`; 0: it knows no pages, and lists all. snapshot: what it says of its
+    snapshots.
+    """
 
     world: World
     stack: AsyncExitStack
     nodes: list[FakeStorageNode] = field(default_factory=list)
     verified: dict[str, Any] = field(default_factory=verified)
+    producers: dict[ProducerId, ReportedProducer] = field(default_factory=dict)
+    page: int = 1_000
+    snapshot: dict[str, int] = field(default_factory=lambda: {"number": 0})
     #: requests to begin and to cancel the verification at the owner
     begun: int = 0
     cancelled: int = 0
@@ -81,6 +107,7 @@ class Proving:
             proving.owner = await world.owner(proving.replica)
             await proving.replica.sees(proving.owner)
             proving.owner.server.unary(VERIFY_FOLD, proving._verify)
+            proving.owner.server.unary(TOPIC_STATES, proving._states)
             await proving.plant(log)
             yield proving
 
@@ -99,6 +126,24 @@ class Proving:
         if self.moving:
             self.verified["id"] = uuid4().hex
         return deduplication_pb2.DeduplicationAnswer(state_json=json.dumps(self.verified if self.begun else None))
+
+    async def _states(self, request: owner_pb2.TopicStatesRequest) -> owner_pb2.TopicStatesAnswer:
+        answer = owner_pb2.TopicStatesAnswer(states=self.owner.states)
+        for state in answer.states if request.internal else ():
+            behind = [each for each in sorted(self.producers) if each > request.producers_after or not self.page]
+            listed = behind[: self.page or len(behind)]
+            producers = [
+                {
+                    "producer_id": each, "name": self.producers[each].name, "mode": self.producers[each].mode.name,
+                    "generation": self.producers[each].generation, "persisted": self.producers[each].mark,
+                }
+                for each in listed
+            ]  # fmt: skip
+            internal: dict[str, Any] = {"snapshot": self.snapshot, "producers": producers}
+            if self.page:
+                internal["producers_next_after"] = listed[-1] if len(listed) < len(behind) else None
+            state.internal_stats_json = json.dumps(internal)
+        return answer
 
     async def node(self, name: str) -> FakeStorageNode:
         """One more, without any copy."""
@@ -133,8 +178,38 @@ class Proving:
             "message_count": log.next_index,
             "producer_count": len(log.producers),
         }
+        self.producers = log.reported_producers()
         state = owner_pb2.TopicState(topic_id=TOPIC_ID, phase="serving", owner_epoch=1, stats_json=json.dumps(stats))
         self.owner.states = [state]
+
+    async def take_snapshot(self, state: DedupState, *, number: int = 1, closed: bool = False) -> None:
+        """One that the owner has taken: a base, in a ledger of its own."""
+        producers = state.producers
+        [chunk] = encode_chunks(number, [producers.record(pid) for pid in producers])
+        manifest = SnapshotManifest(number, -1, state.position, state.next_index, len(producers), 1, crc32c(chunk))
+        cursor = PlantedLog(ledger_id=CURSOR_LEDGER, ledgers=[[CURSOR_LEDGER, 0, 0, 0]])
+        cursor.append(EntryKind.SNAPSHOT_CHUNK, chunk)
+        cursor.append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest))
+        members = tuple(node.incarnation for node in self.nodes)
+        record = LedgerMetadata(LedgerId(CURSOR_LEDGER), TOPIC_ID, members, 2)
+        if closed:
+            record = record.closed(end=EntryId(1), length=cursor.ledgers[0][3])
+        session = await self.world.session()
+        await LedgerStore(session).write(record, version=ABSENT_VERSION)
+        link = CursorLink(LedgerId(CURSOR_LEDGER), state.position)
+        await CursorStore(session).write(
+            TOPIC_ID, DEDUP_CURSOR, CursorRecord(OwnerEpoch(1), (link,)), version=ABSENT_VERSION
+        )
+        for position, data in cursor.entries.items():
+            for node in self.nodes:
+                node.copies.setdefault(position.ledger_id, {})[position.entry_id] = data
+        self.snapshot = {"number": number}
+
+    async def trim(self) -> None:
+        """Retention deletes the first ledger."""
+        stored = await self.topics.read(TOPIC_ID)
+        assert stored is not None
+        await self.topics.write(replace(stored.value, ledgers=stored.value.ledgers[1:]), version=stored.version)
 
     async def change(self, ledger_id: int, **changes: Any) -> None:
         """Change the record of a ledger."""

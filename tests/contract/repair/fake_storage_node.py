@@ -10,6 +10,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
+from oncelog.log_storage.serve.read_frames import head_of
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session.store_session import StoreSession
@@ -130,7 +131,7 @@ class FakeStorageNode:
         size = 0
         for entry_id, data in sound.items():
             sent = data[:-1] + bytes([data[-1] ^ 1]) if entry_id in self.sends_wrong else data
-            yield ReadFrame(ReadStatus.OK, [entry_id], entries=[sent])
+            yield ReadFrame(ReadStatus.OK, [entry_id], entries=[head_of(sent) if request.headers_only else sent])
             size += len(data)
             if request.bytes_max and size >= request.bytes_max:
                 return

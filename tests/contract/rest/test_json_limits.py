@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, MessageTooLarge
 from oncelog.metadata.rest.port.body_limits import DEPTH_MAX, VALUES_MAX, check_json
 from tests.contract.rest.admin.admin_world import serving
 from tests.contract.rest.publish_world import ORDERS, PublishWorld
@@ -65,11 +65,18 @@ def test_only_utf_8_is_read(encoding: str) -> None:
         check_json(json.dumps({"messages": []}).encode(encoding))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("element", [b"{}", b"[]", b'""', b"0", b'{"x":1}', b'{"value":"","value":""}'])
-async def test_body_of_many_small_values_needs_little_memory(element: bytes) -> None:
+def test_body_of_many_small_values_is_refused_before_it_is_parsed(element: bytes) -> None:
+    """Whatever they are: the parser would need memory for each."""
+    with pytest.raises(MessageTooLarge) as refused:
+        check_json(body_of(element))
+    assert refused.value.details["limit"] == VALUES_MAX
+
+
+@pytest.mark.asyncio
+async def test_body_of_many_small_values_needs_little_memory() -> None:
     """8 MiB of `{},` once needed 1.8 GB. Now the peak is a small multiple of the sent bytes."""
-    body = body_of(element)
+    body = body_of(b"{}")
     async with PublishWorld.running() as world:
         replica = await world.replica()
         await replica.post("first", producer_name="p", sequence_id=0)  # imports and caches are made before

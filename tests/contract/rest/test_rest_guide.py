@@ -11,6 +11,7 @@ from oncelog.metadata.replica import Coordination
 from tests.contract.rest.lent_apps import lent_app
 from tests.contract.rest.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest.rest_story import PAGE, page
+from tests.tidy.documents import anchor_of, rest_calls
 
 NAMES = dict.fromkeys(
     [
@@ -95,6 +96,21 @@ def test_request_without_an_example_is_found() -> None:
     left = [example for example in page() if "/unload" not in example.command]
     unload = ("PUT", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/unload")
     assert calls_there_are() - calls_answered(left) == {unload}
+
+
+def sections() -> dict[str, str]:
+    """{anchor: what stands below the heading, up to the next one}."""
+    parts = re.split(r"^##+ (.*)\n", PAGE.read_text(), flags=re.MULTILINE)
+    return dict(zip(map(anchor_of, parts[1::2]), parts[2::2], strict=True))
+
+
+def test_table_of_calls_leads_to_their_examples() -> None:
+    """The section that a row links to shows its call. A policy is shown at one level."""
+    shown = {anchor: calls_answered(examples(text)) for anchor, text in sections().items()}
+    missing = [
+        call for call in rest_calls() if not at_one_level({(call.method, call.path)}) <= shown.get(call.anchor, set())
+    ]
+    assert missing == []
 
 
 def test_errors_of_the_table_are_shown_on_the_page() -> None:

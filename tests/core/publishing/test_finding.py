@@ -112,7 +112,8 @@ def test_ids_below_the_floor_are_older_and_all_others_exact(seed: int) -> None:
     world.stored(*batches)
     floor = batches[-RECENT_BATCHES_MAX - 1][-1]
     assert check_all(world) == set(FoundState) - {
-        FoundState.IN_FLIGHT, FoundState.TRIMMED, FoundState.UNKNOWN, FoundState.UNKNOWN_PRODUCER,
+        FoundState.IN_FLIGHT, FoundState.TRIMMED, FoundState.UNKNOWN, FoundState.NOT_FOUND,
+        FoundState.UNKNOWN_PRODUCER,
     }  # fmt: skip
     for number in range(following):
         assert (found_in(world, number).state is FoundState.OLDER_THAN_REMEMBERED) == (number <= floor)

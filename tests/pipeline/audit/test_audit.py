@@ -23,18 +23,18 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.snapshots.dedup_format import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.pipeline.audit.chart import chart_of
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, check_plan, run_tasks
-from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
+from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut
 from oncelog.pipeline.audit.range_task import fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
-from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
+from oncelog.pipeline.audit.topic_plan import TopicPlan, kept_ledgers, search_snapshots
 from oncelog.pipeline.cluster import ClusterConnection, process_loop
 from oncelog.pipeline.source.options import source_options
-from oncelog.storage_client.losses import LOST_MAX
+from oncelog.verify.owner_report import LiveMap, owner_report
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.topic_check import LiveMap
+from oncelog.verify.snapshots import SnapshotSearch
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
+from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, searched
 from tests.pipeline.planted_storage import FLIGHTS, NODE, PlantedStorage, without_start
 from tests.pipeline.source.test_source import kill_owner, publish, run
 
@@ -193,7 +193,9 @@ def test_what_cannot_be_checked_is_reported_and_never_good() -> None:
     gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)), remembered=())
     unreached = topic_report(audit_here(storage, lambda: storage.plan(snapshot=gone)))
     assert "snapshot 1 has the position 0:3" in unreached["not_checked"][0]
-    newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_newer=True)))
+    later = searched(None)
+    later.newer, later.taken = True, 3
+    newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshots=later)))
     assert newer["not_checked"] == ["later snapshots have replaced those of this position: run the audit again"]
     cut_off = log.live()._replace(producers={}, lists_all=False)
     listed = topic_report(audit_here(storage, lambda: storage.plan(live=cut_off)))
@@ -209,19 +211,12 @@ GONE = Finding("snapshot", None, "it is gone")
 def test_an_unreadable_snapshot_that_the_owner_took_is_a_violation() -> None:
     """A takeover would need it."""
     storage = PlantedStorage(good_log())
-    topic = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_findings=(GONE,))))
+    lost = searched(None)
+    lost.findings.append(GONE)
+    topic = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshots=lost)))
     assert (topic["verdict"], topic["violations"]) == (
         "violations", [{"rule": "snapshot", "position": None, "message": "it is gone"}],
     )  # fmt: skip
-    snapshot = good_log().snapshot(3)
-    assert trouble_of(3, snapshot, newer=False) is None
-    assert trouble_of(0, None, newer=False) is None
-    assert trouble_of(3, None, newer=True) is None
-    assert trouble_of(3, None, newer=False) == "the topic owner has taken snapshot 3, but none can be read"
-    assert (
-        trouble_of(4, snapshot, newer=True)
-        == "the topic owner has taken snapshot 4, but the newest that can be read is 3"
-    )
 
 
 def test_a_batch_with_a_wrong_digest_is_reported() -> None:
@@ -232,24 +227,6 @@ def test_a_batch_with_a_wrong_digest_is_reported() -> None:
     topic = topic_report(audit_here(storage, storage.plan))
     assert [(one["rule"], one["position"]) for one in topic["violations"]] == [("digest", "2:1")]
     assert "the batch's checksum does not match" in topic["violations"][0]["message"]
-
-
-def test_a_lost_ledger_is_reported_in_few_lines() -> None:
-    """Not entry by entry, and the rest is still audited."""
-    log = PlantedLog()
-    log.open("a")
-    for number in range(2 * LOST_MAX):
-        log.store("a", [number])
-    log.roll()
-    log.store("a", [10**6])
-    facts = log.facts()
-    kept = {position: data for position, data in log.entries.items() if position.ledger_id == 2}
-    storage = PlantedStorage(replace(log, entries=kept))
-    assert facts[0].last == 2 * LOST_MAX
-    topic = topic_report(audit_here(storage, lambda: storage.plan(entries_max=1000)))
-    rules = [one["rule"] for one in topic["violations"]]
-    assert sorted(rules) == ["copies", *["unreadable"] * (LOST_MAX + 1)]
-    assert (topic["entries"], states(topic)["digests"]) == (1, "violated")
 
 
 def test_the_picture_and_the_table_show_the_report() -> None:
@@ -299,10 +276,8 @@ def test_ranges_hold_each_entry_once_and_one_ends_with_the_snapshot() -> None:
     ]  # fmt: skip
     for at in (Position(LedgerId(1), EntryId(2)), Position(LedgerId(1), EntryId(4)), Position(LedgerId(4), EntryId(2))):
         ranges = cut(ledgers, entries_max=100, behind=at)
-        number = range_behind(ranges, at)
-        assert number == 0
+        assert (ranges[0][-1].ledger_id, ranges[0][-1].last) == at
         assert sum(one.last - one.first + 1 for slices in ranges for one in slices) == 9
-    assert range_behind(cut(ledgers, entries_max=4, behind=None), Position(LedgerId(9), EntryId(0))) is None
 
 
 def test_the_audit_ends_at_the_owners_position_when_it_begins() -> None:
@@ -341,7 +316,7 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
     cursor.append(EntryKind.SNAPSHOT_CHUNK, encode_chunks(3, [])[0])
     storage = PlantedStorage(cursor)
 
-    async def read(end: int) -> SnapshotReading:
+    async def read(end: int) -> SnapshotSearch:
         async with storage.serving():
             members = [
                 pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
@@ -349,9 +324,10 @@ def test_the_newest_complete_snapshot_is_found_while_a_member_is_away() -> None:
             storage.present = tuple((Incarnation(one.incarnation), one.address) for one in members)
             position = Position(LedgerId(1), EntryId(end))
             async with ClusterConnection(storage.connection) as cluster:
-                reading = SnapshotReading(cluster, FLIGHTS, TOPIC_ID, position, end_patience_ms=50)
-                await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
-            return reading
+                ledger = pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members)
+                search = SnapshotSearch(crc32c, taken=0, end=position)
+                await search_snapshots(cluster, FLIGHTS, TOPIC_ID, [ledger], search, end_patience_ms=50)
+            return search
 
     for end, number, newer in ((9, 2, False), (8, 1, True)):
         reading = run(read(end))

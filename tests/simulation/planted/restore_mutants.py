@@ -281,11 +281,11 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((Restorer, "_survey", _inventory_first), (Restorer, "_collect", _collect_what_was_read)),
     ),
     (
-        "another restore counts as raised", "two-restores", 5_000_038,
+        "another restore counts as raised", "two-restores", 5_000_076,
         ((Restore, "_raised", _raise_any_restore), (Restore, "_collected", _collect_of_any_restore)),
     ),
     (
-        "ballots are compared by the era only", "two-restores", 5_000_038,
+        "ballots are compared by the era only", "two-restores", 5_000_076,
         (
             (StoredEra, "raised", _by_number), (Restore, "_raised", _raise_any_restore),
             (Restore, "_collected", _collect_of_any_restore),
@@ -313,7 +313,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((_ChainWalk, "_of_chain", _all_of_chain),),
     ),
     (
-        "a restore keeps no copy", "left-out-ledger-returns", 5_000_908,
+        "a restore keeps no copy", "left-out-ledger-returns", 5_001_019,
         ((KeptCopies, "add", _only_of_the_cluster),),
     ),
     ("node in limbo counts twice", "limbo-counts-as-asked", 5_700_289, ((Evidence, "unseen", _limbo_twice),)),

@@ -13,15 +13,15 @@ from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
 from oncelog.cli.admin.partitions import add_partitions
-from oncelog.cli.admin.policies import add_policies
+from oncelog.cli.admin.policies import policy
 from oncelog.cli.admin.producers import producers
 from oncelog.cli.admin.proving import add_proving
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.rest_paths import (
     ROOT,
-    cluster_path,
     lookup_path,
     namespace_path,
+    namespaces_path,
     permissions_path,
     read_only_path,
     storage_node,
@@ -43,7 +43,7 @@ Write a namespace as `tenant/namespace`, or `namespace` for the tenant public. W
 
     oncelog admin namespaces create public/orders
 
-    oncelog admin namespaces set-deduplication public/orders --enable
+    oncelog admin policy set public/orders retention time=7d
 
     oncelog admin namespaces grant public/orders importer produce consume
 
@@ -71,9 +71,9 @@ IncarnationArgument = Annotated[
 
 admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 tenants = typer.Typer(help="Manage tenants, which contain namespaces.", no_args_is_help=True)
-namespaces = typer.Typer(help="Manage namespaces, their policies and rights.", no_args_is_help=True)
-topics = typer.Typer(help="Manage topics, their policies and placement.", no_args_is_help=True)
-cluster = typer.Typer(help="Show the cluster and manage its policies.", no_args_is_help=True)
+namespaces = typer.Typer(help="Manage namespaces and the rights in them.", no_args_is_help=True)
+topics = typer.Typer(help="Manage topics and their placement.", no_args_is_help=True)
+cluster = typer.Typer(help="Show the cluster, and end its upgrade.", no_args_is_help=True)
 brokers = typer.Typer(help="Show topic owners.", no_args_is_help=True)
 storage_nodes = typer.Typer(help="Show and manage storage nodes.", no_args_is_help=True)
 
@@ -82,6 +82,7 @@ for _name, _group in (
     ("topics", topics),
     ("subscriptions", subscriptions),
     ("producers", producers),
+    ("policy", policy),
     ("tenants", tenants),
     ("cluster", cluster),
     ("brokers", brokers),
@@ -124,7 +125,7 @@ def delete_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
 @admin_command(namespaces, "list")
 def list_namespaces(api: AdminApi, tenant: TenantArgument = DEFAULT_TENANT) -> Answer:
     """List the namespaces of a tenant."""
-    return api.get(namespace_path(f"{tenant}/x").removesuffix("/x"))
+    return api.get(namespaces_path(tenant))
 
 
 @admin_command(namespaces, "create")
@@ -308,8 +309,3 @@ add_partitions(topics)
 
 def _only(answer: Answer) -> Answer:
     return str(answer[0]) if isinstance(answer, list) and answer else None
-
-
-add_policies(namespaces, "namespace", lambda _, name: namespace_path(name))
-add_policies(topics, "topic", lambda _, name: topic_path(name))
-add_policies(cluster, "cluster", lambda api, _: cluster_path(api))

@@ -1,232 +1,364 @@
-"""Commands for policies: switches, retention, time to live, backlog quota, the limits of the ack state, and the
-expiry of producers.
+"""`oncelog admin policy`: show, set and unset the policies of the cluster, a namespace or a topic.
 
-The same three commands at each level: set, get, remove. Durations and sizes are typed with units: 30m, 7d, 500M, 10G.
+One table has the names, values, limits, defaults and meanings. What `show` prints as a value is what `set` takes.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Annotated, NamedTuple, cast
 
 import typer
 
-from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.provisioning_file import POLICIES
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.units import NO_LIMIT, bytes_of, seconds_of
-from oncelog.cli.parameters import option_parameter, own_parameters, sign
+from oncelog.cli.admin.rest_paths import cluster_path, namespace_path, topic_path
+from oncelog.cli.admin.units import NO_LIMIT, bytes_of, seconds_of, shown_bytes, shown_seconds
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
+from oncelog.core.policies.producer_caps import NAMESPACE_PRODUCERS_MAX, TOPIC_PRODUCERS_MAX
+from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN, POLICY_MS_MIN
 from oncelog.core.policies.retention_rules import QUOTA_BYTES_MAX, QUOTA_SECONDS_MAX
 
-#: The group of the policies in the help. Each has three commands, so the line of each is short there.
-_PANEL = "Policies: the most specific level that sets one wins"
-#: Returns the path of an object, from the name that the user typed.
-Place = Callable[[AdminApi, str], str]
-#: Where the level is the cluster, and no name is typed.
-_CLUSTER = "the cluster"
+#: How the level of all namespaces is typed.
+CLUSTER = "cluster"
+_MINUTE_S, _MIB = 60, 1 << 20
+_COUNT_MAX = 2**31 - 1
+#: `core.policies.ack_state_limit` has it, too, and loads what help needs not.
+_STATE_BYTES_MAX = 64 << 20
+#: Our words for what a backlog quota does, and Pulsar's.
+_QUOTA_ACTIONS = {
+    "hold": "producer_request_hold",
+    "refuse": "producer_exception",
+    "evict": "consumer_backlog_eviction",
+}
 
 
-class QuotaOption(StrEnum):
-    """Pulsar's names of what a backlog quota does."""
+class _Form(NamedTuple):
+    """typed: what `set` takes, for the help. body: of the REST request, from the name of the policy and its values;
+    raises InvalidArgument, which names the policy. shown: what `show` prints, from what the REST interface answers."""
 
-    HOLD = "producer_request_hold"
-    REFUSE = "producer_exception"
-    EVICT = "consumer_backlog_eviction"
-
-
-Enable = Annotated[bool, typer.Option("--enable/--disable", help="Turn the switch on or off.")]
-Applied = Annotated[bool, typer.Option("--applied", help="Show the effective value, and the level that it comes from.")]
-RetentionTime = Annotated[
-    str, typer.Option("--time", "-t", help="How long: 30m, 12h, 7d; -1: no limit; 0 with --size 0: not at all.")
-]
-RetentionSize = Annotated[str, typer.Option("--size", "-s", help="How much: 500M, 10G; -1: no limit.")]
-TtlOption = Annotated[str, typer.Option("--ttl", "-t", help="Age from which messages expire: 30m, 7d; 0: never.")]
-# `--limit` is Pulsar's name of what its REST interface calls limitSize.
-QuotaSize = Annotated[
-    str,
-    typer.Option(
-        "--limit-size", "--limit", "-l", help="Bytes of unacknowledged messages: 10G; at least 1; -1: no limit."
-    ),
-]
-QuotaTime = Annotated[
-    str,
-    typer.Option(
-        "--limit-time", "-lt", help="Age of the oldest unacknowledged message: 7d; at least 1s; -1: no limit."
-    ),
-]
-ProducersOption = Annotated[int, typer.Option("--max", min=0, help="Producers, connected or not; 0: no cap.")]
-NamesAfterOption = Annotated[
-    str, typer.Option("--after", help="Time without a message or a connection: 7d; at least 8h; 0: never.")
-]
-LeasesAfterOption = Annotated[
-    str, typer.Option("--after", help="Time without a message, a renewal or a connection: 7d; 10s to 366d.")
-]
-QuotaPolicy = Annotated[QuotaOption, typer.Option("--policy", "-p", help="What happens above a limit.")]
-RangesOption = Annotated[
-    int,
-    typer.Option(
-        "--max",
-        min=0,
-        help="Number of acknowledged ranges; 0: deliver nothing new while a message is acked out of order.",
-    ),
-]
-BytesOption = Annotated[
-    str,
-    typer.Option("--max", help="Bytes: 4M; at most 64M; 0: deliver nothing new while a message is acked out of order."),
-]
+    typed: str
+    body: Callable[[str, Sequence[str]], Answer]
+    shown: Callable[[Answer], str]
 
 
-# --- what users type --------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _switch(enable: Enable) -> Answer:
-    return enable
+def _only(name: str, values: Sequence[str]) -> str:
+    if len(values) != 1:
+        raise InvalidArgument(f"{name}: takes one value, not {len(values)}", field=name)
+    return values[0]
 
 
-def _ttl(ttl: TtlOption) -> Answer:
-    return seconds_of(ttl, "ttl")
+def _fields(name: str, values: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Of `time=7d size=10G`."""
+    found: dict[str, str] = {}
+    for typed in values:
+        field, equals, value = typed.partition("=")
+        if not equals or field not in known:
+            raise InvalidArgument(f"{name}: {typed!r} is none of {', '.join(f'{each}=' for each in known)}", field=name)
+        if field in found:
+            raise InvalidArgument(f"{name}: {field}= is there twice", field=name)
+        found[field] = value
+    return found
 
 
-def _ranges(max_ranges: RangesOption) -> Answer:
-    return max_ranges
+def _within(name: str, value: int, least: int, most: int, shown: Callable[[int], str] = str) -> int:
+    if not least <= value <= most:
+        limit = least if value < least else most
+        message = f"{name}: must be {shown(least)} to {shown(most)} ({least} to {most}), not {shown(value)}"
+        raise InvalidArgument(message, field=name, limit=limit)
+    return value
 
 
-def _state_bytes(max_bytes: BytesOption) -> Answer:
-    return bytes_of(max_bytes, "max")
+def _switch() -> _Form:
+    def body(name: str, values: Sequence[str]) -> Answer:
+        typed = _only(name, values)
+        if typed not in {"on", "off"}:
+            raise InvalidArgument(f"{name}: must be on or off, not {typed!r}", field=name)
+        return typed == "on"
+
+    return _Form("on | off", body, lambda answer: "on" if answer else "off")
 
 
-def _producers(max_producers: ProducersOption) -> Answer:
-    return max_producers
+def _number(
+    typed: str, parse: Callable[[str, str], int], shown: Callable[[int], str], *, least: int, most: int, zero: str = ""
+) -> _Form:
+    """zero: the word for 0, which is allowed then."""
+
+    def body(name: str, values: Sequence[str]) -> Answer:
+        value = 0 if zero and _only(name, values) == zero else parse(_only(name, values), name)
+        return value if zero and value == 0 else _within(name, value, least, most, shown)
+
+    return _Form(typed, body, lambda answer: zero if zero and answer == 0 else shown(_as_int(answer)))
 
 
-def _names_after(after: NamesAfterOption) -> Answer:
-    seconds, least = seconds_of(after, "after"), POLICY_MS_MIN // 1000
-    if seconds and seconds < least:
-        message = f"after: must be at least 8h ({least} seconds), or 0 for never, not {after}"
-        raise InvalidArgument(message, field="after", limit=least)
-    return seconds
+def _as_int(answer: object) -> int:
+    assert isinstance(answer, int), answer
+    return answer
 
 
-def _leases_after(after: LeasesAfterOption) -> Answer:
-    seconds, least, most = seconds_of(after, "after"), LEASE_MS_MIN // 1000, LEASE_MS_MAX // 1000
-    if not least <= seconds <= most:
-        message = f"after: must be 10s to 366d ({least} to {most} seconds), not {after}"
-        raise InvalidArgument(message, field="after", limit=least if seconds < least else most)
-    return seconds
+def _count(typed: str, name: str) -> int:
+    if not (typed.isascii() and typed.isdecimal()) or len(typed) > 18:
+        raise InvalidArgument(f"{name}: {typed!r} is no number", field=name)
+    return int(typed)
 
 
-def _retention(time: RetentionTime, size: RetentionSize) -> Answer:
-    seconds, size_bytes = seconds_of(time, "time"), bytes_of(size, "size")
-    for value, unit, field, name in ((seconds, 60, "time", "a minute"), (size_bytes, 1 << 20, "size", "1M")):
-        if value > 0 and value % unit:
-            raise InvalidArgument(f"{field}: the unit of retention is {name}", field=field, limit=unit)
-    return {
-        "retentionTimeInMinutes": seconds // 60 if seconds >= 0 else NO_LIMIT,
-        "retentionSizeInMB": size_bytes >> 20 if size_bytes >= 0 else NO_LIMIT,
-    }
+def _lifetime() -> _Form:
+    return _number(
+        "7d, at least 8h | never", seconds_of, shown_seconds, least=POLICY_MS_MIN // 1000, most=_COUNT_MAX, zero="never"
+    )
 
 
-def _quota(policy: QuotaPolicy, limit_size: QuotaSize = "-1", limit_time: QuotaTime = "-1") -> Answer:
-    size_bytes, seconds = bytes_of(limit_size, "limit-size"), seconds_of(limit_time, "limit-time")
-    for value, highest, field in (
-        (size_bytes, QUOTA_BYTES_MAX, "limit-size"),
-        (seconds, QUOTA_SECONDS_MAX, "limit-time"),
-    ):
-        if value != NO_LIMIT and not 1 <= value <= highest:
-            raise InvalidArgument(f"{field}: must be 1 to {highest}, or -1 for no limit", field=field, limit=highest)
-    return {"limitSize": size_bytes, "limitTime": seconds, "policy": policy.value}
+def _producers() -> _Form:
+    return _number("1000 | none", _count, str, least=1, most=_COUNT_MAX, zero="none")
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
+def _retention() -> _Form:
+    words: dict[tuple[int, int], str] = {(NO_LIMIT, NO_LIMIT): "forever", (0, 0): "off"}
+
+    def body(name: str, values: Sequence[str]) -> Answer:
+        for (minutes, size_mb), word in words.items():
+            if list(values) == [word]:
+                return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size_mb}
+        if len(values) == 1 and "=" not in values[0]:
+            values = [f"time={values[0]}"]
+        given = _fields(name, values, ("time", "size"))
+        seconds, size_bytes = seconds_of(given.get("time", "-1"), name), bytes_of(given.get("size", "-1"), name)
+        for value, unit, field, shown in ((seconds, _MINUTE_S, "time", "1m"), (size_bytes, _MIB, "size", "1M")):
+            if value == 0:
+                raise InvalidArgument(f"{name}: {field}=0 would keep nothing: use `off` for that", field=name)
+            if value > 0 and value % unit:
+                raise InvalidArgument(f"{name}: {field}= counts in steps of {shown}", field=name, limit=unit)
+        return {
+            "retentionTimeInMinutes": seconds if seconds == NO_LIMIT else seconds // _MINUTE_S,
+            "retentionSizeInMB": size_bytes if size_bytes == NO_LIMIT else size_bytes // _MIB,
+        }
+
+    def shown(answer: Answer) -> str:
+        assert isinstance(answer, dict), answer
+        minutes, size_mb = _as_int(answer["retentionTimeInMinutes"]), _as_int(answer["retentionSizeInMB"])
+        if word := words.get((minutes, size_mb)):
+            return word
+        time = [] if minutes == NO_LIMIT else [f"time={shown_seconds(minutes * _MINUTE_S)}"]
+        return " ".join([*time, *([] if size_mb == NO_LIMIT else [f"size={shown_bytes(size_mb * _MIB)}"])])
+
+    return _Form("time=7d size=10G | 7d | forever | off", body, shown)
 
 
-@dataclass(frozen=True, slots=True)
-class _Policy:
-    """name: in the REST interface. words: in commands and their help. body: of the request that sets it; its parameters
-    are the options of the command. noun: in the answer, if not the words. unit: of a value that is a number."""
+def _quota() -> _Form:
+    def body(name: str, values: Sequence[str]) -> Answer:
+        if list(values) == ["none"]:
+            return {"limitSize": NO_LIMIT, "limitTime": NO_LIMIT, "policy": _QUOTA_ACTIONS["hold"]}
+        given = _fields(name, values, ("size", "time", "then"))
+        if "then" not in given or len(given) == 1:
+            raise InvalidArgument(f"{name}: give size= or time=, and then=hold, refuse or evict", field=name)
+        action = _QUOTA_ACTIONS.get(given["then"], given["then"])
+        if action not in _QUOTA_ACTIONS.values():
+            raise InvalidArgument(f"{name}: then={given['then']} is none of hold, refuse, evict", field=name)
+        limits = {"limitSize": NO_LIMIT, "limitTime": NO_LIMIT}
+        if "size" in given:
+            limits["limitSize"] = _within(name, bytes_of(given["size"], name), 1, QUOTA_BYTES_MAX, shown_bytes)
+        if "time" in given:
+            limits["limitTime"] = _within(name, seconds_of(given["time"], name), 1, QUOTA_SECONDS_MAX, shown_seconds)
+        return {**limits, "policy": action}
 
-    name: str
-    words: str
-    body: Callable[..., Answer]
-    noun: str = ""
-    unit: str = ""
+    def shown(answer: Answer) -> str:
+        assert isinstance(answer, dict), answer
+        size, seconds = _as_int(answer["limitSize"]), _as_int(answer["limitTime"])
+        limits = [] if size == NO_LIMIT else [f"size={shown_bytes(size)}"]
+        limits += [] if seconds == NO_LIMIT else [f"time={shown_seconds(seconds)}"]
+        action = next((ours for ours, theirs in _QUOTA_ACTIONS.items() if theirs == answer["policy"]), "?")
+        return " ".join([*limits, f"then={action}"]) if limits else "none"
 
-    @property
-    def is_switch(self) -> bool:
-        return self.body is _switch
+    return _Form("size=10G time=7d then=hold | none", body, shown)
 
 
-_POLICIES = (
-    _Policy("deduplication", "deduplication", _switch),
-    _Policy("autoTopicCreation", "auto topic creation", _switch),
-    _Policy("dispatcherPauseOnAckStatePersistent", "dispatcher pause on ack state persistent", _switch),
-    _Policy("retention", "retention", _retention),
-    _Policy("messageTTL", "message ttl", _ttl, "message TTL", "seconds"),
-    _Policy("backlogQuota", "backlog quota", _quota),
-    _Policy("maxUnackedRangesToPersist", "max unacked ranges to persist", _ranges, "unacked ranges"),
-    _Policy("ackStateBytesMax", "ack state bytes max", _state_bytes, "ack state bytes", "bytes"),
-    _Policy(
-        "assignedProducerExpiry", "assigned producer expiry", _names_after, "expiry of producers with assigned names",
-        "seconds",
-    ),
-    _Policy(
-        "chosenProducerExpiry", "chosen producer expiry", _names_after, "expiry of producers with chosen names",
-        "seconds",
-    ),
-    _Policy("maxKnownProducersPerTopic", "max known producers per topic", _producers),
-    _Policy("maxKnownProducersPerNamespace", "max known producers per namespace", _producers),
-    _Policy("producerLeaseExpiry", "producer lease expiry", _leases_after, "expiry of leased producer ids", "seconds"),
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+class _Policy(NamedTuple):
+    """rest: its name in the REST interface, which is taken, too. default: where no level sets it, as `set` takes it."""
+
+    rest: str
+    form: _Form
+    default: str
+    meaning: str
+
+
+_TTL = _number("7d | never", seconds_of, shown_seconds, least=1, most=_COUNT_MAX, zero="never")
+_RANGES = _number("1000", _count, str, least=0, most=_COUNT_MAX)
+_STATE = _number("4M, at most 64M", bytes_of, shown_bytes, least=0, most=_STATE_BYTES_MAX)
+_LEASES = _number(
+    "7d, 10s to 366d", seconds_of, shown_seconds, least=LEASE_MS_MIN // 1000, most=LEASE_MS_MAX // 1000
 )  # fmt: skip
 
+#: {name as it is typed: the policy}
+TABLE = {
+    "deduplication": _Policy(
+        "deduplication", _switch(), "on", "a message that a producer sends again is stored once"
+    ),
+    "auto-topic-creation": _Policy(
+        "autoTopicCreation", _switch(), "on", "the first use of a topic creates it"
+    ),
+    "retention": _Policy(
+        "retention", _retention(), "forever",
+        "how long acknowledged messages are kept; off: not at all",
+    ),
+    "message-ttl": _Policy(
+        "messageTTL", _TTL, "never", "age from which a message counts as acknowledged"
+    ),
+    "backlog-quota": _Policy(
+        "backlogQuota", _quota(), "none",
+        "what a subscription may leave unacknowledged; then publishing waits (hold) or fails (refuse), or the oldest "
+        "messages count as acknowledged (evict)",
+    ),
+    "assigned-producer-expiry": _Policy(
+        "assignedProducerExpiry", _lifetime(), shown_seconds(LEASE_MS // 1000),
+        "idle time after which a producer with an assigned name is forgotten",
+    ),
+    "chosen-producer-expiry": _Policy(
+        "chosenProducerExpiry", _lifetime(), "never", "the same for a producer whose name an application has chosen"
+    ),
+    "producer-lease-expiry": _Policy(
+        "producerLeaseExpiry", _LEASES, shown_seconds(LEASE_MS // 1000),
+        "idle time after which a leased producer id expires",
+    ),
+    "max-known-producers-per-topic": _Policy(
+        "maxKnownProducersPerTopic", _producers(), str(TOPIC_PRODUCERS_MAX),
+        "producers that a topic remembers, connected or not",
+    ),
+    "max-known-producers-per-namespace": _Policy(
+        "maxKnownProducersPerNamespace", _producers(), str(NAMESPACE_PRODUCERS_MAX),
+        "the same for all topics of a namespace at one owner",
+    ),
+    "dispatcher-pause-on-ack-state-persistent": _Policy(
+        "dispatcherPauseOnAckStatePersistent", _switch(), "off",
+        "nothing new is delivered while the ack state of a subscription is above a limit (PIP-299)",
+    ),
+    "max-unacked-ranges-to-persist": _Policy(
+        "maxUnackedRangesToPersist", _RANGES, "200000",
+        "that limit, in acknowledged ranges; 0: as soon as there is one",
+    ),
+    "ack-state-bytes-max": _Policy(
+        "ackStateBytesMax", _STATE, "4M", "that limit, in bytes; 0: as soon as there is one"
+    ),
+}  # fmt: skip
 
-def add_policies(app: typer.Typer, level: str, place: Place) -> None:
-    """Add the commands for the cluster, a namespace or a topic. level: also the name of the argument; the cluster has
-    none."""
-    for policy in _POLICIES:
-        row = POLICIES[policy.name]
-        if last := row.topic_path if level == "topic" else row.path:
-            _add(app, policy, level, partial(_path, place, last))
+
+_HELP = f"""Show, set and unset policies. The most specific level that sets one wins.
+
+    oncelog admin policy show public/shop/orders
+
+    oncelog admin policy set public/shop retention time=7d size=10G
+
+    oncelog admin policy set cluster message-ttl 30d
+
+    oncelog admin policy unset public/shop retention
+
+PLACE is `cluster`, a namespace TENANT/NAMESPACE or a topic TENANT/NAMESPACE/TOPIC. NAME and VALUE, with the default in
+brackets:
+
+{"".join(f"- {name}: {each.form.typed} [{each.default}]: {each.meaning}{chr(10)}" for name, each in TABLE.items())}"""
+
+policy = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
 
-def _add(app: typer.Typer, policy: _Policy, level: str, path: Place) -> None:
-    def set_policy(api: AdminApi, name: str = _CLUSTER, **options: object) -> Answer:
-        body = policy.body(**options)
-        api.post(path(api, name), body)
-        said = ("on" if body else "off") if policy.is_switch else "set"
-        return f"{policy.noun or policy.words} of {name}: {said}"
+class _Place(NamedTuple):
+    """level: cluster, namespace or topic. path: of the place in the REST interface."""
 
-    def get_policy(api: AdminApi, name: str = _CLUSTER, applied: bool = False) -> Answer:
-        answer = api.get(path(api, name), applied=True) if applied else api.get(path(api, name))
-        shown: dict[str, object] = answer if isinstance(answer, dict) else {"set": answer}
-        return {**shown, "unit": policy.unit} if policy.unit and answer is not None else shown
+    level: str
+    path: str
 
-    def remove_policy(api: AdminApi, name: str = _CLUSTER) -> Answer:
-        api.delete(path(api, name))
-        decides = "the default applies" if level == "cluster" else "the next level decides"
-        return f"{policy.words} of {name}: not set; {decides}"
 
-    words, wins = f"{policy.words} of a {level}", "The most specific level that sets it wins."
-    set_policy.__doc__ = f"Turn {words} on or off. {wins}" if policy.is_switch else f"Set the {words}. {wins}"
-    get_policy.__doc__ = (
-        f"Show whether {policy.words} is set on a {level}. With --applied, show the effective value and its source."
-        if policy.is_switch
-        else f"Show the {policy.words} that is set on a {level}. With --applied, the effective value and its source."
+def _complete(typed: str) -> list[str]:
+    return [name for name in TABLE if name.startswith(typed)]
+
+
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PLACE", help="cluster, TENANT/NAMESPACE or TENANT/NAMESPACE/TOPIC.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `policy --help`.", autocompletion=_complete)]
+OneOrAllArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="One policy; by default all of them.", autocompletion=_complete),
+]
+ValuesArgument = Annotated[list[str], typer.Argument(metavar="VALUE...", help="See `policy --help`.")]
+
+
+@admin_command(policy, "show")
+def show_policies(api: AdminApi, place: PlaceArgument, name: OneOrAllArgument = None) -> Report:
+    """Show what applies at a place, and the level that it comes from.
+
+    A value is shown as `set` takes it. With -o json: the value of the REST interface.
+    """
+    at = _place(api, place)
+    known = [each for each in TABLE if _path(at, each)] if name is None else [_named(name)]
+    found = {each: api.get(_required_path(at, each), applied=True) for each in known}
+    rows: list[object] = []
+    answers: list[dict[str, object]] = []
+    for each, applied in found.items():
+        assert isinstance(applied, dict), applied
+        value, source = cast("Answer", applied["value"]), applied["source"]
+        rows.append({"policy": each, "value": TABLE[each].form.shown(value), "from": source})
+        answers.append({"policy": each, "value": value, "source": source})
+    return Report(rows, list(answers) if name is None else answers[0])
+
+
+@admin_command(policy, "set")
+def set_policy(api: AdminApi, place: PlaceArgument, name: NameArgument, values: ValuesArgument) -> Answer:
+    """Set a policy at a place. It takes effect at once, also for topics that are served."""
+    found = _named(name)
+    body = TABLE[found].form.body(found, values)
+    api.post(_required_path(_place(api, place), found), body)
+    return f"{found} of {place}: {TABLE[found].form.shown(body)}"
+
+
+@admin_command(policy, "unset")
+def unset_policy(api: AdminApi, place: PlaceArgument, name: NameArgument) -> Answer:
+    """Remove a policy from a place. Then the next level decides: the namespace, the cluster, the default."""
+    found, at = _named(name), _place(api, place)
+    api.delete(_required_path(at, found))
+    decides = f"the default applies, {TABLE[found].default}" if at.level == CLUSTER else "the next level decides"
+    return f"{found} of {place}: not set; {decides}"
+
+
+def _named(typed: str) -> str:
+    """Raises InvalidArgument."""
+    for name, each in TABLE.items():
+        if typed in {name, each.rest}:
+            return name
+    close = get_close_matches(typed, TABLE, n=1)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    raise InvalidArgument(f"name: there is no policy {typed!r}{meant} Known: {', '.join(TABLE)}", field="name")
+
+
+def _place(api: AdminApi, typed: str) -> _Place:
+    """Raises InvalidArgument, InvalidName."""
+    if typed == CLUSTER:
+        return _Place(CLUSTER, cluster_path(api))
+    match typed.removeprefix("persistent://").count("/"):
+        case 1:
+            return _Place("namespace", namespace_path(typed))
+        case 2:
+            return _Place("topic", topic_path(typed))
+    raise InvalidArgument(
+        f"place: {typed!r} is neither `cluster` nor TENANT/NAMESPACE nor TENANT/NAMESPACE/TOPIC; a topic of the "
+        f"default namespace is public/default/{typed.rpartition('/')[2]}",
+        field="place",
     )
-    remove_policy.__doc__ = f"Unset {'' if policy.is_switch else 'the '}{words}. Then the next level decides."
-    argument = typer.Argument(metavar=level.upper(), help=f"{level.capitalize()}.")
-    name = [] if level == "cluster" else [option_parameter("name", Annotated[str, argument])]
-    applied = option_parameter("applied", Applied, False)
-    for verb, line, command, own in (
-        ("set", "Turn it on or off." if policy.is_switch else "Set it.", set_policy, own_parameters(policy.body)),
-        ("get", "Show it.", get_policy, [applied]),
-        ("remove", "Unset it.", remove_policy, []),
-    ):
-        sign(command, [option_parameter("api", AdminApi), *name, *own])
-        admin_command(app, f"{verb}-{policy.words.replace(' ', '-')}", panel=_PANEL, line=line)(command)
 
 
-def _path(place: Place, last: str, api: AdminApi, name: str) -> str:
-    return f"{place(api, name)}/{last}"
+def _path(at: _Place, name: str) -> str:
+    """Of the policy there; empty: a topic has no such policy."""
+    row = POLICIES[TABLE[name].rest]
+    last = row.topic_path if at.level == "topic" else row.path
+    return f"{at.path}/{last}" if last else ""
+
+
+def _required_path(at: _Place, name: str) -> str:
+    path = _path(at, name)
+    if not path:
+        raise InvalidArgument(f"name: {name} is no policy of a topic: set it for its namespace", field="name")
+    return path

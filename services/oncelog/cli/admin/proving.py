@@ -1,19 +1,28 @@
-"""`oncelog admin topics prove`: the online proof of a topic. And `oncelog admin topics deduplication`: what its owner
+"""`oncelog admin topics prove`: the online proof of topics. And `oncelog admin topics deduplication`: what its owner
 knows of its producers, snapshots, and the proof that a takeover would come to the same."""
 
+import time
 from typing import Annotated, Any, cast
 
 import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.admin.rest_paths import topic_path
+from oncelog.cli.admin.rest_paths import ROOT, namespaces_path, topic_path, topics_path
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.cli.failures import Exit
+from oncelog.core.errors import TopicNotFound
 
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="Topic or partition: name, or tenant/namespace/name.")
 ]
+
+ProvedTopicArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="Topic or partition: name, or tenant/namespace/name.", show_default=False),
+]
+#: Of the verdict of each topic, where several are proved.
+_ROW = ("topic", "verdict", "messages", "findings_count", "not_checked_count", "findings", "not_checked")
 
 _HELP = """Show the deduplication of a topic, write a snapshot of it, and verify it.
 
@@ -23,20 +32,25 @@ _HELP = """Show the deduplication of a topic, write a snapshot of it, and verify
 
     oncelog admin topics deduplication verify orders
 
-The policy that switches deduplication on and off is `topics set-deduplication`."""
+`oncelog admin policy set PLACE deduplication on|off` switches it on and off."""
 
 deduplication = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 def add_proving(topics: typer.Typer) -> None:
     """Add `prove` and the group `deduplication` to the commands for topics."""
-    admin_command(topics, "prove")(prove_topic)
+    admin_command(topics, "prove")(prove_topics)
     topics.add_typer(deduplication, name="deduplication")
 
 
-def prove_topic(
+def prove_topics(
     api: AdminApi,
-    topic: TopicArgument,
+    topic: ProvedTopicArgument = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="Prove each topic and partition of this namespace: tenant/namespace.", show_default=False),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Prove each topic and partition of the cluster.")] = False,
     bytes_per_second: Annotated[
         int | None,
         typer.Option(
@@ -57,23 +71,80 @@ def prove_topic(
 ) -> Answer | Report:
     """Prove that each message of a topic is stored once, on enough disks, and that a takeover would lose nothing.
 
-    A metadata service reads the log up to its present end: the header of each entry; each copy, which the storage nodes
-    read back from their disks; and, at the topic owner, the newest snapshot with the log and the ack log behind it. The
-    topic serves meanwhile. Ctrl-C does not end the proof; the same command joins it. The verdict stays with the topic.
+    A metadata service reads the log up to its present end: each entry; each copy, which the storage nodes read back
+    from their disks; the producers of the topic owner and its newest snapshot; and, at the owner, this snapshot with
+    the log and the ack log behind it. The topic serves meanwhile. Ctrl-C does not end the proof; the same command joins
+    it. The verdict stays with the topic. With --namespace or --all the topics are proved one after the other; each that
+    no owner serves is brought to one.
 
     Exit codes: 0 proved: everything was read, and nothing was found. 1 failed: damage was found, each with its
     position; or the proof was cancelled, or goes on when the wait is over. 2 incomplete: nothing was found, but what
-    `not_checked` names was not read; or wrong usage.
+    `not_checked` names was not read; or wrong usage. Of several topics: 1 if one failed, else 2 if one is incomplete.
     """
-    path = f"{topic_path(topic)}/proof"
-    if cancel:
-        left = _object(api.delete(path))
-        if left.get("going") is not None:
-            return f"the proof of topic {topic} ends as cancelled within seconds"
-        state = _object(left.get("verdict")).get("state")
-        return f"no proof of topic {topic} goes on" + (f": the newest one has ended, as {state}" if state else "")
+    if (topic is not None) + (namespace is not None) + every != 1:
+        raise typer.BadParameter("name a topic, or set --namespace or --all")
     limits = {"bytes_per_second": bytes_per_second, "cpu_percent": cpu_percent}
-    asked = _object(api.post(path, {name: value for name, value in limits.items() if value is not None}))
+    asked = {name: value for name, value in limits.items() if value is not None}
+    if topic is not None:
+        return _cancelled(api, topic) if cancel else _exit(*_proved(api, topic, asked, wait_seconds))
+    topics = _topics(api, namespace)
+    if cancel:
+        return [{"topic": each, "proof": _cancelled(api, each)} for each in topics]
+    return _prove_each(api, topics, asked, wait_seconds)
+
+
+def _prove_each(api: AdminApi, topics: list[str], asked: dict[str, int], wait_seconds: int) -> Report:
+    ends_s = time.monotonic() + wait_seconds
+    shown, answers, states = list[object](), list[object](), set[object]()
+    for number, each in enumerate(topics, start=1):
+        progress(f"{number} of {len(topics)}: {each}")
+        try:
+            report, state = _proved(api, each, asked, max(0, int(ends_s - time.monotonic())))
+        except TopicNotFound:
+            continue  # deleted since they were listed
+        except NegativeAnswer as late:
+            late.answer = Report(shown, answers)
+            raise
+        row = _object(report.shown)
+        shown.append({name: row[name] for name in _ROW if row[name] != []})
+        answers.append(report.answer)
+        states.add(state)
+    of_all = "proved" if states <= {"proved"} else "incomplete" if states <= {"proved", "incomplete"} else "failed"
+    return _exit(Report(shown, {"verdict": of_all, "topics": answers}), of_all)
+
+
+def _exit(report: Report, state: object) -> Report:
+    if state != "proved":
+        raise NegativeAnswer(report, Exit.USAGE if state == "incomplete" else Exit.FAILED)
+    return report
+
+
+def _topics(api: AdminApi, namespace: str | None) -> list[str]:
+    """Each topic, and each partition that was used. namespace: None: of all."""
+    if namespace is not None:
+        return _names(api.get(topics_path(namespace)))
+    namespaces = [
+        each for tenant in _names(api.get(f"{ROOT}/tenants")) for each in _names(api.get(namespaces_path(tenant)))
+    ]
+    return [topic for each in namespaces for topic in _names(api.get(topics_path(each)))]
+
+
+def _names(answer: Answer) -> list[str]:
+    return [str(each) for each in answer] if isinstance(answer, list) else []
+
+
+def _cancelled(api: AdminApi, topic: str) -> str:
+    left = _object(api.delete(f"{topic_path(topic)}/proof"))
+    if left.get("going") is not None:
+        return f"the proof of topic {topic} ends as cancelled within seconds"
+    state = _object(left.get("verdict")).get("state")
+    return f"no proof of topic {topic} goes on" + (f": the newest one has ended, as {state}" if state else "")
+
+
+def _proved(api: AdminApi, topic: str, limits: dict[str, int], wait_seconds: int) -> tuple[Report, object]:
+    """(the verdict, its state). Raises NegativeAnswer when the time is up."""
+    path = f"{topic_path(topic)}/proof"
+    asked = _object(api.post(path, dict(limits)))
 
     def look() -> tuple[bool, str, dict[str, object]]:
         seen = _object(api.get(path))
@@ -83,10 +154,7 @@ def prove_topic(
 
     seen = waited(wait_seconds, look)
     verdict = _object(seen["verdict"])
-    report = Report(_shown_proof(verdict, seen), seen)
-    if verdict.get("state") != "proved":
-        raise NegativeAnswer(report, Exit.USAGE if verdict.get("state") == "incomplete" else Exit.FAILED)
-    return report
+    return Report(_shown_proof(verdict, seen), seen), verdict.get("state")
 
 
 def _proof_line(proof: dict[str, object]) -> str:

@@ -26,6 +26,11 @@ def namespace_path(namespace: str) -> str:
     return f"{ROOT}/namespaces/{parse_namespace(namespace)}"
 
 
+def namespaces_path(tenant: str) -> str:
+    """The path that lists the namespaces of a tenant. Raises InvalidName."""
+    return f"{ROOT}/namespaces/{check_part(tenant, field='tenant')}"
+
+
 def permissions_path(namespace: str, role: str | None = None) -> str:
     """The path of the rights of all roles, or of one role. Raises InvalidName."""
     path = f"{namespace_path(namespace)}/permissions"

@@ -11,6 +11,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
 from oncelog.cli.admin.waiting import progress
 from oncelog.cli.admin.watching import add_lag
+from oncelog.cli.options import PropertyOption, properties_in
 from oncelog.cli.read.start import parse_start
 from oncelog.core.counted import counted
 from oncelog.core.errors import InvalidArgument
@@ -34,7 +35,6 @@ NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name 
 PLACE_HELP = (
     "earliest, latest, a message id (begins after it), or an ISO time (the first message stored at or after it)."
 )
-PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
 
 #: Letters of one request of a redrive.
 REDRIVEN_AT_ONCE = 1_000
@@ -74,7 +74,10 @@ def create_subscription(
     properties: PropertyOption = None,
 ) -> Answer:
     """Create a subscription. Usually not needed: the first consumer creates it."""
-    body: Answer = {"start": _place(start, from_index), "properties": _properties(properties or [])}
+    body: Answer = {
+        "start": _place(start, from_index),
+        "properties": dict[str, object](properties_in(properties or [])),
+    }
     api.put(subscription_path(topic, subscription), body)
     return f"created subscription {subscription} of {topic}"
 
@@ -266,7 +269,7 @@ def properties_of(
     path = f"{subscription_path(topic, subscription)}/properties"
     if replacements is None:
         return api.get(path)
-    body: Answer = dict(_properties(replacements))
+    body: Answer = dict(properties_in(replacements))
     api.put(path, body)
     return f"set {len(replacements)} properties of subscription {subscription}"
 
@@ -281,11 +284,3 @@ def _place(text: str, index: int | None) -> dict[str, object]:
     if isinstance(start, MessageId):
         return {"message_id": text}
     return {"time_ms": max(0, int(start.timestamp() * 1000))}
-
-
-def _properties(given: list[str]) -> dict[str, object]:
-    pairs = [each.partition("=") for each in given]
-    wrong = [name for name, equals, _ in pairs if not equals or not name]
-    if wrong:
-        raise InvalidArgument(f"--property is NAME=VALUE, not {wrong[0]!r}", field="property")
-    return {name: value for name, _, value in pairs}

@@ -27,3 +27,19 @@ def _number(typed: str, units: dict[str, int], field: str, examples: str) -> int
     if match is None or match[2] not in units:
         raise InvalidArgument(f"{field}: {typed!r} is no number with a unit, such as {examples}, or -1", field=field)
     return int(match[1]) * units[match[2]]
+
+
+def shown_seconds(seconds: int) -> str:
+    """As it is typed, in the largest unit that is exact: `7d`."""
+    return _shown(seconds, _SECONDS)
+
+
+def shown_bytes(size_bytes: int) -> str:
+    """As it is typed, in the largest unit that is exact: `10G`."""
+    return _shown(size_bytes, _BYTES)
+
+
+def _shown(value: int, units: dict[str, int]) -> str:
+    exact = [(factor, unit) for unit, factor in units.items() if unit != "w" and value % factor == 0]
+    factor, unit = max(exact) if value > 0 else (1, "")
+    return f"{value // factor}{unit}"

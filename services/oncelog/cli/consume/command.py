@@ -183,4 +183,4 @@ class _Printing:
 
         lines = json_lines if self._form is Form.JSON else raw_lines
         # What was not printed is not acknowledged.
-        return written(b"".join(lines(part) for part in batch.batches))
+        return written(b"".join(lines(part, range(len(part))) for part in batch.batches))

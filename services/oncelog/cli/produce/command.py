@@ -16,7 +16,15 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import CompressionChoice, CompressionOption, Output, OutputOption, TimeoutOption
+from oncelog.cli.options import (
+    CompressionChoice,
+    CompressionOption,
+    Output,
+    OutputOption,
+    PropertyOption,
+    TimeoutOption,
+    properties_in,
+)
 from oncelog.cli.produce.progress import ProgressKind, progress_view
 from oncelog.cli.running import Interrupt, run_command
 from oncelog.core.counted import counted
@@ -55,6 +63,8 @@ class Job:
     timeout_s: float
     progress: ProgressKind
     output: Output
+    key: str | None
+    properties: list[str]
 
 
 _HELP = f"""Publish lines: each line of a file, or of standard input, is one message. Or publish the texts of -m.
@@ -84,7 +94,7 @@ the progress. A second Ctrl-C exits immediately.
 
     tail -F app.log | oncelog produce logs --stdin
 
-    oncelog produce greetings -m hello -m world
+    oncelog produce greetings -m hello -m world --key table-4 --property source=till
 
 With -o json the summary has: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, but stored
 before), unverified (duplicates that may not be stored: their ids are older than all batches that the log remembers for
@@ -106,6 +116,8 @@ def produce(
     message: Annotated[
         list[str] | None, typer.Option("-m", "--message", metavar="TEXT", help="Publish this text. Repeatable.")
     ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Key of each message.")] = None,
+    properties: PropertyOption = None,
     final: Annotated[
         bool,
         typer.Option(
@@ -173,6 +185,8 @@ def produce(
         timeout,
         progress,
         output,
+        key,
+        properties or [],
     )
     errors = Console(stderr=True, highlight=False)
     raise typer.Exit(run_command(lambda interrupt: _produce(job, interrupt, errors), errors))
@@ -183,10 +197,11 @@ produce.__doc__ = _HELP
 
 async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineBlock, LineFile
-    from oncelog.cli.produce.publishing import Publishing
+    from oncelog.cli.produce.publishing import Labelled, Publishing
     from oncelog.cli.produce.stdin_lines import lines_of_descriptor
     from oncelog.cli.read.told import WaitingHint
 
+    properties = properties_in(job.properties)
     with ExitStack() as stack:
         file = None if job.path is None else stack.enter_context(LineFile(job.path, final=job.final))
         view = progress_view(job.progress, None if file is None else file.size_bytes, errors)
@@ -209,7 +224,8 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             if file is None and not job.messages:
                 _say(errors, "reading standard input: sequence ids are automatic, so a replay would be stored again")
             view.opened(producer.producer_name, last, start)
-            publishing = Publishing(producer, view, job.rate, start, waiting)
+            labelled = Labelled(producer, job.key, properties)
+            publishing = Publishing(labelled, view, job.rate, start, waiting)
             interrupt.first = publishing.stop
             began = time.monotonic()
             if file is not None:

@@ -8,7 +8,7 @@ Rules
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ from oncelog.cli.produce.progress import ProgressView
 
 if TYPE_CHECKING:
     from oncelog.cli.read.told import WaitingHint
+    from oncelog.client.producing.producer import AsyncProducer
 
 #: Batches in flight. The SDK limits their bytes, too.
 BATCHES_PENDING_MAX = 32
@@ -42,6 +43,23 @@ class LineProducer(Protocol):
     """The method of the SDK's producer that is used here."""
 
     async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> BatchOutcome: ...
+
+
+class Labelled:
+    """Sends each message with this key and these properties."""
+
+    def __init__(self, producer: "AsyncProducer", key: str | None, properties: Mapping[str, str]) -> None:
+        self._producer = producer
+        self._key = key
+        self._properties = properties
+
+    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> BatchOutcome:
+        return await self._producer.send_many(
+            values,
+            sequence_ids=sequence_ids,
+            keys=None if self._key is None else [self._key] * len(values),
+            properties=[self._properties] * len(values) if self._properties else None,
+        )
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -13,8 +13,11 @@ from oncelog.cli.options import MaxMessageBytesOption, TimeoutOption
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
+    from oncelog.cli.read.lines import Lines
+    from oncelog.cli.read.search import Wanted
     from oncelog.cli.read.skips import GapReport, SkipReport
     from oncelog.cli.read.told import WaitingHint
+    from oncelog.client.client import AsyncClient
     from oncelog.client.reading.reader import AsyncReader
     from oncelog.client.values.messages import MessageBatch
     from oncelog.core.errors import OncelogError
@@ -55,6 +58,15 @@ with -o json also as an object with the only field gap (first_index, last_index,
 
     oncelog read flights --from-index 1000000
 
+    oncelog read orders --filter '.customer.name contains "Ann"' -n 10 --from-end
+
+    oncelog read orders --key table-4 --producer-name till-1 -f '%i %t %k %v'
+
+--key, --text, --filter and --producer-name print only messages for which all of them hold; standard error says at
+how many messages the command has looked. A filter is a path in a JSON value, with ==, !=, <, <=, >, >= or contains and
+a JSON value; a path alone asks whether there is such a value. In a format, %v is the value, %k the key, %i the index,
+%n the producer name, %s the sequence id, %m the message id, %t the publish time, %p the properties.
+
 {EXIT_CODES}"""
 
 
@@ -74,9 +86,23 @@ def read(
         typer.Option("--from-index", min=0, help="Start with the message of this index. Not with --from."),
     ] = None,
     inclusive: Annotated[bool, typer.Option("--inclusive", help="Start with the message of --from itself.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new messages until Ctrl-C.")] = False,
+    from_end: Annotated[
+        bool, typer.Option("--from-end", help="Print the last messages of the topic, as many as --limit says.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for new messages until Ctrl-C.")] = False,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of messages. By default there is no limit.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of messages. By default all are printed.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Only messages with this text in their value.")] = None,
+    condition: Annotated[
+        str | None, typer.Option("--filter", help="Only messages whose JSON value meets it, such as '.order == 17'.")
+    ] = None,
+    producer_name: Annotated[
+        str | None, typer.Option("--producer-name", help="Only messages of this producer.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option("--format", "-f", help="Instead of -o: a line for each message, such as '%i %k %v'.")
     ] = None,
     form: Annotated[
         Form, typer.Option("-o", "--output", help="Output format: raw (values), or json (all fields).")
@@ -91,9 +117,15 @@ def read(
 ) -> None:
     if from_index is not None and start != "earliest":
         raise typer.BadParameter("--from and --from-index cannot be combined: use one of them")
+    if template is not None and form is not Form.RAW:
+        raise typer.BadParameter("--format and -o cannot be combined: use one of them")
+    if from_end and (limit is None or follow or start != "earliest" or from_index is not None):
+        raise typer.BadParameter("--from-end needs --limit, and is not combined with --from, --from-index and --follow")
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
+        from oncelog.cli.read.lines import json_lines, parse_template, raw_lines
+        from oncelog.cli.read.search import wanted_of
         from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
         from oncelog.cli.read.told import WaitingHint, is_missing, tell_created
@@ -102,6 +134,8 @@ def read(
         from oncelog.core.names import parse_topic
 
         begin = parse_start(start) if from_index is None else Index(from_index)
+        wanted = wanted_of(key, text, condition, producer_name)
+        lines = parse_template(template) if template is not None else json_lines if form is Form.JSON else raw_lines
         async with await connection.connect(timeout, max_message_bytes=max_message_bytes) as client:
             missing = await is_missing(client, topic)
             if missing and not follow:
@@ -109,7 +143,13 @@ def read(
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
             if missing:
                 tell_created(errors, topic)
-            waiting = WaitingReport(errors)
+            waiting, printed = (
+                WaitingReport(errors),
+                _Printed(SkipReport(reader, errors), GapReport(reader, errors), form),
+            )
+            if from_end:
+                assert limit is not None, "it is required"
+                return await _print_last(client, reader, wanted, limit, lines, printed, timeout, errors)
             if follow:
                 batches = _batches(
                     reader, waiting.tell, WaitingHint(errors, f"messages of {topic}"), told_after_s=_TOLD_AFTER_S
@@ -118,7 +158,7 @@ def read(
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout, unavailable=waiting.tell)
-            return await _print(batches, SkipReport(reader, errors), GapReport(reader, errors), form, limit)
+            return await _print(batches, wanted, lines, printed, limit, errors)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -148,25 +188,58 @@ async def _batches(
         yield batch
 
 
-async def _print(
-    batches: "AsyncIterator[MessageBatch]", skips: "SkipReport", gaps: "GapReport", form: Form, limit: int | None
-) -> Exit:
-    from oncelog.cli.read.lines import json_lines, raw_lines, written
-    from oncelog.cli.read.skips import gap_lines, skip_lines
+class _Printed(NamedTuple):
+    """What is told of messages that are not printed."""
 
-    def skipped() -> bytes:
-        entries, missing = skips.new(), gaps.new()
-        return skip_lines(entries) + gap_lines(missing) if form is Form.JSON else b""
+    skips: "SkipReport"
+    gaps: "GapReport"
+    form: Form
+
+    def new(self) -> bytes:
+        from oncelog.cli.read.skips import gap_lines, skip_lines
+
+        entries, missing = self.skips.new(), self.gaps.new()
+        return skip_lines(entries) + gap_lines(missing) if self.form is Form.JSON else b""
+
+
+async def _print(
+    batches: "AsyncIterator[MessageBatch]", wanted: "Wanted", lines: "Lines", printed: _Printed, limit: int | None,
+    errors: Console,
+) -> Exit:  # fmt: skip
+    from oncelog.cli.read.lines import written
 
     left = limit
-    async for batch in batches:
-        kept = None if left is None else min(left, len(batch))
-        lines = json_lines(batch, kept) if form is Form.JSON else raw_lines(batch, kept)
-        if not written(skipped() + lines):
-            return Exit.OK
-        if left is not None and kept is not None:
-            left -= kept
-            if left == 0:
-                break
-    written(skipped())
+    try:
+        async for batch in batches:
+            numbers = wanted.of(batch)[:left]
+            if not written(printed.new() + lines(batch, numbers)):
+                return Exit.OK
+            if left is not None:
+                left -= len(numbers)
+                if left == 0:
+                    break
+        written(printed.new())
+    finally:
+        if not wanted.is_all:
+            errors.print(wanted.told(), highlight=False)
+    return Exit.OK
+
+
+async def _print_last(
+    client: "AsyncClient", reader: "AsyncReader", wanted: "Wanted", limit: int, lines: "Lines", printed: _Printed,
+    timeout_s: float, errors: Console,
+) -> Exit:  # fmt: skip
+    from oncelog.cli.read.lines import written
+    from oncelog.cli.read.search import last_wanted
+    from oncelog.cli.read.whole import batches_up_to_now
+
+    last = await client.last_message_id(reader.topic)
+    if last is None:
+        return Exit.OK
+    found = await last_wanted(
+        reader, last, wanted, limit, lambda: batches_up_to_now(client, reader, timeout_s=timeout_s)
+    )
+    written(printed.new() + b"".join(lines(batch, numbers) for batch, numbers in found))
+    if not wanted.is_all:
+        errors.print(wanted.told(), highlight=False)
     return Exit.OK

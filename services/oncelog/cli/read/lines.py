@@ -1,24 +1,29 @@
-"""Formats messages as bytes: one JSON object per line, or only the values."""
+"""Formats messages as bytes: one JSON object per line, only the values, or as a template says."""
 
 import base64
 import json
 import sys
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 from oncelog.client.values.messages import MessageBatch
+from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.descriptors import discard_output
 
+#: The lines of the messages at these places of a batch.
+Lines = Callable[[MessageBatch, Sequence[int]], bytes]
 
-def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
-    """Each value with a newline. count: only the first `count` messages."""
+
+def raw_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
+    """Each value with a newline. numbers: which messages of the batch."""
     pieces: list[bytes | memoryview] = []
-    for value in batch.values[:count]:
-        pieces += (value, b"\n")
+    for number in numbers:
+        pieces += (batch.values[number], b"\n")
     return b"".join(pieces)
 
 
-def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
-    """An object per message. A value that is not UTF-8 is in `value_base64`; unset fields are left out."""
+def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
+    """An object per message. A value that is not UTF-8 is in `value_base64`; unset fields are left out. numbers: as of
+    `raw_lines`."""
     # Values that are equal for all messages of a batch are formatted once, which halves the time per line.
     time = batch[0].publish_time.isoformat(timespec="milliseconds") if len(batch) else ""
     first_id = batch.message_id(0) if len(batch) else None
@@ -26,12 +31,13 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
     has_more = any(column is not None for column in columns) or batch.origin is not None
     redelivered = batch.delivery.delivery_counts
     lines: list[str] = []
-    for number, (value, sequence_id) in enumerate(islice(zip(batch.values, batch.sequence_ids, strict=True), count)):
+    ids = batch.sequence_ids
+    for number in numbers:
         assert first_id is not None, "the batch is not empty"
-        facts: dict[str, object] = _bytes("value", bytes(value))
+        facts: dict[str, object] = _bytes("value", bytes(batch.values[number]))
         facts["producer_name"] = batch.producer_name
         facts["producer_id"] = batch.producer_id
-        facts["sequence_id"] = sequence_id
+        facts["sequence_id"] = ids[number]
         facts["message_id"] = f"{first_id.ledger_id}:{first_id.entry_id}:{first_id.batch_index + number}"
         facts["publish_time"] = time
         facts["index"] = batch.first_index + number
@@ -42,6 +48,56 @@ def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
         lines.append(json.dumps(facts, ensure_ascii=False))
     lines.append("")
     return "\n".join(lines).encode()
+
+
+def _properties(batch: MessageBatch, number: int) -> bytes:
+    found = {} if batch.properties is None else batch.properties[number]
+    return json.dumps(dict(found), ensure_ascii=False).encode()
+
+
+#: {letter of a template: what it stands for}
+TEMPLATE: dict[str, Callable[[MessageBatch, int], bytes]] = {
+    "v": lambda batch, number: bytes(batch.values[number]),
+    "k": lambda batch, number: b"" if batch.keys is None else batch.keys[number] or b"",
+    "i": lambda batch, number: b"%d" % (batch.first_index + number),
+    "n": lambda batch, _: (batch.producer_name or "").encode(),
+    "s": lambda batch, number: b"%d" % batch.sequence_ids[number],
+    "m": lambda batch, number: str(batch.message_id(number)).encode(),
+    "t": lambda batch, number: batch[number].publish_time.isoformat(timespec="milliseconds").encode(),
+    "p": _properties,
+    "%": lambda _batch, _number: b"%",
+}
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+def parse_template(text: str) -> Lines:
+    """As `json_lines`, for a template such as `%i %k %v`; a newline follows, unless it ends with one or with \\0.
+    Raises InvalidArgument."""
+    parts: list[bytes | Callable[[MessageBatch, int], bytes]] = []
+    at = 0
+    while at < len(text):
+        mark, letter = text[at], text[at + 1 : at + 2]
+        if mark not in "%\\":
+            parts.append(mark.encode())
+            at += 1
+            continue
+        known = letter in (TEMPLATE if mark == "%" else _ESCAPES)
+        if not known:
+            letters = ", ".join(f"%{each}" for each in TEMPLATE)
+            raise InvalidArgument(
+                f"format: {mark}{letter} is not known. Known: {letters}, \\n, \\t, \\r, \\0, \\\\", field="format"
+            )
+        parts.append(TEMPLATE[letter] if mark == "%" else _ESCAPES[letter])
+        at += 2
+    if not text.endswith(("\\n", "\\0")):
+        parts.append(b"\n")
+
+    def lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
+        return b"".join(
+            part if isinstance(part, bytes) else part(batch, number) for number in numbers for part in parts
+        )
+
+    return lines
 
 
 def _more(batch: MessageBatch, number: int) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Reads the messages that are stored when the read begins, without waiting for new ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.reading.reader import AsyncReader
@@ -15,7 +15,7 @@ async def batches_up_to_now(
     *,
     timeout_s: float,
     unavailable: Callable[[LedgerUnavailable], None] = lambda _error: None,
-) -> AsyncIterator[MessageBatch]:
+) -> AsyncGenerator[MessageBatch, None]:
     """The batches up to the message that is the last one of the topic now.
 
     timeout_s: of each batch. unavailable: called when no live storage node has the next entries; they are waited for

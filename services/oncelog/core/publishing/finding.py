@@ -7,6 +7,7 @@
     OLDER_THAN_REMEMBERED    at or below `floor`: the producer has stored higher ids, and more is not remembered
     TRIMMED                  it was stored, and retention has deleted its entry
     UNKNOWN                  within a batch with holes whose ids only its entry knows, and nobody gives the entry now
+    NOT_FOUND                older than what is remembered, and not in what is kept of the log
     UNKNOWN_PRODUCER         no producer has this name: none was ever opened, or it has expired
 
 Rules
@@ -41,6 +42,7 @@ class FoundState(StrEnum):
     OLDER_THAN_REMEMBERED = "older_than_remembered"
     TRIMMED = "trimmed"
     UNKNOWN = "unknown"
+    NOT_FOUND = "not_found"
     UNKNOWN_PRODUCER = "unknown_producer"
 
 

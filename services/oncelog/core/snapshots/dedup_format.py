@@ -18,7 +18,7 @@ A topic whose log counts time has 40 more bytes at the end, in ms: how much has 
 and of chosen names, and since when each of them counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
@@ -170,6 +170,8 @@ class SnapshotReader:
 
     checksum: Checksum
     recent_bytes_max: int = RECENT_BYTES_MAX
+    #: given recent_bytes_max
+    new_state: Callable[[int], DedupState] = DedupState
     #: the state of the newest complete chain, None before the first complete base
     state: DedupState | None = None
     #: the chunks of subscriptions of that chain, from the base on, in order
@@ -197,7 +199,7 @@ class SnapshotReader:
             number, index = _number_and_index(chunk)
             if arriving is None or (kind == EntryKind.SNAPSHOT_CHUNK and index == 0):
                 # The first chunk of a snapshot. Chunks before it without a manifest are of one that was never finished.
-                first = DedupState(self.recent_bytes_max) if self.state is None else None
+                first = self.new_state(self.recent_bytes_max) if self.state is None else None
                 arriving = self._arriving = _Arriving(number, first)
             arriving.take(kind, chunk, self.checksum)
         except CorruptEntry as fault:
@@ -232,7 +234,7 @@ class SnapshotReader:
     def _state_of(self, manifest: SnapshotManifest, arrived: _Arriving) -> DedupState | None:
         """The state with the producers that have arrived; None: they do not follow what was read, or are not all."""
         if manifest.is_base:
-            state = DedupState(self.recent_bytes_max) if arrived.state is None else arrived.state
+            state = self.new_state(self.recent_bytes_max) if arrived.state is None else arrived.state
         elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
             state = self.state
         else:

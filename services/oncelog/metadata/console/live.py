@@ -77,10 +77,12 @@ class _LivePage:
 class Hub:
     """All live pages of this replica. Tasks are its own, and end with `close`."""
 
-    def __init__(self, security: Security, render: Render, *, streams_max: int) -> None:
+    def __init__(self, security: Security, render: Render, *, streams_max: int, pace: float = 1.0) -> None:
+        """pace: the interval of a page is multiplied by it."""
         self._security = security
         self._render = render
         self._streams_max = streams_max
+        self._pace = pace
         self._pages: dict[_Key, _LivePage] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -138,7 +140,7 @@ class Hub:
             while self._checked(live):
                 await self._tick(page, live)
                 slower = SLOWER if self.pages > MANY_PAGES else 1
-                await asyncio.sleep(page.interval_s * slower)
+                await asyncio.sleep(page.interval_s * self._pace * slower)
         except OncelogError as error:
             self._end(live, error)
         except Exception:

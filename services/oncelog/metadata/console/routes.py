@@ -20,7 +20,7 @@ from oncelog.metadata.console.live import Hub
 from oncelog.metadata.console.page import QUERY_CHARACTERS_MAX, Page, View
 from oncelog.metadata.console.pages import PAGES
 from oncelog.metadata.console.rendering import Rendered, Rendering
-from oncelog.metadata.console.rest_reading import DEADLINE_S, Asker, Problem, Reading, problem_of
+from oncelog.metadata.console.rest_reading import DEADLINE_S, FRESH_S, Asker, Problem, Reading, problem_of
 from oncelog.metadata.rest.access import CallerOfRequest, anybody
 from oncelog.metadata.rest.problems import note_code
 from oncelog.metadata.rest.routers import add_routes, new_router
@@ -32,15 +32,16 @@ LIVE = "/console/live"
 class Console:
     """One of a replica. payloads False: values of messages are never shown. Close it before the REST port stops."""
 
-    def __init__(self, security: Security, *, payloads: bool = True, streams_max: int = 100) -> None:
-        self.reading = Reading()
+    def __init__(self, security: Security, *, payloads: bool = True, streams_max: int = 100, pace: float = 1.0) -> None:
+        """pace: the intervals of live pages, and the time for which an answer is shared, are multiplied by it."""
+        self.reading = Reading(fresh_s=FRESH_S * pace)
         self._security = security
         self._payloads = payloads
         self._tokens = FormTokens()
         self._rendering = Rendering(
             [page for page in PAGES if page.key is not None], {action.name: action.done for action in ACTIONS}
         )
-        self.hub = Hub(security, self.rendered, streams_max=streams_max)
+        self.hub = Hub(security, self.rendered, streams_max=streams_max, pace=pace)
 
     def install(self, app: FastAPI) -> None:
         """Add the routes, and the middleware; it must run outside of authentication, so install it after that."""

@@ -45,12 +45,22 @@ class OwnerCalls:
         await self._channel(owner).call(TRUNCATE, request, timeout_ms=TRUNCATE_TIMEOUT_MS)
 
     async def state(
-        self, owner: LiveOwner, topic_id: TopicId, *, internal: bool, subscriptions: bool = False
+        self,
+        owner: LiveOwner,
+        topic_id: TopicId,
+        *,
+        internal: bool,
+        subscriptions: bool = False,
+        producers_after: int | None = None,
     ) -> pb.TopicState | None:
         """The state of one topic at the owner; None: the owner does not hold it. subscriptions: the statistics list
-        them, up to 4 MiB. Raises a retriable error."""
+        them, up to 4 MiB. producers_after: the internal ones have the producers behind this id. Raises a retriable
+        error."""
         request = pb.TopicStatesRequest(
-            topic_ids=[topic_id], internal=internal, without_subscriptions=not subscriptions
+            topic_ids=[topic_id],
+            internal=internal,
+            without_subscriptions=not subscriptions,
+            producers_after=producers_after,
         )
         answer = await self._channel(owner).call(TOPIC_STATES, request, timeout_ms=STATES_TIMEOUT_MS)
         return next((state for state in answer.states if state.topic_id == topic_id), None)

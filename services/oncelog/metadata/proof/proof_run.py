@@ -6,15 +6,15 @@
 from typing import Any
 
 from oncelog.core.errors import InvariantViolated, LogHole, OncelogError, TopicNotFound
-from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.names import parse_topic
 from oncelog.metadata.proof.copies_check import CopiesCheck
 from oncelog.metadata.proof.log_check import LogCheck
 from oncelog.metadata.proof.owner_folds import OwnerFolds
+from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.throttle import Throttle
-from oncelog.metadata.proof.topic_range import TopicRange, TopicRanges, require_provable
+from oncelog.metadata.proof.topic_range import TopicRange, TopicRanges
 from oncelog.metadata.repair.copying import Copying
-from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.proof import Part, TopicProof
 from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 from oncelog.verify.range_summary import Finding
@@ -25,12 +25,12 @@ _ATTEMPTS_MAX = 5
 
 
 class ProofRun:
-    def __init__(self, proof: TopicProof, ranges: TopicRanges, folds: OwnerFolds, nodes: NodeCalls) -> None:
+    def __init__(self, proof: TopicProof, ranges: TopicRanges, folds: OwnerFolds, views: OwnerViews) -> None:
         self.proof = proof
         self._topic = parse_topic(proof.topic)
         self._ranges = ranges
         self._folds = folds
-        self._nodes = nodes
+        self._views = views
         # A request of an older version may ask for less than the slowest pace.
         self._bytes_per_s = max(BYTES_PER_S_MIN, proof.bytes_per_second)
         self._throttle = Throttle(self._bytes_per_s, max(CPU_PERCENT_MIN, proof.cpu_percent))
@@ -64,27 +64,23 @@ class ProofRun:
         except LogHole as error:
             self.proof = self.proof.found(Part.END, [Finding("chain", end.position, error.message)])
             raise
-        require_provable(self._topic, known, end.producers)
         last = end.position if known.ledgers else None
         self.proof = self.proof.ranged(
             from_index=known.from_index, until_index=known.until_index, end=last, entries=known.entries
         ).progressed(Part.END, len(known.ledgers), len(known.ledgers))
 
-    async def _range(self) -> TopicRange | None:
-        """The ledgers as they are listed now. None: the range has no entry, or none any more."""
+    async def _range(self) -> TopicRange:
+        """The ledgers as they are listed now."""
         proof = self.proof
-        if not proof.end:
-            return None
-        known = await self._ranges.range_of(proof.topic_id, Position.parse(proof.end), proof.until_index)
+        end = Position.parse(proof.end) if proof.end else BEFORE_ALL
+        known = await self._ranges.range_of(proof.topic_id, end, proof.until_index)
         self.proof = proof.trimmed(known.from_index)
-        return known if known.entries else None
+        return known
 
     async def _once(self) -> None:
         for attempt in range(_ATTEMPTS_MAX):
             known = await self._range()
-            if known is None:
-                return
-            check = LogCheck(self._nodes, self._ranges.record, known, self._throttle, self._read)
+            check = LogCheck(self._topic, known, self._ranges, self._views, self._throttle, self._read)
             try:
                 checked = await check.run()
             except LogHole:
@@ -92,20 +88,18 @@ class ProofRun:
                     raise
                 continue
             self.proof = self.proof.found(Part.ONCE, checked.findings, checked.findings_count)
-            if checked.not_checked:
-                self.proof = self.proof.left_out(Part.ONCE, [checked.not_checked])
+            self.proof = self.proof.left_out(Part.ONCE, checked.not_checked)
             return
 
-    def _read(self, entries: int) -> None:
-        self.proof = self.proof.progressed(Part.ONCE, entries)
+    def _read(self, entries: int, of: int) -> None:
+        self.proof = self.proof.progressed(Part.ONCE, entries, of)
 
     async def _copies(self) -> None:
-        copying = Copying(self._nodes, bytes_per_s=self._bytes_per_s)
-        check = CopiesCheck(self._nodes, copying, self._ranges.record, self._throttle)
+        nodes = self._views.nodes
+        copying = Copying(nodes, bytes_per_s=self._bytes_per_s)
+        check = CopiesCheck(nodes, copying, self._ranges.record, self._throttle)
         for attempt in range(_ATTEMPTS_MAX):
             known = await self._range()
-            if known is None:
-                return
             behind = Position(LedgerId(self.proof.resume_ledger), EntryId(self.proof.resume_entry))
             try:
                 async for step in check.run(known, behind):

@@ -25,13 +25,13 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.proof.owner_folds import OwnerFolds
+from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.proof_run import ProofRun
-from oncelog.metadata.proof.topic_range import OwnerEnd, TopicRanges, require_provable
+from oncelog.metadata.proof.topic_range import OwnerEnd, TopicRanges
 from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.runtime.observing.events import EventKind, EventRing
-from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.verify.proof import Part, ProofState, TopicProof
 from oncelog.verify.proof_turns import ROLE_PROOFS_MAX, ProofTurns, check_room
 
@@ -57,16 +57,17 @@ class Proofs:
         topics: TopicStore,
         ranges: TopicRanges,
         folds: OwnerFolds,
-        nodes: NodeCalls,
+        views: OwnerViews,
         refresh: Callable[[], Awaitable[object]],
         events: EventRing,
     ) -> None:
-        """refresh: looks which storage nodes are registered, so that `nodes` has their addresses."""
+        """refresh: looks which storage nodes are registered, so that the nodes of `views` have
+        addresses."""
         self.store = store
         self.ranges = ranges
         self._topics = topics
         self._folds = folds
-        self._nodes = nodes
+        self.views = views
         self._refresh = refresh
         self._events = events
         self._asked = asyncio.Event()
@@ -78,14 +79,12 @@ class Proofs:
     async def ask(self, topic: TopicName, *, by: str, bytes_per_second: int, cpu_percent: int) -> TopicProof:
         """Ask for a proof; one that is asked for or goes on is joined, unless its record cannot be read.
 
-        Raises LimitReached for a topic that is too large, or while too many proofs wait, of all or of this role; and
-        the errors of `TopicCalls.of_owner`.
+        Raises LimitReached while too many proofs wait, of all or of this role; and the errors of `TopicCalls.of_owner`.
         """
         end = await self.ranges.end_of(topic)
         going = await self._readable(end.topic_id)
         if going is not None:
             return going.value
-        require_provable(topic, await self.ranges.range_of(end.topic_id, end.position, end.next_index), end.producers)
         asked = TopicProof(end.topic_id, str(topic), by or NO_ROLE, wall_ms(), bytes_per_second, cpu_percent)
         if len(await self.store.topics_with_proofs()) >= ROLE_PROOFS_MAX:  # else no role can have as many
             check_room([each.value.by for each in await self._waiting()], asked.by)
@@ -175,7 +174,7 @@ class Proofs:
 
     async def _prove(self, asked: Versioned[TopicProof], name: str, elected: Elected) -> None:
         await self._refresh()
-        run = ProofRun(asked.value.taken(name, wall_ms()), self.ranges, self._folds, self._nodes)
+        run = ProofRun(asked.value.taken(name, wall_ms()), self.ranges, self._folds, self.views)
         written = await self.store.write(run.proof, version=asked.version)
         if written.status is not WriteStatus.OK:
             return  # the next round reads it again

@@ -8,26 +8,23 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 
-from oncelog.core.errors import LimitReached, LogHole, ServiceUnavailable, TopicLoading, TopicNotFound
+from oncelog.core.errors import LogHole, ServiceUnavailable, TopicLoading, TopicNotFound
 from oncelog.core.formats.topic_record import LedgerLink
-from oncelog.core.ids import LedgerId, Position, TopicId
+from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.metadata.coordination.topic_calls import TopicCalls
+from oncelog.metadata.proof.owner_view import SERVING
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.verify.range_join import LedgerFact
 
-#: Larger topics are proved by the audit on Spark, which divides the work among machines.
-ENTRIES_MAX = 5_000_000
-PRODUCERS_MAX = 100_000
 #: Ledger records that are read at once.
 _READS_MAX = 64
 #: How often the list is read while retention deletes ledgers.
 _ATTEMPTS_MAX = 3
-_SERVING = "serving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,6 @@ class OwnerEnd:
     topic_id: TopicId
     position: Position
     next_index: int
-    producers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +66,11 @@ class TopicRange:
     ledgers: tuple[RangedLedger, ...]
 
     @property
+    def first(self) -> Position:
+        """The first entry that is kept, or would be."""
+        return Position(self.ledgers[0].record.ledger_id, EntryId(0)) if self.ledgers else self.end
+
+    @property
     def from_index(self) -> int:
         """Older messages were deleted by retention."""
         return self.ledgers[0].first_index if self.ledgers else self.until_index
@@ -92,12 +93,12 @@ class TopicRanges:
 
         async def ask(owner: LiveOwner, topic_id: TopicId) -> OwnerEnd:
             state = await self._calls.state(owner, topic_id, internal=False)
-            if state is None or state.phase != _SERVING:
+            if state is None or state.phase != SERVING:
                 phase = "unknown" if state is None else state.phase
                 raise (TopicLoading if placed else ServiceUnavailable)(f"topic {topic} is {phase} at its owner")
             stats = json.loads(state.stats_json)
             position = Position.parse(stats["last_position"])
-            return OwnerEnd(topic_id, position, stats["message_count"], stats["producer_count"])
+            return OwnerEnd(topic_id, position, stats["message_count"])
 
         return await self._topic_calls.of_owner(topic, ask, placed=placed)
 
@@ -126,21 +127,6 @@ class TopicRanges:
 
     async def record(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         return await self._ledgers.record(ledger_id)
-
-
-def require_provable(topic: TopicName, known: TopicRange, producers: int) -> None:
-    """Raises LimitReached for a topic that is too large for one process."""
-    for count, limit, what in (
-        (known.entries, ENTRIES_MAX, "entries"),
-        (producers, PRODUCERS_MAX, "producers"),
-    ):
-        if count > limit:
-            raise LimitReached(
-                f"topic {topic} has {count} {what}, more than {limit}, too many for an online proof: prove it with "
-                f"`oncelog pipeline audit {topic} --all-copies`",
-                field="topic",
-                limit=limit,
-            )
 
 
 def _ranged(link: LedgerLink, record: LedgerMetadata, end: Position) -> RangedLedger:

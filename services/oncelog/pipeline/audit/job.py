@@ -17,16 +17,16 @@ from pyspark.sql import SparkSession
 from oncelog.client.network.lookup import Route
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position
-from oncelog.pipeline.audit.ledger_ranges import AuditRange
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, facts_of
 from oncelog.pipeline.audit.range_task import fold_range, places_in
 from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.source.options import SourceOptions
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE
-from oncelog.verify.range_join import IdPlaces, LedgerFact
+from oncelog.verify.range_join import looked_for
 from oncelog.verify.range_summary import RangeSummary
-from oncelog.verify.topic_check import TopicCheck, check_topic
+from oncelog.verify.topic_check import LogJoin, TopicCheck
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 ResultT = TypeVar("ResultT")
@@ -82,17 +82,17 @@ def check_plan(
 ) -> TopicCheck:
     """summaries: of the plan's ranges, in their order."""
 
-    def look(wanted: dict[int, set[int]]) -> IdPlaces:
-        places: dict[tuple[int, int], list[tuple[Position, int]]] = {}
-        for found in each(partial(places_in, wanted=wanted), plan.ranges):
-            for producer_id, number, position, index in found:
-                places.setdefault((producer_id, number), []).append((position, index))
-        return places
-
-    facts = [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in plan.ledgers]
-    return check_topic(
-        summaries, facts, from_start=plan.from_start, live=plan.owner.live, snapshot=plan.snapshot, look=look
-    )
+    modes = {producer_id: reported.mode for producer_id, reported in plan.owner.live.producers.items()}
+    log = LogJoin(plan.snapshots, blind=not plan.from_start, modes=modes)
+    for range_, summary in zip(plan.ranges, summaries, strict=True):
+        log.add(summary, range_.end)
+    log.compare_live(plan.owner.live)
+    places: dict[tuple[int, int], list[tuple[Position, int]]] = {}
+    wanted = looked_for(log.joined.low)
+    for found in each(partial(places_in, wanted=wanted), plan.ranges) if wanted else ():
+        for producer_id, number, position, index in found:
+            places.setdefault((producer_id, number), []).append((position, index))
+    return log.conclude(facts_of(plan.ledgers), places, plan.owner.snapshot_due)
 
 
 async def _grown(plan: TopicPlan, cluster: ClusterConnection) -> int | None:

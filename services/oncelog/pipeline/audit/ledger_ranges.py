@@ -7,7 +7,7 @@ from typing import NamedTuple
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
-from oncelog.verify.range_summary import Finding
+from oncelog.verify.range_join import LedgerFact
 from oncelog.verify.remembered import RememberedBatch
 
 
@@ -51,6 +51,11 @@ class AuditRange:
     remembered: tuple[RememberedBatch, ...] = ()
     all_copies: bool = False
 
+    @property
+    def end(self) -> Position:
+        """Of its last entry."""
+        return Position(self.slices[-1].ledger_id, self.slices[-1].last)
+
 
 def cut(
     ledgers: Sequence[AuditedLedger], *, entries_max: int, behind: Position | None
@@ -92,26 +97,5 @@ def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered
     )
 
 
-def misplaced(
-    snapshot: Position, remembered: Iterable[RememberedBatch], ledgers: Sequence[AuditedLedger]
-) -> list[Finding]:
-    """Batches that a snapshot remembers at positions where the log has no entry, or behind the snapshot's own position;
-    trimmed ledgers are ignored."""
-    ends = {ledger.ledger_id: ledger.last for ledger in ledgers}
-    first = ledgers[0].ledger_id if ledgers else LedgerId(0)
-    found: list[Finding] = []
-    for one in remembered:
-        what = f"the snapshot remembers ids {one.first} to {one.last} of producer {one.producer_id} here"
-        if one.position > snapshot:
-            found.append(Finding("snapshot", one.position, f"{what}, behind its own position {snapshot}"))
-        elif one.position.ledger_id >= first and one.position.entry_id > ends.get(one.position.ledger_id, EntryId(-1)):
-            found.append(Finding("snapshot", one.position, f"{what}, and the log has no such entry"))
-    return found
-
-
-def range_behind(ranges: Sequence[tuple[LedgerSlice, ...]], position: Position) -> int | None:
-    """The number of the range that ends with this entry; None: none does."""
-    for number, slices in enumerate(ranges):
-        if Position(slices[-1].ledger_id, slices[-1].last) == position:
-            return number
-    return None
+def facts_of(ledgers: Iterable[AuditedLedger]) -> list[LedgerFact]:
+    return [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in ledgers]

@@ -21,6 +21,7 @@ from oncelog.storage_client.losses import LostEntry, read_with_losses
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary
+from oncelog.verify.remembered import by_position
 from oncelog.verify.stored_log import parse_entry
 from oncelog.verify.violation import Violation
 
@@ -37,7 +38,7 @@ def fold_range(range_: AuditRange) -> RangeSummary:
 
 async def fold_entries(range_: AuditRange) -> RangeSummary:
     """The same as a coroutine."""
-    fold = RangeFold(range_.topic_id, range_.remembered)
+    fold = RangeFold(range_.topic_id, by_position(range_.remembered))
 
     def take(position: Position, data: Buffer) -> None:
         try:

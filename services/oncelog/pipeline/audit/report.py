@@ -11,7 +11,7 @@ from typing import Any
 from oncelog.core.counted import counted
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.pipeline.audit.job import TopicAudit
-from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
+from oncelog.pipeline.audit.topic_plan import TopicPlan
 from oncelog.verify.copies import shown
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_check import CHECKS, TopicCheck
@@ -44,8 +44,8 @@ def topic_report(audit: TopicAudit) -> Json:
     """The report of one topic, or partition."""
     plan, check = audit.plan, audit.check
     totals, live = check.joined.totals, plan.owner.live
-    violations = _violations(plan, check)
-    count = check.findings_count + len(violations) - len(check.findings)
+    violations = [_violation(one) for one in (*check.findings, *plan.subscriptions.findings)]
+    count = check.findings_count + len(plan.subscriptions.findings)
     unchecked = _not_checked(plan, check)
     return {
         "topic": plan.topic,
@@ -71,14 +71,6 @@ def topic_report(audit: TopicAudit) -> Json:
     }
 
 
-def _violations(plan: TopicPlan, check: TopicCheck) -> list[Json]:
-    found = [_violation(one) for one in check.findings]
-    totals = check.joined.totals
-    trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
-    missing = () if trouble is None else (Finding("snapshot", None, trouble),)
-    return found + [_violation(one) for one in (*plan.snapshot_findings, *missing, *plan.subscriptions.findings)]
-
-
 def _violation(one: Finding) -> Json:
     return {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
 
@@ -100,8 +92,8 @@ def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> l
         "snapshot": "no snapshot was compared",
         "subscriptions": _subscriptions(plan),
     }
-    if plan.snapshot is not None and check.snapshot is not None:
-        snapshot = plan.snapshot
+    if plan.snapshots.found is not None and check.snapshot is not None:
+        snapshot = plan.snapshots.found
         equal = f"{check.snapshot.equal:,} of {counted(len(snapshot.producers), 'producer')} equal"
         batches = counted(totals.remembered, "remembered batch", "remembered batches")
         compared["snapshot"] = f"number {snapshot.number}, as of {snapshot.position}: {equal}, {batches} in place"
@@ -116,7 +108,7 @@ def _checks(plan: TopicPlan, check: TopicCheck, violations: Sequence[Json]) -> l
     for name, rules in CHECKS.items():
         count = sum(one["rule"] in rules for one in violations)
         state = "violated" if count else "incomplete" if partly.get(name) else "good"
-        if name == "snapshot" and not count and plan.snapshot is None and not partly["snapshot"]:
+        if name == "snapshot" and not count and plan.snapshots.found is None and not partly["snapshot"]:
             state = "none"
         found.append({"check": name, "state": state, "violations": count, "compared_with": compared[name]})
     return found
@@ -144,19 +136,14 @@ def _silent(check: TopicCheck) -> str:
 
 
 def _snapshot_unseen(plan: TopicPlan, check: TopicCheck) -> str | None:
-    if plan.snapshot is None:
-        return (
-            "later snapshots have replaced those of this position: run the audit again" if plan.snapshot_newer else None
-        )
-    if check.snapshot is None:
-        return (
-            f"snapshot {plan.snapshot.number} has the position {plan.snapshot.position}, which is not in the log "
-            "any more"
-        )
-    if not check.snapshot.whole:
-        return (
-            f"{check.snapshot.at_least + check.snapshot.unseen} producers of the snapshot are not completely in the log"
-        )
+    snapshot, compared = plan.snapshots.found, check.snapshot
+    if snapshot is None:
+        newer = "later snapshots have replaced those of this position: run the audit again"
+        return newer if plan.snapshots.newer else None
+    if compared is None:
+        return f"snapshot {snapshot.number} has the position {snapshot.position}, which is not in the log any more"
+    if not compared.whole:
+        return f"{compared.at_least + compared.unseen} producers of the snapshot are not completely in the log"
     return None
 
 
@@ -195,7 +182,7 @@ def _notes(audit: TopicAudit) -> list[str]:
     if audit.grown:
         found.append(f"stored since the audit began, and not checked: {counted(audit.grown, 'message')}")
     totals = check.joined.totals
-    if plan.snapshot is None and plan.owner.snapshot_number == 0 and not plan.snapshot_newer:
+    if plan.snapshots.found is None and plan.owner.snapshot_number == 0 and not plan.snapshots.newer:
         found.append("no snapshot was taken yet")
     if totals.thin:
         some = counted(totals.thin, "entry has", "entries have")

@@ -71,10 +71,20 @@ def _explained(found: Found, sequence_id: SequenceId, problem: str | None) -> st
                 f"never stored: the producer has stored higher sequence ids, up to {found.accepted}, and not this one. "
                 "With deduplication, a message with it is refused with stale_sequence"
             )
+        case FoundState.NOT_FOUND if found.mode is SequenceMode.CONTIGUOUS:
+            return (
+                "stored, because the producer numbers its messages without gaps, but not in what is kept of the log: "
+                "deleted since then"
+            )
+        case FoundState.NOT_FOUND:
+            return (
+                f"not in what is kept of the log: the producer has stored higher sequence ids, up to "
+                f"{found.persisted}. It was never stored, or deleted since then, or stored without deduplication"
+            )
         case FoundState.OLDER_THAN_REMEMBERED if found.mode is SequenceMode.CONTIGUOUS:
             return (
-                f"older than what is remembered: sequence ids up to {found.floor} count as stored, because the "
-                "producer numbers its messages without gaps. Its place is not known"
+                "stored, because the producer numbers its messages without gaps. The log was searched for its place: "
+                f"{problem}"
             )
         case FoundState.OLDER_THAN_REMEMBERED if found.batch is not None:
             batch = found.batch
@@ -85,9 +95,8 @@ def _explained(found: Found, sequence_id: SequenceId, problem: str | None) -> st
             )
         case FoundState.OLDER_THAN_REMEMBERED:
             return (
-                f"older than what is remembered: the producer has stored sequence ids up to {found.persisted}, but up "
-                f"to {found.floor} it is not known which. Whether {sequence_id} was stored can only be seen in the "
-                "log, as far as retention has not deleted it"
+                f"not known: the producer has stored sequence ids up to {found.persisted}. The log was searched for "
+                f"this one: {problem}"
             )
         case FoundState.UNKNOWN_PRODUCER:
             return (

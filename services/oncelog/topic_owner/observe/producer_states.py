@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from itertools import islice
 
+from oncelog.core.ids import ProducerId
 from oncelog.core.publishing.generation_history import GenerationRecord
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_listing import ListedProducer, producer_of
@@ -34,7 +35,17 @@ def generations_json(generations: list[GenerationRecord]) -> list[Json]:
 
 def some_producers(openings: Openings, count_max: int) -> list[Json]:
     """At most so many, those without recent batches first."""
+    return _shown(openings, list(islice(openings.table.state.producers, count_max)))
+
+
+def producers_behind(openings: Openings, after: int, count_max: int) -> tuple[list[Json], int | None]:
+    """(at most so many, by id, from the first id above `after` on; the last id of them if there are more)."""
+    known = openings.table.state.producers
+    some = known.after(after, count_max)
+    return _shown(openings, some), some[-1] if some and known.after(some[-1], 1) else None
+
+
+def _shown(openings: Openings, some: list[ProducerId]) -> list[Json]:
     now_ms = time.time_ns() // 1_000_000
-    some = list(islice(openings.table.state.producers, count_max))
     found = (producer_of(openings, pid, now_ms=now_ms) for pid in some)
     return [producer_json(listed) for listed in found if listed is not None]

@@ -9,22 +9,33 @@ from oncelog.core.formats.chunks import decode_chunk_names
 from oncelog.core.formats.columns import decode_columns
 from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import body_of, peek_header
+from oncelog.core.search.message_filter import MessageFilter
 from oncelog.wire import finding_pb2 as pb
 
 #: Of one message that is shown. Honest keys and properties are far below it.
 KEY_BYTES_MAX = 1024
 PROPERTIES_BYTES_MAX = 16 * 1024
+EVERY = MessageFilter()
 
 
 def shown_messages(
-    entry: StoredEntry, first_index: int, count_max: int, *, with_content: bool, value_bytes_max: int
+    entry: StoredEntry,
+    first_index: int,
+    count_max: int,
+    wanted: MessageFilter = EVERY,
+    *,
+    with_content: bool,
+    value_bytes_max: int,
 ) -> list[pb.StoredMessage]:
-    """The messages of an entry from `first_index` on, at most so many, without the names of their producers.
+    """The messages of an entry from `first_index` on that are wanted, at most so many, without the names of their
+    producers. A message in chunks has no value here, so it meets nothing that is asked of one.
 
     Raises CorruptEntry when the payload contradicts its header.
     """
     body = body_of(entry.data)
     batch = peek_batch(body)
+    if not wanted.wants_ids(batch.producer_id, batch.first, batch.last):
+        return []
     try:
         payload = expand_columns(batch, payload_of(batch, body))
         columns = decode_columns(payload, batch.count)
@@ -33,9 +44,12 @@ def shown_messages(
     except InvalidBatch as error:
         raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
     shown: list[pb.StoredMessage] = []
-    begin = entry.skip_first + max(0, first_index - entry.base_index)
-    for at in range(begin, min(batch.count, begin + count_max)):
-        value = columns.values[at]
+    for at in range(entry.skip_first + max(0, first_index - entry.base_index), batch.count):
+        if len(shown) >= count_max:
+            break
+        value, key = columns.values[at], None if columns.keys is None else columns.keys[at]
+        if not wanted.wants(value if chunks is None else b"", key, ids[at]):
+            continue
         one = pb.StoredMessage(
             index=entry.base_index + at - entry.skip_first,
             ledger_id=entry.position.ledger_id,
@@ -50,7 +64,6 @@ def shown_messages(
             in_chunks=chunks is not None,
         )
         if with_content:
-            key = None if columns.keys is None else columns.keys[at]
             _fill(one, value, key, {} if columns.properties is None else columns.properties[at], value_bytes_max)
         shown.append(one)
     return shown

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from oncelog.core.chain.managed_ledger import ManagedLedgerState
 from oncelog.core.ids import Position
 from oncelog.core.topic.serving import Serving
-from oncelog.topic_owner.observe.producer_states import some_producers
+from oncelog.topic_owner.observe.producer_states import producers_behind, some_producers
 from oncelog.topic_owner.observe.subscription_states import name_of, subscriptions_of
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
@@ -65,8 +65,11 @@ def stats(runner: TopicRunner, *, subscriptions: bool = True) -> Json:
     return shown
 
 
-def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX) -> Json:
-    """Producers, ledgers and the snapshot of one topic."""
+def internal_stats(
+    runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX, producers_after: int | None = None
+) -> Json:
+    """Producers, ledgers and the snapshot of one topic. producers_after: a page of the producers behind this id, and
+    `producers_next_after`: where the next page begins, or null."""
     serving = runner.core.serving
     record = runner.core.ownership.record
     shown: dict[str, object] = {
@@ -84,8 +87,13 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
         shown |= {
             "open_ledger": _open_ledger(serving),
             "snapshot": _snapshot(serving),
-            "producers": some_producers(serving.openings, producers_max),
         }
+        if producers_after is None:
+            shown["producers"] = some_producers(serving.openings, producers_max)
+        else:
+            shown["producers"], shown["producers_next_after"] = producers_behind(
+                serving.openings, producers_after, producers_max
+            )
     return shown
 
 

@@ -134,6 +134,7 @@ class AdminService:
 
 def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState:
     shown = request.producers_max or topic_states.PRODUCERS_SHOWN_MAX
+    after = request.producers_after if request.HasField("producers_after") else None
     serving = runner.core.serving
     acks = ack_state(serving) if request.with_acks and serving is not None else None
     return pb.TopicState(
@@ -142,7 +143,7 @@ def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState
         owner_epoch=runner.owner_epoch,
         phase=runner.core.phase.value,
         stats_json=json.dumps(topic_states.stats(runner, subscriptions=not request.without_subscriptions)),
-        internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown)) if request.internal else "",
+        internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown, after)) if request.internal else "",
         ack_state_json="" if acks is None else json.dumps(acks),
     )
 

@@ -5,23 +5,17 @@ What is asked for is read like a subscription's messages, and nothing is remembe
 
 import asyncio
 import json
+from dataclasses import replace
 
-from oncelog.core.delivery.events import ReadMessages, StoredEntry
-from oncelog.core.errors import (
-    CompressionUnavailable,
-    CorruptEntry,
-    EntriesLost,
-    InvalidArgument,
-    LedgerUnavailable,
-    OncelogError,
-    UnreadableEntry,
-)
-from oncelog.core.ids import SEQUENCE_ID_MAX, ProducerId, SequenceId, SubscriptionNumber
+from oncelog.core.errors import EntriesLost, InvalidArgument, LedgerUnavailable, UnreadableEntry
+from oncelog.core.ids import SEQUENCE_ID_MAX, ProducerId, SequenceId
 from oncelog.core.publishing.finding import Found, FoundState, find, in_entry, not_given, trimmed
+from oncelog.core.search.message_filter import MessageFilter, parse_condition
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.codecs.reader_codec import StartIndex, start_from_wire
 from oncelog.topic_owner.observe.found_message import found_json
-from oncelog.topic_owner.observe.stored_messages import shown_messages
+from oncelog.topic_owner.observe.id_look_up import look_up
+from oncelog.topic_owner.observe.stored_page import StoredPage
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
@@ -32,11 +26,6 @@ from oncelog.wire import finding_pb2 as pb
 #: Of one page.
 MESSAGES_MAX = 200
 VALUE_BYTES_MAX = 1 << 20
-#: A page ends before its limit when its messages have so many bytes together, or when so many were read.
-_PAGE_BYTES = 1 << 20
-_READ_BYTES = 8 << 20
-#: Read at once: small messages need no more, and of large ones one entry is read in any case.
-_STEP_BYTES = 64 * 1024
 #: Pages that are in memory; further requests wait.
 _PAGES_AT_ONCE = 16
 
@@ -59,6 +48,8 @@ class FindingService:
                 found = await runner.explained(_in_its_entry(runner, found, number))
             except (LedgerUnavailable, UnreadableEntry, EntriesLost) as error:
                 found, problem = not_given(found), error.message
+        elif found.state is FoundState.OLDER_THAN_REMEMBERED:
+            found, problem = await _in_the_log(runner, serving, found, number)
         refusals = None
         if found.producer_id is not None:
             refusals = still_served(runner).sessions.refusals.of(found.producer_id, number)
@@ -80,12 +71,14 @@ class FindingService:
         else:
             index = await runner.explained(LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS).index_of(at))
         log = serving.subscriptions.log
+        wanted = _filter(request.filter, serving)
         begin = max(log.first_index, min(index, log.next_index) - request.back)
         answer = pb.StoredMessagesAnswer(
             first_index=log.first_index, end_index=log.next_index, begin_index=begin, next_index=begin
         )
+        page = StoredPage(answer, MessageReads(runner.log), request, wanted)
         async with self._room:
-            await _fill(answer, runner, request)
+            await (page.fill_backwards() if request.backwards else page.fill())
         _name_producers(answer, still_served(runner))
         return answer
 
@@ -97,51 +90,45 @@ async def _in_its_entry(runner: TopicRunner, found: Found, number: SequenceId) -
     return trimmed(found) if entry is None else in_entry(found, number, entry)
 
 
-async def _fill(answer: pb.StoredMessagesAnswer, runner: TopicRunner, request: pb.StoredMessagesRequest) -> None:
-    """Add messages until the page is full, or the log ends. Messages that cannot be read end the page before them, or
-    are a page of their own."""
-    reads, page_bytes, read_bytes = MessageReads(runner.log), 0, 0
-    while len(answer.messages) < request.limit and answer.next_index < answer.end_index:
-        if page_bytes >= _PAGE_BYTES or read_bytes >= _READ_BYTES:
-            return
-        wanted = ReadMessages(SubscriptionNumber(0), answer.next_index, bytes_max=_STEP_BYTES)
-        try:
-            entries = (await reads.read(wanted)).entries
-        except (UnreadableEntry, EntriesLost) as error:
-            _unreadable(answer, int(error.details["first_index"] or 0), int(error.details["count"] or 0), error)
-            return
-        if not entries:
-            answer.next_index = answer.end_index  # messages that were given up with a lost ledger
-            return
-        for entry in entries:
-            try:
-                # A batch may decompress to megabytes: the owner goes on meanwhile.
-                shown = await asyncio.to_thread(_shown, entry, answer, request)
-            except (CorruptEntry, CompressionUnavailable) as error:
-                _unreadable(answer, entry.base_index, entry.count, error)
-                return
-            answer.messages.extend(shown)
-            answer.next_index = shown[-1].index + 1
-            page_bytes += sum(one.ByteSize() for one in shown)
-            read_bytes += len(entry.data)
-            if len(answer.messages) >= request.limit or page_bytes >= _PAGE_BYTES:
-                return
+async def _in_the_log(
+    runner: TopicRunner, serving: Serving, found: Found, number: SequenceId
+) -> tuple[Found, str | None]:
+    """What the log says of an id that the memory does not tell. (What is found, why it may be there although it was not
+    found)."""
+    assert found.producer_id is not None, "it is remembered"
+    log = serving.subscriptions.log
+    try:
+        looked = await runner.explained(
+            look_up(MessageReads(runner.log), log.first_index, log.next_index, found.producer_id, number)
+        )
+    except LedgerUnavailable as error:
+        return found, error.message
+    if (place := looked.place) is not None:
+        return replace(
+            found, state=FoundState.STORED, position=place.position, batch_index=place.batch_index, index=place.index,
+            append_time_ms=place.append_time_ms, batch=None,
+        ), None  # fmt: skip
+    if looked.unreadable:
+        return found, f"{looked.unreadable} messages cannot be read now"
+    if looked.left:
+        return found, f"{looked.left} of {looked.end_index - looked.first_index} messages were not looked at"
+    return replace(found, state=FoundState.NOT_FOUND), None
 
 
-def _unreadable(answer: pb.StoredMessagesAnswer, first_index: int, count: int, error: OncelogError) -> None:
-    if not answer.messages:
-        answer.unreadable.first_index, answer.unreadable.count = first_index, count
-        answer.unreadable.reason = error.message
-        answer.next_index = first_index + count
-
-
-def _shown(
-    entry: StoredEntry, answer: pb.StoredMessagesAnswer, request: pb.StoredMessagesRequest
-) -> list[pb.StoredMessage]:
-    return shown_messages(
-        entry, answer.next_index, request.limit - len(answer.messages),
-        with_content=request.with_content, value_bytes_max=request.value_bytes_max,
-    )  # fmt: skip
+def _filter(wanted: pb.MessageFilter, serving: Serving) -> MessageFilter:
+    """Raises InvalidArgument."""
+    producer_id = None
+    if wanted.producer_name:
+        producer_id = serving.log.table.producer_id_of(wanted.producer_name)
+        if producer_id is None:
+            message = f"no producer has the name {wanted.producer_name}: none was ever opened, or it has expired"
+            raise InvalidArgument(message, field="producer_name")
+    return MessageFilter(
+        key=wanted.key if wanted.HasField("key") else None,
+        text=wanted.text,
+        condition=parse_condition(wanted.condition) if wanted.condition else None,
+        producer_id=producer_id,
+    )
 
 
 def _name_producers(answer: pb.StoredMessagesAnswer, serving: Serving) -> None:

@@ -4,8 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -20,10 +19,12 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE, READ_STORED_MESSAGES
 from oncelog.rpc.codecs.owner_codec import OpenGranted
 from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime, start_message
-from oncelog.topic_owner.observe.stored_messages import shown_messages
+from oncelog.topic_owner.observe import id_look_up, stored_page
+from oncelog.topic_owner.observe.stored_messages import EVERY, shown_messages
+from oncelog.topic_owner.observe.stored_page import StoredPage
 from oncelog.topic_owner.shell.message_reads import stored_entry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.finding_service import MESSAGES_MAX, VALUE_BYTES_MAX, _fill
+from oncelog.topic_owner.streams.finding_service import MESSAGES_MAX, VALUE_BYTES_MAX
 from oncelog.wire import finding_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerLimits, PublishClient, batch_of, owner_world
@@ -126,6 +127,30 @@ async def test_trimmed_message_is_stored_and_gone(tmp_path: Path) -> None:
         assert (found["state"], found["message_id"], found["index"]) == ("trimmed", place, None)
         page = await looker.read(StartIndex(0))
         assert (list(page.messages), page.first_index, page.begin_index, page.end_index) == ([], 1, 1, 1)
+
+
+async def test_id_of_any_age_is_found_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner remembers the last 64 batches. Another producer has stored messages between."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client, looker = PublishClient(channel), Looker(channel, runner)
+        granted, other = await client.open(runner, "till"), await client.open(runner, "other")
+        for number in range(0, 300, 3):
+            await client.stored(other, batch_of(other, [number, number + 1]))
+            await client.stored(granted, batch_of(granted, [number, number + 2]))
+        for number in (0, 2, 3, 50, 99):
+            found = await looker.find(number)
+            assert (found["state"], found["index"]) == ("stored", number // 3 * 4 + 2 + number % 3 // 2)
+            page = await looker.read(StartIndex(found["index"]), limit=1)
+            assert (page.messages[0].sequence_id, page.messages[0].producer_name) == (number, "till")
+        assert [await looker.state(number) for number in (1, 46, 100)] == ["not_found"] * 3
+        with monkeypatch.context() as patch:
+            patch.setattr(id_look_up, "SEARCH_BYTES", 0)
+            found = await looker.find(50)
+            assert found["state"] == "older_than_remembered"
+            assert found["explanation"].endswith("400 of 400 messages were not looked at")
+        await runner.retention.truncate()
+        assert (await looker.find(50))["state"] == "not_found"
 
 
 async def test_after_truncation_and_takeover_the_answer_has_the_right_bound(tmp_path: Path) -> None:
@@ -232,6 +257,86 @@ async def test_page_has_all_of_each_message_from_any_place(tmp_path: Path) -> No
             assert (list(page.messages), page.begin_index, page.next_index) == ([], 10, 10)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 200])
+async def test_search_gives_what_a_filter_wants_in_both_directions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Page by page: each match once, in order, and at the end all of the log was looked at."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client, looker = PublishClient(channel), Looker(channel, runner)
+        granted, other = await client.open(runner, "till"), await client.open(runner, "other")
+        for number in range(20):
+            values = [json.dumps({"order": 2 * number + at, "note": "für" if at else ""}).encode() for at in range(2)]
+            payload = encode_values(values) + encode_keys([b"even", f"k{number}".encode()])
+            for session in (granted, other) if number % 3 == 0 else (granted,):
+                ids = [2 * number, 2 * number + 1]
+                await client.stored(session, batch_of(session, ids, payload=payload))
+
+        async def search(*, backwards: bool, **wanted: Any) -> list[int]:
+            found: list[int] = []
+            start: StartAt = StartEdge.LATEST if backwards else StartIndex(0)
+            looked, at_end = 0, False
+            while not at_end:
+                page = await looker.read(start, limit=limit, backwards=backwards, filter=pb.MessageFilter(**wanted))
+                found += [one.index for one in page.messages]
+                looked += page.next_index - page.begin_index
+                assert len(page.messages) <= limit
+                at_end = page.begin_index == 0 if backwards else page.next_index == page.end_index == 54
+                start = StartIndex(page.begin_index if backwards else page.next_index)
+            assert looked == 54
+            return found
+
+        every = list((await looker.read(StartIndex(0), limit=200)).messages)
+        monkeypatch.setattr(stored_page, "READ_BYTES", 300)
+        for wanted, holds in (
+            ({}, lambda _: True),
+            ({"key": b"k7"}, lambda one: one.key == b"k7"),
+            ({"text": "für".encode()}, lambda one: "für".encode() in one.value),
+            ({"condition": ".order > 33"}, lambda one: json.loads(one.value)["order"] > 33),
+            ({"producer_name": "other"}, lambda one: one.producer_name == "other"),
+            ({"producer_name": "other", "condition": ".order == 12"}, lambda one: False),
+        ):
+            expected = [one.index for one in every if holds(one)]
+            if "condition" in wanted and "producer_name" in wanted:
+                expected = [one.index for one in every if one.producer_name == "other" and one.sequence_id == 12]
+                assert len(expected) == 1
+            assert await search(backwards=False, **wanted) == expected
+            assert await search(backwards=True, **wanted) == expected[::-1]
+        for wrong, field in (
+            (pb.MessageFilter(condition="order"), "filter"),
+            (pb.MessageFilter(producer_name="x"), "x"),
+        ):
+            with pytest.raises(InvalidArgument, match=field):
+                await looker.read(StartIndex(0), filter=wrong)
+
+
+async def test_search_backwards_names_what_cannot_be_read_and_goes_on() -> None:
+    """What comes behind it is shown first."""
+    reads = Reads(at(1, 2), at(1, 3))
+
+    async def page(end: int) -> tuple[list[int], int, int, tuple[int, int]]:
+        answer = pb.StoredMessagesAnswer(begin_index=end, next_index=end, end_index=10)
+        request = pb.StoredMessagesRequest(limit=10, with_content=False)
+        await asyncio.wait_for(StoredPage(answer, reads.reads, request, EVERY).fill_backwards(), DEADLINE_S)
+        bad = answer.unreadable
+        return (
+            [one.index for one in answer.messages],
+            answer.begin_index,
+            answer.next_index,
+            (bad.first_index, bad.count),
+        )
+
+    assert await page(10) == ([9, 8, 7, 6, 5], 5, 10, (0, 0))
+    shown, begin, following, (first, count) = await page(5)
+    assert (shown, following, first + count) == ([], 5, 5)
+    assert begin == first
+    while begin > 2:
+        shown, begin, following, (first, count) = await page(begin)
+        assert (shown, first + count) == ([], following)
+    assert await page(2) == ([1, 0], 0, 2, (0, 0))
+
+
 async def test_large_content_is_cut_at_the_owner_and_hidden_content_is_not_sent(tmp_path: Path) -> None:
     """5 MiB are not sent to show a hundred bytes of them. A page of large messages ends before its limit."""
     limits = OwnerLimits(message_bytes_max=8 << 20)
@@ -282,12 +387,11 @@ async def test_messages_that_cannot_be_read_are_named_and_the_next_page_goes_on(
     body[peek_batch(body).ids_bytes + HEADER_BYTES] = Column.KEYS  # where the values should be
     header = peek_header(entries[at(1, 5)])._replace(body_bytes=len(body))
     entries[at(1, 5)] = encode_header(header, body, crc32c) + body
-    runner = cast("TopicRunner", SimpleNamespace(log=reads.log.log))
     request = pb.StoredMessagesRequest(limit=10, with_content=False)
 
     async def page(begin: int) -> tuple[list[int], int, tuple[int, int, str]]:
         answer = pb.StoredMessagesAnswer(begin_index=begin, next_index=begin, end_index=10)
-        await asyncio.wait_for(_fill(answer, runner, request), DEADLINE_S)
+        await asyncio.wait_for(StoredPage(answer, reads.reads, request, EVERY).fill(), DEADLINE_S)
         bad = answer.unreadable
         return [one.index for one in answer.messages], answer.next_index, (bad.first_index, bad.count, bad.reason)
 

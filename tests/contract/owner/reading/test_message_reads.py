@@ -31,11 +31,11 @@ class Reads:
         log.core.serving = cast(
             "Any", SimpleNamespace(log=SimpleNamespace(ledgers=SimpleNamespace(writer=None), table=table))
         )
-        self._reads = MessageReads(log.log)
+        self.reads = MessageReads(log.log)
 
     async def at(self, index: int) -> list[int]:
         """The first indexes of the entries that a read gives."""
-        read = await self._reads.read(ReadMessages(SubscriptionNumber(0), index, bytes_max=10_000))
+        read = await self.reads.read(ReadMessages(SubscriptionNumber(0), index, bytes_max=10_000))
         return [entry.base_index for entry in read.entries]
 
     async def refused(self, index: int) -> tuple[int, int]:

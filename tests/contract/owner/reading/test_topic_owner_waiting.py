@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,20 @@ from oncelog.topic_owner.metrics_export import waiting_topics
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until
-from tests.contract.owner.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.owner.owner_world import (
+    DEADLINE_S,
+    PATIENT,
+    OwnerLimits,
+    OwnerWorld,
+    PublishClient,
+    batch_of,
+    owner_world,
+)
 
 TOPIC = "public/default/flights"
 LOST = LedgerId(1 << 40)
+#: An opening is refused at its end, because the topic never serves.
+REFUSES_SOON = OwnerLimits(replace(PATIENT, openings_wait_max_ms=100))
 pytestmark = pytest.mark.asyncio
 
 
@@ -101,9 +112,16 @@ async def test_topic_without_a_ledger_id_reports_it_and_other_topics_continue(tm
         assert errors == []
 
 
+async def issued_until(world: OwnerWorld, ledger_id: LedgerId) -> None:
+    """The next ledger gets a later id, without a claim for all of those before."""
+    await set_counter(world, Counter.LEDGER, ledger_id + 1)
+    world.parts.ledger_ids._claim._free.clear()
+
+
 async def lost_ledger(world: OwnerWorld) -> TopicRunner:
     """A topic whose list names a closed ledger of six entries, of which the only node has none."""
     topic_id = await world.new_topic(TOPIC)
+    await issued_until(world, LOST)
     metadata = LedgerMetadata(LOST, topic_id, (world.node.incarnation,), 1).in_recovery()
     await world.parts.ledgers.write(metadata.closed(end=EntryId(5), length=600), version=ABSENT_VERSION)
     await world.list_ledger(topic_id, LOST)
@@ -177,7 +195,7 @@ async def test_topic_with_lost_entries_goes_on_when_they_are_given_up(tmp_path: 
 
 async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
     """Producers and readers get a retriable error that names the cause, not only a timeout."""
-    async with owner_world(tmp_path) as (world, channel):
+    async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
         runner = await lost_ledger(world)
         error = await opening(PublishClient(channel), runner, "importer")
         assert isinstance(error, TopicLoading)
@@ -195,7 +213,7 @@ async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
 
 
 async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path) -> None:
-    async with owner_world(tmp_path) as (world, channel):
+    async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
         world.topics.update_nodes(StorageNodesUpdated((), absent=(world.node.incarnation,)))
         topic_id = await world.new_topic(TOPIC)
         world.topics.assign(topic_id)
@@ -212,7 +230,7 @@ async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path)
 
 async def test_full_disk_reaches_the_producer_as_its_reason(tmp_path: Path) -> None:
     """It used to name no node and no disk, and to say that listed nodes are to be started, of which there were none."""
-    async with owner_world(tmp_path) as (world, channel):
+    async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
         full, closed, gone = world.node.incarnation, Incarnation("c" * 32), Incarnation("d" * 32)
         world.topics.update_nodes(StorageNodesUpdated((), read_only=(full, closed), full=(full,), absent=(gone,)))
         topic_id = await world.new_topic(TOPIC)

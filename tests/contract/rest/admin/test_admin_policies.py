@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.cli.admin.policies import TABLE
+from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import NamespaceName
+from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
 from oncelog.metadata.restoring.rights import closed
 from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
@@ -282,3 +285,20 @@ async def test_role_that_is_revoked_while_rights_are_closed_gets_none_by_the_con
         assert [each["role"] for each in shown["closed"]] == ["bob"]
         assert (await admin.http.post("/admin/v2/cluster/rights/confirm")).status_code == 200
         assert await admin.get(f"{DEFAULT}/permissions") == {"bob": ["consume"]}
+
+
+async def test_table_of_the_command_line_has_every_policy_and_its_default() -> None:
+    """`oncelog admin policy --help` says what holds where nothing is set."""
+    async with serving() as admin:
+        paths = [
+            path
+            for path in (await admin.get("/openapi.json"))["paths"]
+            if path.startswith("/admin/v2/clusters/{cluster}/")
+        ]
+        assert {path.rpartition("/")[2] for path in paths} == {row.rest for row in TABLE.values()}
+        for row in TABLE.values():
+            applied = await admin.get(f"{CLUSTER}/{row.rest}", params={"applied": "true"})
+            assert (row.form.shown(applied["value"]), applied["source"]) == (row.default, "default")
+        assert TABLE["ack-state-bytes-max"].form.body("x", ["64M"]) == TOPIC_STATE_BYTES_MAX
+        with pytest.raises(InvalidArgument):
+            TABLE["ack-state-bytes-max"].form.body("x", [str(TOPIC_STATE_BYTES_MAX + 1)])

@@ -14,6 +14,8 @@ from tests.contract.process.security_world import token
 from tests.contract.rest.admin.admin_world import Admin
 from tests.contract.rest.admin.admin_world import serving as serving_rest
 
+PACE = 0.02
+
 
 @dataclass
 class Browser:
@@ -44,9 +46,9 @@ class Browser:
 
 @asynccontextmanager
 async def serving(security: Security = OPEN, **options: Any) -> AsyncIterator[Browser]:
-    """options: of the console."""
+    """options: of the console. Nobody waits for the seconds that its pages usually take to show what has changed."""
     async with (
-        serving_rest(security, console=options) as admin,
+        serving_rest(security, console={"pace": PACE} | options) as admin,
         httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{admin.port}", timeout=30, limits=httpx.Limits(), verify=False
         ) as http,

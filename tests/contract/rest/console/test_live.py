@@ -148,7 +148,7 @@ async def test_block_is_hidden_when_its_right_is_revoked(tmp_path: Path) -> None
 
 async def test_streams_are_limited_and_the_page_is_not() -> None:
     """The 101st is refused; the page can still be read, and a place that becomes free can be taken."""
-    async with serving() as console, AsyncExitStack() as open_pages:
+    async with serving(pace=1.0) as console, AsyncExitStack() as open_pages:
         first = AsyncExitStack()
         await first.enter_async_context(live(console))
         for _ in range(99):
@@ -168,7 +168,7 @@ async def test_streams_are_limited_and_the_page_is_not() -> None:
 
 async def test_one_role_cannot_take_all_streams(tmp_path: Path) -> None:
     """Half of them; another role still sees its pages live."""
-    async with serving(secured(tmp_path)) as console, AsyncExitStack() as open_pages:
+    async with serving(secured(tmp_path), pace=1.0) as console, AsyncExitStack() as open_pages:
         await console.log_in(ROOT)
         for _ in range(50):
             await open_pages.enter_async_context(live(console))

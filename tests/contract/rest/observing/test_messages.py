@@ -117,6 +117,12 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     (MESSAGES, {"limit": "201"}, "limit"),
     (MESSAGES, {"value_bytes_max": str(1 << 21)}, "value_bytes_max"),
     (f"{SPLIT}/messages", {}, "topic"),
+    (MESSAGES, {"filter": "order = 1"}, "filter"),
+    (MESSAGES, {"filter": ""}, "filter"),
+    (MESSAGES, {"text": ""}, "text"),
+    (MESSAGES, {"text": "x" * 1025}, "text"),
+    (MESSAGES, {"producer_name": ""}, "producer_name"),
+    (MESSAGES, {"backwards": "perhaps"}, "backwards"),
 ]
 
 
@@ -168,6 +174,19 @@ async def test_page_shows_text_bytes_and_what_was_cut(owner: Owner) -> None:
     assert (page["previous_index"], page["next_index"], page["unreadable"]) == (None, 4, None)
 
 
+async def test_page_tells_an_expired_producer_from_none(owner: Owner) -> None:
+    """Without an id the message was stored without deduplication; with an id alone the producer's name is not known any
+    more."""
+    await placed(owner)
+    owner.page = pb.StoredMessagesAnswer(
+        messages=[stored(0), stored(1, producer_id=9), stored(2, producer_id=9, producer_name="till")],
+        first_index=0, begin_index=0, next_index=3, end_index=3,
+    )  # fmt: skip
+    messages = (await owner.admin.get(MESSAGES, params={"index": 0}))["messages"]
+    told = [(each["producer_id"], each["producer_name"]) for each in messages]
+    assert told == [(None, None), (9, None), (9, "till")]
+
+
 async def test_places_and_limits_reach_the_owner(owner: Owner) -> None:
     """Without a place, the newest messages. `previous_index` leads back to the oldest one that is kept."""
     await placed(owner)
@@ -184,6 +203,28 @@ async def test_places_and_limits_reach_the_owner(owner: Owner) -> None:
     )
     assert (by_id.start.message_id.entry_id, by_id.start.message_id.batch_index, by_id.back) == (5, 2, 0)
     assert (by_id.start.message_id.inclusive, by_time.start.time_ms) == (True, 5)
+
+
+async def test_search_reaches_the_owner_and_says_where_it_looked(owner: Owner) -> None:
+    """From the oldest message on, or backwards from the newest; the place to go on with is that of its direction."""
+    await placed(owner)
+    owner.page = pb.StoredMessagesAnswer(first_index=7, begin_index=30, next_index=40, end_index=90)
+    wanted = {"key": "", "text": "ü", "filter": ".order == 17", "producer_name": "till"}
+    for query, following in (
+        ({}, (7, 40)), ({"backwards": "true"}, (30, 40)), ({"index": "50", "backwards": "true"}, (30, 40)),
+    ):  # fmt: skip
+        page = await owner.admin.get(MESSAGES, params={**wanted, **query})
+        assert (page["looked_from"], page["looked_to"]) == (30, 40)
+        assert (page["previous_index"], page["next_index"]) == following
+    forwards, newest, placed_at = owner.read_asked
+    assert [each.start.WhichOneof("start") for each in owner.read_asked] == ["earliest", "latest", "index"]
+    assert [(each.backwards, each.back) for each in owner.read_asked] == [(False, 0), (True, 0), (True, 0)]
+    assert placed_at.start.index == 50
+    assert newest.filter == forwards.filter == pb.MessageFilter(
+        key=b"", text="ü".encode(), condition=".order == 17", producer_name="till"
+    )  # fmt: skip
+    await owner.admin.get(MESSAGES)
+    assert not owner.read_asked[-1].HasField("filter")
 
 
 async def test_hidden_values_are_not_asked_for(owner: Owner) -> None:

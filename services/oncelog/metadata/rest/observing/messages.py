@@ -12,6 +12,7 @@ from oncelog.core.errors import InvalidArgument, OncelogError, TopicNotFound
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import SEQUENCE_ID_MAX, TopicId
 from oncelog.core.names import TopicName, check_producer_name
+from oncelog.core.search.message_filter import SEARCHED_BYTES_MAX, parse_condition
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.each_partition import each_partition
@@ -45,6 +46,22 @@ MessageIdQuery = Annotated[
 LimitQuery = Annotated[int, Query(description="Messages of this page", ge=1, le=MESSAGES_MAX)]
 ValuesQuery = Annotated[bool, Query(description="false: without values, keys and properties")]
 ValueBytesQuery = Annotated[int, Query(description="Longer values are cut", ge=0, le=VALUE_BYTES_MAX)]
+BackwardsQuery = Annotated[
+    bool, Query(description="true: the newest first, of the messages before that place; without one, of all")
+]
+KeyQuery = Annotated[str | None, Query(description="Only messages with this key", max_length=SEARCHED_BYTES_MAX)]
+TextQuery = Annotated[
+    str | None, Query(description="Only messages with this text in their value", max_length=SEARCHED_BYTES_MAX)
+]
+FilterQuery = Annotated[
+    str | None,
+    Query(
+        description='Only messages whose value is JSON for which this holds: `.order == 17`, `.lines[0].sku == "x-1"`, '
+        '`.customer.name contains "Ann"`, `.total >= 100`, `.refund` (there is one)',
+        max_length=SEARCHED_BYTES_MAX,
+    ),
+]
+OfProducerQuery = Annotated[str | None, Query(description="Only messages of the producer that has this name now")]
 NameQuery = Annotated[str, Query(description="Name of the producer")]
 SequenceQuery = Annotated[int, Query(description="Sequence id of the message", ge=0, le=SEQUENCE_ID_MAX)]
 
@@ -75,7 +92,8 @@ class FoundMessage(BaseModel):
     topic: str = Field(description="The topic, or the partition")
     state: str = Field(
         description="stored, in_flight (not durable yet), not_stored (above all ids of the producer), never_stored "
-        "(between stored ids), older_than_remembered, trimmed (stored, and deleted since then), unknown_producer or "
+        "(between stored ids), not_found (older, and not in what is kept of the log), older_than_remembered (the "
+        "search did not reach all of it), trimmed (stored, and deleted since then), unknown_producer or "
         "unknown (the partition did not answer, or the one entry that would tell cannot be read now)"
     )
     explanation: str = Field(description="The same in words")
@@ -121,8 +139,12 @@ class MessagePage(BaseModel):
     )
     first_index: int = Field(description="Of the oldest message that is kept")
     end_index: int = Field(description="One above that of the newest message")
-    previous_index: int | None = Field(description="`index` of the page before; null: this is the oldest one")
-    next_index: int | None = Field(description="`index` of the next page; null: this is the newest one")
+    looked_from: int = Field(description="This page has looked at messages from this index on")
+    looked_to: int = Field(description="One above the last index that it has looked at")
+    previous_index: int | None = Field(
+        description="`index` of the page of older messages; null: there are none, or none that a filter could want"
+    )
+    next_index: int | None = Field(description="`index` of the page of newer messages; null: there are none")
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -170,19 +192,52 @@ def routes(coordination: Coordination) -> APIRouter:
         limit: LimitQuery = 50,
         values: ValuesQuery = True,
         value_bytes_max: ValueBytesQuery = 4096,
+        backwards: BackwardsQuery = False,
+        key: KeyQuery = None,
+        text: TextQuery = None,
+        filter: FilterQuery = None,  # noqa: A002 - the name of the parameter
+        producer_name: OfProducerQuery = None,
     ) -> MessagePage:
         """A page of messages from an index, a time or a message id on; without one of these, the newest. Of a
         partitioned topic, ask for one partition.
 
+        With `key`, `text`, `filter` or `producer_name` it is a search: a page has the messages for which all of them
+        hold, from the oldest on, or from the newest on with `backwards`. It looks at some megabytes of the log, and
+        says from where to where; go on with `index` = `next_index`, or `previous_index` with `backwards`.
+
         A place that retention has deleted is the oldest message that is kept. `conflict` while the topic has no owner.
         """
-        wanted = pb.StoredMessagesRequest(limit=limit, with_content=values, value_bytes_max=value_bytes_max)
+        searched = _searched(key, text, filter, producer_name)
+        wanted = pb.StoredMessagesRequest(
+            limit=limit, with_content=values, value_bytes_max=value_bytes_max, filter=searched, backwards=backwards
+        )
         start = _start(index, time_ms, message_id)
+        if searched is not None and start is StartEdge.LATEST and not backwards:
+            start = StartEdge.EARLIEST
         wanted.start.CopyFrom(start_message(start))
-        wanted.back = limit if start is StartEdge.LATEST else 0
+        wanted.back = limit if start is StartEdge.LATEST and not backwards else 0
         return _page(await _read(coordination, topic, wanted), wanted)
 
     return router
+
+
+def _searched(
+    key: str | None, text: str | None, condition: str | None, producer_name: str | None
+) -> pb.MessageFilter | None:
+    """None: no search. Raises InvalidArgument, InvalidName."""
+    if key is None and text is None and condition is None and producer_name is None:
+        return None
+    for field, given in (("text", text), ("filter", condition), ("producer_name", producer_name)):
+        if given == "":
+            raise InvalidArgument(f"{field}: is empty; leave it out to search without it", field=field)
+    if condition is not None:
+        parse_condition(condition)
+    return pb.MessageFilter(
+        key=None if key is None else key.encode(),
+        text=(text or "").encode(),
+        condition=condition or "",
+        producer_name="" if producer_name is None else check_producer_name(producer_name),
+    )
 
 
 def _start(index: int | None, time_ms: int | None, message_id: str | None) -> StartAt:
@@ -221,6 +276,7 @@ async def _read(
 
 def _page(answer: pb.StoredMessagesAnswer, wanted: pb.StoredMessagesRequest) -> MessagePage:
     first, begin, bad = answer.first_index, answer.begin_index, None
+    back = 0 if wanted.backwards else wanted.limit
     if answer.HasField("unreadable"):
         one = answer.unreadable
         bad = UnreadableMessages(first_index=one.first_index, count=one.count, reason=one.reason)
@@ -229,7 +285,9 @@ def _page(answer: pb.StoredMessagesAnswer, wanted: pb.StoredMessagesRequest) -> 
         unreadable=bad,
         first_index=first,
         end_index=answer.end_index,
-        previous_index=max(first, begin - wanted.limit) if begin > first else None,
+        looked_from=begin,
+        looked_to=answer.next_index,
+        previous_index=max(first, begin - back) if begin > first else None,
         next_index=answer.next_index if answer.next_index < answer.end_index else None,
     )
 

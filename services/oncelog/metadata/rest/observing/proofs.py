@@ -57,7 +57,8 @@ class ProofPartView(BaseModel):
     """One part of a proof."""
 
     part: str = Field(
-        description="end: the range is found. once: no message is stored twice, and the log follows from itself. "
+        description="end: the range is found. once: no message is stored twice, the log follows from itself, and its "
+        "owner and the newest snapshot have its producers. "
         "copies: each entry is on the ack quorum of storage nodes, with equal checksums. fold: snapshot and log give "
         "the producers that the owner has. acks: snapshot and ack log give its subscriptions"
     )
@@ -202,8 +203,7 @@ def _add_topic(router: APIRouter, coordination: Coordination) -> None:
         with equal checksums, and that a takeover would come to the producers and subscriptions that the owner has.
 
         A proof that is asked for or goes on is joined. It ends with a verdict about what it has read, which stays with
-        the topic. `limit_reached` for a topic that is too large for one process: the message has the command that
-        proves it on Spark.
+        the topic.
         """
         wanted = limits or ProofLimits()
         return ProofView.of(

@@ -1,0 +1,1 @@
+"""Which messages a search wants, and where it looks for one sequence id."""
