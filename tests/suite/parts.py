@@ -121,11 +121,11 @@ _RUNS = tuple(
 PARTS: tuple[Part, ...] = (
     Part("lint", (), 20.0, True, words=("make", "--no-print-directory", "lint")),
     Part("simulation/sweep", _SWEEP, 130.0, True),
-    Part("simulation/planted", _RUNS, 140.0, True),
+    Part("simulation/planted", _RUNS, 100.0, True),
     *_shared("core", ("core",), 2, 100.0, True),
     Part("model", ("model",), 30.0, True),
-    Part("kubernetes", ("kubernetes",), 100.0, True),
-    Part("tidy", ("tidy", "surface", "fault_proof"), 100.0, True),
+    Part("kubernetes", ("kubernetes",), 60.0, True),
+    Part("tidy", ("tidy", "surface", "fault_proof"), 80.0, True),
     Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 200.0),
     *_shared("cluster/clients", ("cluster/clients",), 2, 140.0),
     Part("cluster/cli", ("cluster/cli",), 80.0),
@@ -146,7 +146,7 @@ PARTS: tuple[Part, ...] = (
     Part("contract/owner", ("contract/owner",), 110.0),
     Part("contract/process", ("contract/process",), 20.0),
     Part("contract/repair", ("contract/repair", "contract/proof"), 50.0),
-    Part("contract/rest", ("contract/rest",), 250.0),
+    Part("contract/rest", ("contract/rest",), 220.0),
     Part("contract/sdk", ("contract/sdk",), 100.0),
     Part("contract/stores", ("contract/stores", "contract/storage_client"), 110.0),
 )

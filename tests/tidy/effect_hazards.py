@@ -72,6 +72,12 @@ EFFECT_HAZARDS = {
         "A consumer claims only if the answer names its own grant. If it asks again after the claim, the answer must "
         "be of the same rank.",
     ),
+    "log-known-by-a-deposed-owner": Hazard(
+        "A consumer of a deposed owner is outranked in its store, and asks the log who has claimed it. That owner does "
+        "not know of the claim: the log seems to be an older one, and the program stops. A mirror compares the end of "
+        "its copies with a log that is longer by now.",
+        "An owner says what the log knows only after a proof that began after the question.",
+    ),
     "verified-before-a-late-ack": Hazard(
         "A consumer is idle, and its store forgets. No message comes that would find the claim gone: what was lost "
         "stays lost.",

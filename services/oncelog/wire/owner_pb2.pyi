@@ -1320,7 +1320,7 @@ class TopicStatesRequest(_message.Message):
     """With the state of the ack log, as digests. Without the list of subscriptions."""
     without_subscriptions: _builtins.bool
     producers_after: _builtins.int
-    """Producers are listed by id, those with higher ids than this; `producers_next_after` says where the next page begins."""
+    """lists a page of the producers with higher ids, and `producers_next_after`"""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""

@@ -82,8 +82,7 @@ ME = Incarnation("d" * 32)
 ANOTHER = Incarnation("e" * 32)
 DEADLINE_S = 30.0
 #: One storage node, which is never too slow: with 5 s, the usual, a busy machine ends a ledger whose node a test holds.
-#: Nobody waits for the rare ticks of an idle topic.
-PATIENT = TopicSettings(write_quorum=1, ack_quorum=1, add_timeout_ms=600_000, idle_tick_ms=0)
+PATIENT = TopicSettings(write_quorum=1, ack_quorum=1, add_timeout_ms=600_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
+from oncelog.core.effects import ordered
 from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
 from oncelog.core.effects.ordered import (
     AT_SUBSCRIPTION,
@@ -89,7 +90,8 @@ def test_recreated_subscription_outranks_the_old_one() -> None:
 def test_redo_begins_where_the_log_says(rank: Rank) -> None:
     """Also if the store was restored to before the redo's first claim, and also in a recreated subscription."""
     redo = replace(LOG, seek_epoch=SeekEpoch(4), redo_epoch=SeekEpoch(4), redo_index=12)
-    assert claimed(replace(ROW, rank=rank), redo, STORE, "c") == StoredPosition(Rank(2, 4, 3), "c", 12, "")
+    row = ordered.claimed(replace(ROW, rank=rank), redo, STORE, "c")
+    assert row == StoredPosition(Rank(2, 4, 3), "c", 12, "")
     assert claimed(replace(ROW, rank=Rank(2, 4, 2)), redo, STORE, "c").position == 45
 
 

@@ -17,6 +17,7 @@ from oncelog.core.delivery.events import (
     DeadLetterTopicResolved,
     DeleteRequested,
     DeliverMessages,
+    EndConsumer,
     MessagesEvicted,
     MessagesRead,
     PublishDeadLetter,
@@ -32,6 +33,7 @@ from oncelog.verify.violation import Violation
 from tests.oracles.consumption import KeyOrder
 from tests.simulation.consumers.messages import DEAD_LETTERS
 from tests.simulation.consumers.streams import ConsumerStream
+from tests.simulation.consumers.withheld import WithheldReports
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class ShellConsumers:
         #: what was attached here, for the oracle of key_shared
         self._numbers: dict[ConsumerNumber, SubscriptionNumber] = {}
         self._orders: dict[tuple[SubscriptionNumber, int], KeyOrder] = {}
+        self.withheld = WithheldReports(shell, self._send_withheld, self._end_all)
 
     @property
     def _topic(self) -> "TopicConsumption":
@@ -127,7 +130,8 @@ class ShellConsumers:
                         self._attached(stream, effect.result)
                     elif isinstance(effect.result, ConsumerBusy):
                         self._check_busy(name)
-                    self._report(stream, replace(effect, call=call))
+                    tell = self._report if isinstance(effect, AnswerSubscribe) else self.withheld.report
+                    tell(stream, replace(effect, call=call))
             case MessagesEvicted():
                 world.count("messages evicted", effect.count)
             case AnswerAdmin():
@@ -143,8 +147,10 @@ class ShellConsumers:
                     self._check_order(effect)
                     if target is None:
                         effect.outbox.give_back(effect.cost_bytes)
-                if target is not None:
+                if target is not None and isinstance(effect, EndConsumer):
                     self._report(target, effect)
+                elif target is not None:
+                    self.withheld.report(target, effect)
 
     def _publish(self, effect: PublishDeadLetter) -> None:
         serving = self._shell.core.serving
@@ -171,6 +177,22 @@ class ShellConsumers:
 
     def _later(self, label: str, do: Callable[[], None]) -> None:
         self._shell.owner.post(self._shell.owner.world.rng.randint(1, WORK_TICKS_MAX), label, do)
+
+    def _send_withheld(self, stream: ConsumerStream, report: OwnerReport) -> None:
+        """The consumer may have gone meanwhile."""
+        if isinstance(report, AnswerSeek | AnswerSubscribe) or self._streams.get(report.consumer) is stream:
+            self._report(stream, report)
+        elif isinstance(report, DeliverMessages):
+            report.outbox.give_back(report.cost_bytes)
+
+    def _end_all(self) -> None:
+        """This owner could not prove itself: every consumer looks the topic up again."""
+        for consumer, stream in list(self._streams.items()):
+            del self._streams[consumer]
+            self._topic.acks.lost(self._numbers[consumer])
+            self._report(stream, EndConsumer(consumer, NotOwner("nothing proves that this process owns the topic")))
+            if not self._shell.over:
+                self._shell.handle(ConsumerDetached(consumer, lost=True))
 
     def _report(self, stream: ConsumerStream, report: OwnerReport) -> None:
         owner, epoch, label = self._shell.owner, self._shell.epoch, type(report).__name__

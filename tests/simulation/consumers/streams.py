@@ -104,6 +104,7 @@ class OwnerStreams:
         budget = self.budget
         budget.check_invariants()
         held = sum(size for _, waiting in self._streams.values() for size, _ in waiting)
+        held += sum(shell.consumers.withheld.bytes for shell in self._owner.topics.values())
         if budget.waiting_count:
             self._owner.world.count("stream waits for room")
         if held > budget.bytes_max + COST_MAX:

@@ -4,9 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from oncelog.core.acks.changes import IndexRange
+from oncelog.core.delivery import delivery_gate
+from oncelog.core.delivery.delivery_gate import Needs
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects import ordered
 from oncelog.core.effects.ordered import Rank, StoredPosition
+from tests.core.effects.test_ordered import test_redo_begins_where_the_log_says
 from tests.simulation.consumers import effects_client
 from tests.simulation.consumers.effects_client import EffectsClient, Waits
 
@@ -43,26 +46,34 @@ def _always(*_: Any) -> bool:
     return True
 
 
+def _needs_nothing(_: object) -> Needs:
+    return Needs.NOTHING
+
+
 EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
-        "a redo begins at mark_delete", "redo-restored-to-before", 3_000_020,
-        ((ordered, "claimed", _redone_from_mark_delete),),
+        "a redo begins at mark_delete", "redo-restored-to-before", None,
+        ((ordered, "claimed", _redone_from_mark_delete),), None, test_redo_begins_where_the_log_says, (Rank(2, 0, 9),),
     ),
     (
-        "what is below mark_delete is lost", "skipped-message-rewound", 3_000_013,
+        "what is below mark_delete is lost", "skipped-message-rewound", 3_000_005,
         ((ordered, "lost", _below_mark_delete),),
     ),
     (
-        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_015,
+        "rank without the subscription's number", "recreated-subscription-outranked", 3_000_008,
         ((ordered, "rank_of", _rank_without_number),),
     ),
     (
         "a consumer claims with the grant of another", "claim-under-the-grant-of-another", 3_000_015,
         ((ordered, "is_under_grant", _always),),
     ),
+    (
+        "an owner says what the log knows without a proof", "log-known-by-a-deposed-owner", 3_410_301,
+        ((delivery_gate, "needs_of", _needs_nothing),),
+    ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
-        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_131,
+        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_071,
         (
             (EffectsClient, "_settle", _not_settled), (ordered, "went_back", _never),
             (effects_client, "VERIFY_TICKS", 1 << 40),

@@ -94,9 +94,19 @@ def _goes_on_within_100_ms(expiry: ProducerExpiry) -> None:
         _start_next(expiry)
 
 
-def _takes_its_name_back(opening: SessionOpening) -> None:
+_start_anew = SessionOpening.start_anew
+
+
+def _fences_a_newer_one(opening: SessionOpening) -> None:
     """A producer that has expired opens anew as if its application had asked for its name."""
-    opening.instance, opening.id_unknown = None, False
+    _start_anew(opening)
+    opening.expired = False
+
+
+def _keeps_its_name(opening: SessionOpening) -> None:
+    name = opening.name
+    _start_anew(opening)
+    opening.name = name
 
 
 #: (name, hazard, first seed, swaps)
@@ -126,12 +136,12 @@ LEASE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...
 EXPIRED_MUTANTS = (
     Mutant(
         "expired producer fences a newer one", "forgotten-producer", None,
-        ((SessionOpening, "start_anew", _takes_its_name_back),),
+        ((SessionOpening, "start_anew", _fences_a_newer_one),),
         core_test=test_expired_producer_does_not_fence_a_newer_one_that_has_its_name,
     ),
     Mutant(
         "expired producer keeps its assigned name", "", None,
-        ((SessionOpening, "start_anew", _takes_its_name_back),),
+        ((SessionOpening, "start_anew", _keeps_its_name),),
         core_test=test_expired_producer_gives_its_assigned_name_back,
     ),
 )  # fmt: skip

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.chain.managed_ledger import EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.chain.ownership_proof import NO_LEDGER, record_decides
 from oncelog.core.chain.replay import EntriesRead, EntryUnreadable, ReadEntries
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats import entry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
@@ -100,21 +101,23 @@ class MemberRequests:
         over = False
 
         def attempt(wait: int) -> None:
-            proved = set[Incarnation]()
+            states: dict[Incarnation, FenceState] = {}
             if over or self.shell.over:
                 return
 
-            def told(node: Incarnation) -> None:
+            def told(node: Incarnation, state: FenceState) -> None:
                 nonlocal over
-                proved.add(node)
-                if not over and owner.life == life and len(proved) >= owner.parts.settings.ack_quorum:
+                states[node] = state
+                decides = record_decides(states.values(), ack_quorum=owner.parts.settings.ack_quorum)
+                if not over and owner.life == life and decides:
                     over = True
                     done()
 
             def ask(node: Incarnation) -> None:
                 server = self.server(node)
                 if server.incarnation == node and not self._refused(server):
-                    network.send(server.name, owner, "is of this era", lambda: told(node))
+                    state = server.core.ledgers.fence_state(NO_LEDGER)
+                    network.send(server.name, owner, "is of this era", lambda: told(node, state))
 
             for node in owner.storage_nodes().live:
                 network.send(owner.name, self.server(node), "of this era?", partial(ask, node))

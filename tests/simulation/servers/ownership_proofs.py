@@ -1,5 +1,6 @@
 """An owner proves that it is the current one, with delays of its own: the shells' parts of `ownership_proofs`, which is
-asked, and of `ownership_watch`, which asks for consumers (hazard deposed-owner-delivers).
+asked, and of `ownership_watch`, which asks for consumers (hazard deposed-owner-delivers). `consumers.withheld` asks for
+what consumers are told.
 
 Chance comes from a separate generator, so that proofs change no other run.
 """
@@ -168,8 +169,7 @@ class Asked:
                 world.count("owner proved by the record")
                 self._say(shell)
             else:
-                self.over = True
-                self._refuse()
+                self.give_up()
 
         world.after(delay, "store reads a record for a question", read)
 
@@ -179,6 +179,11 @@ class Asked:
             self._answer(shell.confirmed, shell.epoch)
         else:
             self._refuse()
+
+    def give_up(self) -> None:
+        """It takes too long."""
+        self.over = True
+        self._refuse()
 
     def _suspect(self, shell: "TopicShell") -> None:
         self.over = True

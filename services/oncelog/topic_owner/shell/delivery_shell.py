@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from oncelog.core.acks.index_ranges import count_of
-from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict
+from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict, needs_of
 from oncelog.core.delivery.events import (
     AdminRequest,
     AnswerAck,
@@ -145,8 +145,9 @@ class DeliveryShell:
 
     def close(self) -> None:
         """The topic has ended here."""
-        for report in self._gate.release():
-            self._drop(report)
+        while self._gate.is_waiting:
+            for report in self._gate.release():
+                self._drop(report)
 
     def detach(self, consumer: ConsumerNumber, *, lost: bool) -> None:
         if self._consumers.pop(consumer, None) is not None:
@@ -166,8 +167,7 @@ class DeliveryShell:
 
     def _report(self, effect: Report | AnswerSeek) -> None:
         proof_age_ms = (time.monotonic() - self._proofs.proved_at) * 1000
-        delivers = isinstance(effect, DeliverMessages | AnswerEffects)
-        match self._gate.report(effect, delivers=delivers, proof_age_ms=proof_age_ms):
+        match self._gate.report(effect, needs_of(effect), proof_age_ms=proof_age_ms):
             case GateVerdict.SEND:
                 self._send(effect)
             case GateVerdict.PROVE:
@@ -176,14 +176,15 @@ class DeliveryShell:
                 pass
 
     async def _prove(self) -> None:
-        try:
-            await self._proofs.prove()
-        except InvariantViolated:
-            raise
-        except OncelogError as error:
-            self._end_all(error)
-        for report in self._gate.release():
-            self._send(report)
+        while self._gate.is_waiting:
+            try:
+                await self._proofs.prove()
+            except InvariantViolated:
+                raise
+            except OncelogError as error:
+                self._end_all(error)
+            for report in self._gate.release():
+                self._send(report)
 
     def _send(self, effect: Report | AnswerSeek) -> None:
         if isinstance(effect, AnswerSeek):

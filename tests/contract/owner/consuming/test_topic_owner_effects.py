@@ -11,6 +11,7 @@ from oncelog.core.delivery.events import (
     AnswerSeek,
     ConsumerDetached,
     ConsumerOpening,
+    EndConsumer,
     FlowReported,
     SeekRequested,
     Subscribed,
@@ -23,7 +24,15 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
     SubscriptionEffects,
 )
-from oncelog.core.errors import Conflict, InvalidArgument, InvalidName, OncelogError, ServiceUnavailable, StoreMismatch
+from oncelog.core.errors import (
+    Conflict,
+    InvalidArgument,
+    InvalidName,
+    NotOwner,
+    OncelogError,
+    ServiceUnavailable,
+    StoreMismatch,
+)
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.codecs.consumer_codec import SeekThrough
 from oncelog.wire import subscriptions_pb2 as pb
@@ -31,7 +40,8 @@ from oncelog.wire.owner_pb2 import ReaderStart
 from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER, Administrator
-from tests.contract.owner.owner_world import DEADLINE_S, owner_world
+from tests.contract.owner.owner_world import ANOTHER, DEADLINE_S, owner_world
+from tests.contract.owner.ownership.fencing import fence
 from tests.contract.sdk.fakes.consume_client import WINDOW, ConsumeClient
 
 pytestmark = pytest.mark.asyncio
@@ -104,6 +114,39 @@ async def test_bound_consumed_and_rewound(tmp_path: Path) -> None:
         assert await client.received(4) == [1, 2, 4, 5]
         found = await effects_of(client, consumer)
         assert (found.seek_epoch, found.consumed) == (1, (IndexRange(0, 0), IndexRange(3, 3)))
+
+
+@pytest.mark.hazard("log-known-by-a-deposed-owner")
+async def test_deposed_owner_does_not_say_what_the_log_knows(tmp_path: Path) -> None:
+    """It has not heard of its unload, and has proved itself a moment ago."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        client = ConsumeClient(channel, runner)
+        consumer = await attached(client, 1)
+        assert await client.received(3) == [0, 1, 2]
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        await client.send(EffectsAsked(consumer.consumer, 1, 0))
+        report = (await anext(aiter(client.stream)))[0].report
+        assert isinstance(report, EndConsumer)
+        assert isinstance(report.error, NotOwner)
+
+
+@pytest.mark.hazard("log-known-by-a-deposed-owner")
+async def test_answer_about_the_log_comes_behind_messages_that_wait_for_a_proof(tmp_path: Path) -> None:
+    """That proof began before the question, so another one follows."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        await stored(channel, runner, 3)
+        client = ConsumeClient(channel, runner)
+        result = await client.open(opening(1))
+        assert isinstance(result, Subscribed)
+        runner.ownership_proofs.proved_at -= 60
+        await client.send(FlowReported(result.consumer, 0, WINDOW))
+        await client.send(EffectsAsked(result.consumer, 1, 0))
+        assert await client.received(3) == [0, 1, 2]
+        assert (await client.report(AnswerEffects)).effects.next_index == 3
 
 
 async def test_operator_sees_the_store_redoes_and_rebinds(tmp_path: Path) -> None:

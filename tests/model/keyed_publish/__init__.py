@@ -1,0 +1,1 @@
+"""Publishing with an idempotency key under random faults: real processes over a simulated Redis and a simulated log."""
