@@ -1,6 +1,11 @@
-"""A key is published once, wherever a request is interrupted, whoever repeats it, and whichever replies are lost."""
+"""A key is published once, wherever its request is interrupted: each await fails, is never resumed, or is cancelled.
 
-import random
+The procedure is driven by `send`. A crash is a procedure that is never resumed, and that is kept until the test ends.
+"""
+
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any
 
 import pytest
 
@@ -8,166 +13,295 @@ from oncelog.core.errors import (
     CorruptEntry,
     IdempotencyKeyReused,
     IdempotencyUnavailable,
+    InvalidArgument,
     InvariantViolated,
     MessageTooLarge,
+    OncelogError,
     ProducerFenced,
     PublishInProgress,
+    ServiceUnavailable,
 )
-from oncelog.core.http_publish.idempotency import (
-    ATTEMPTS_MAX,
-    AnswerWritten,
-    CheckHolder,
-    ClaimPublished,
-    ClaimWritten,
-    FenceProducer,
-    HolderChecked,
-    IdsReserved,
-    KeyedPublish,
-    KeyedPublishEffect,
-    KeyedPublishRequested,
-    KeyedPublishState,
-    KeyRead,
-    PublishClaim,
-    PublishFailed,
-    ReadKey,
-    RejectRequest,
-    ReleaseClaim,
-    ReserveIds,
-    RetireProducer,
-    ReturnAnswer,
-    StepFailed,
-    WriteAnswer,
-    WriteClaim,
-)
+from oncelog.core.http_publish.idempotency import ATTEMPTS_MAX, Settled, publish_once
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId
 from oncelog.core.records.status import WriteStatus
-from tests.core.http_publish.idempotency_world import Run, World, repeat_until_answered, unavailable
 
-CLAIM = Claim("http-1", SequenceId(7), 2)
-PENDING = KeyRecord("body", CLAIM)
-FOUND = FoundKey(PENDING, encode_key_record(PENDING))
+PENDING = KeyRecord("body", Claim("dead", SequenceId(7), 1))
 
 
-def refusal(effects: list[KeyedPublishEffect]) -> RejectRequest:
-    (refused,) = (effect for effect in effects if isinstance(effect, RejectRequest))
-    return refused
+@coroutine
+def _asked(call: str, perform: Callable[[], Any]) -> Generator[tuple[str, Callable[[], Any]], Any, Any]:
+    return (yield call, perform)
 
 
-def claiming() -> KeyedPublish:
-    core = KeyedPublish("body")
-    assert core.handle(KeyedPublishRequested()) == [ReadKey()]
-    assert core.handle(KeyRead(None)) == [ReserveIds()]
-    assert core.handle(IdsReserved(CLAIM)) == [WriteClaim(PENDING, None)]
-    return core
+class World:
+    """One key and one log. stored: the claims in the log. opened: producers that were fenced. calls: in order."""
+
+    def __init__(self, record: KeyRecord | None = None, *, holders: tuple[str, ...] = ()) -> None:
+        self.record = None if record is None else encode_key_record(record)
+        self.holders = holders
+        self.stored: list[Claim] = []
+        self.fenced: set[str] = set()
+        self.calls: list[str] = []
+        self.producers = 0
+
+    def found(self) -> FoundKey | None:
+        return None if self.record is None else FoundKey(decode_key_record(self.record), self.record)
+
+
+class Request:
+    """The ports of one request of a process of its own, and its procedure. ended: by "release" or "retire"."""
+
+    def __init__(self, world: World, body: str = "body", **named: Any) -> None:
+        self.world = world
+        self.ended: list[str] = []
+        self._run: Coroutine[Any, Any, Settled] = publish_once(body, self, self, self, **named)
+        self.asks: tuple[str, Callable[[], Any]] = self._run.send(None)
+
+    def answer(self, result: Any = None, *, error: BaseException | None = None) -> Settled | None:
+        """Resume it: with this error or result, or with what the world says. Returns its end. Raises its error."""
+        try:
+            if error is None:
+                error, result = _tried(self.asks[1]) if result is None else (None, result)
+            self.asks = self._run.send(result) if error is None else self._run.throw(error)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        return None
+
+    def until(self, call: str) -> "Request":
+        while self.asks[0] != call:
+            assert self.answer() is None
+        return self
+
+    def finish(self) -> Settled:
+        while (end := self.answer()) is None:
+            pass
+        return end
+
+    async def _ask(self, call: str, perform: Callable[[], Any]) -> Any:
+        self.world.calls.append(call)
+        return await _asked(call, perform)
+
+    async def read(self) -> FoundKey | None:
+        return await self._ask("read", self.world.found)  # type: ignore[no-any-return]
+
+    async def write(self, record: KeyRecord, *, replaces: bytes | None) -> tuple[WriteStatus, FoundKey | None]:
+        def write() -> tuple[WriteStatus, FoundKey | None]:
+            if self.world.record != replaces:
+                return WriteStatus.CONFLICT, self.world.found()
+            self.world.record = encode_key_record(record)
+            return WriteStatus.OK, None
+
+        return await self._ask("claim" if record.answer is None else "record", write)  # type: ignore[no-any-return]
+
+    async def has_live_holder(self, producer_name: str) -> bool:
+        return await self._ask("holder", lambda: producer_name in self.world.holders)  # type: ignore[no-any-return]
+
+    async def reserve(self) -> Claim:
+        self.world.producers += 1
+        claim = Claim(f"http-{self.world.producers}", SequenceId(0), 1)
+        return await self._ask("reserve", lambda: claim)  # type: ignore[no-any-return]
+
+    def _store(self, claim: Claim, *, fences: bool) -> str:
+        if claim.producer_name in self.world.fenced and not fences:
+            raise ProducerFenced
+        if claim not in self.world.stored:
+            self.world.stored.append(claim)
+        return f"stored as {claim.producer_name}"
+
+    async def publish(self, claim: Claim) -> str:
+        return await self._ask("publish", lambda: self._store(claim, fences=False))  # type: ignore[no-any-return]
+
+    async def fence(self, producer_name: str) -> SequenceId:
+        def fence() -> SequenceId:
+            self.world.fenced.add(producer_name)
+            return SequenceId(max([c.last for c in self.world.stored if c.producer_name == producer_name], default=-1))
+
+        return await self._ask("fence", fence)  # type: ignore[no-any-return]
+
+    async def republish(self, claim: Claim) -> str:
+        return await self._ask("republish", lambda: self._store(claim, fences=True))  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        self.ended.append("release")
+
+    def retire(self) -> None:
+        self.ended.append("retire")
+
+
+def _tried(perform: Callable[[], Any]) -> tuple[BaseException | None, Any]:
+    try:
+        return None, perform()
+    except OncelogError as error:
+        return error, None
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------
 
 
 def test_claim_is_written_before_the_message_is_published() -> None:
-    """The steps for a new key."""
-    core = claiming()
-    assert core.handle(ClaimWritten(WriteStatus.OK)) == [PublishClaim(CLAIM)]
-    done = KeyRecord("body", CLAIM, "it is stored")
-    assert core.handle(ClaimPublished("it is stored")) == [WriteAnswer(done, FOUND.stored)]
-    assert core.handle(AnswerWritten(WriteStatus.OK)) == [ReturnAnswer("it is stored", replayed=False)]
-    assert core.state is KeyedPublishState.ENDED
-
-
-def test_repeat_gets_the_original_answer() -> None:
-    """It is taken from the record; the log is not involved."""
-    done = KeyRecord("body", CLAIM, "it is stored")
-    core = KeyedPublish("body")
-    assert core.handle(KeyRead(FoundKey(done, encode_key_record(done)))) == [
-        ReturnAnswer("it is stored", replayed=True)
-    ]
+    """The steps for a new key, and a repeat, which gets its answer from the record alone."""
+    world = World()
+    end = Request(world).finish()
+    assert world.calls == ["read", "reserve", "claim", "publish", "record"]
+    world.calls.clear()
+    again = Request(world).finish()
+    assert again == Settled(end.claim, end.answer, replayed=True)
+    assert world.calls == ["read"]
 
 
 @pytest.mark.parametrize("answer", [None, "it is stored"])
 def test_other_messages_under_the_same_key_are_refused(answer: str | None) -> None:
     """Whether or not the first request was answered."""
-    record = KeyRecord("another body", CLAIM, answer)
-    effects = KeyedPublish("body").handle(KeyRead(FoundKey(record, encode_key_record(record))))
-    assert isinstance(refusal(effects).error, IdempotencyKeyReused)
+    with pytest.raises(IdempotencyKeyReused):
+        Request(World(KeyRecord("another body", PENDING.claim, answer))).finish()
 
 
 def test_record_without_a_role_is_taken_from_an_older_service() -> None:
     """A repeat during an update gets its answer, and is not stored again."""
-    record = KeyRecord("body", CLAIM, "it is stored")
-    effects = KeyedPublish("role and body", without_role="body").handle(
-        KeyRead(FoundKey(record, encode_key_record(record)))
-    )
-    assert effects == [ReturnAnswer("it is stored", replayed=True)]
+    world = World(KeyRecord("body", PENDING.claim, "it is stored"))
+    assert Request(world, "role and body", without_role="body").finish().replayed
 
 
 def test_pending_key_with_a_live_holder_is_in_progress() -> None:
     """A process that still works on the key is not fenced."""
-    core = KeyedPublish("body")
-    assert core.handle(KeyRead(FOUND)) == [CheckHolder("http-1")]
-    assert isinstance(refusal(core.handle(HolderChecked(alive=True))).error, PublishInProgress)
+    world = World(PENDING, holders=("dead",))
+    with pytest.raises(PublishInProgress):
+        Request(world).finish()
+    assert world.calls == ["read", "holder"]
 
 
-def test_pending_key_with_a_dead_holder_fences_its_producer_first() -> None:
-    """The last stored id proves nothing before the producer is fenced."""
-    core = KeyedPublish("body")
-    core.handle(KeyRead(FOUND))
-    assert core.handle(HolderChecked(alive=False)) == [FenceProducer("http-1")]
+@pytest.mark.hazard("key-without-message")
+def test_claim_of_a_dead_holder_is_settled_by_the_log_behind_a_fence() -> None:
+    """Stored: sent again under the same ids. Not stored: the key is mapped to new ids."""
+    world = World(PENDING)
+    Request(world).finish()
+    assert world.calls == ["read", "holder", "fence", "reserve", "claim", "publish", "record"]
+    world = World(PENDING)
+    world.stored.append(PENDING.claim)
+    assert Request(world).finish().claim == PENDING.claim
+    assert world.calls == ["read", "holder", "fence", "republish", "record"]
 
 
 def test_request_that_is_fenced_while_settling_a_claim_reads_the_key_again() -> None:
     """Requests that settle the same key at the same time fence each other; the error must not reach their clients."""
-    core = KeyedPublish("body")
-    fenced = StepFailed(ProducerFenced("another request opened it"))
-    core.handle(KeyRead(FOUND))
+    world = World(PENDING)
+    request = Request(world).until("fence")
+    request.answer(error=ProducerFenced())
+    assert request.asks[0] == "read"
+    for _ in range(ATTEMPTS_MAX - 2):
+        request.until("fence").answer(error=ProducerFenced())
+    with pytest.raises(PublishInProgress):
+        request.until("fence").answer(error=ProducerFenced())
+
+
+# --- how a reservation ends -------------------------------------------------------------------------------------------
+
+
+class Cancelled(BaseException):
+    """As asyncio's, which `core` does not import."""
+
+
+@pytest.mark.hazard("key-without-message")
+@pytest.mark.parametrize(
+    ("call", "end", "outcome"),
+    [
+        ("claim", IdempotencyUnavailable("refused"), "release"),
+        ("claim", Cancelled(), "retire"),
+        ("claim", (WriteStatus.UNKNOWN, None), "retire"),
+        ("publish", MessageTooLarge("too large"), "retire"),
+        ("publish", Cancelled(), "retire"),
+        ("record", Cancelled(), "retire"),
+    ],
+)
+def test_reserved_ids_are_released_only_if_their_claim_was_not_written(call: str, end: Any, outcome: str) -> None:
+    """Whatever else ends the request retires their producer, without another call."""
+    world = World()
+    request = Request(world).until(call)
+    given = {"error": end} if isinstance(end, BaseException) else {"result": end}
+    with pytest.raises((OncelogError, Cancelled)):
+        request.answer(**given)
+    assert request.ended == [outcome]
+    assert world.calls[-1] == call
+
+
+@pytest.mark.parametrize("failure", [{"result": (WriteStatus.UNKNOWN, None)}, {"error": IdempotencyUnavailable("no")}])
+def test_answer_that_cannot_be_recorded_is_returned_and_the_producer_retired(failure: dict[str, Any]) -> None:
+    """The messages are stored; a repeat settles the key by the log."""
+    request = Request(World()).until("record")
+    assert request.answer(**failure) is not None
+    assert request.ended == ["retire"]
+
+
+def test_request_that_loses_the_key_to_another_one_continues_from_its_record() -> None:
+    """Its ids are released. After some losses in a row its sender is asked to retry."""
+    world = World()
+    request = Request(world)
     for _ in range(ATTEMPTS_MAX - 1):
-        core.handle(HolderChecked(alive=False))
-        assert core.handle(fenced) == [ReadKey()]
-        assert core.handle(KeyRead(FOUND)) == [CheckHolder("http-1")]
-    core.handle(HolderChecked(alive=False))
-    assert isinstance(refusal(core.handle(fenced)).error, PublishInProgress)
+        request.until("claim").answer((WriteStatus.CONFLICT, None))
+    with pytest.raises(PublishInProgress):
+        request.until("claim").answer((WriteStatus.CONFLICT, None))
+    assert request.ended == ["release"] * ATTEMPTS_MAX
 
 
-def test_unknown_claim_publishes_nothing_and_retires_the_producer() -> None:
-    """The claim may be in the store, so its ids must never be published under this name."""
-    core = claiming()
-    retire, refused = core.handle(ClaimWritten(WriteStatus.UNKNOWN))
-    assert retire == RetireProducer("http-1")
-    assert isinstance(refused, RejectRequest)
-    assert isinstance(refused.error, IdempotencyUnavailable)
+def test_own_claim_that_is_found_after_a_conflict_is_published() -> None:
+    """A repeated write finds what its first attempt wrote."""
+    world = World()
+    request = Request(world).until("claim")
+    request.asks[1]()
+    request.answer((WriteStatus.CONFLICT, world.found()))
+    assert request.asks[0] == "publish"
 
 
-def test_claim_that_was_not_written_releases_its_ids() -> None:
-    """The keyed producer continues without a gap."""
-    assert claiming().handle(unavailable())[0] == ReleaseClaim(CLAIM)
-    other = KeyRecord("body", Claim("other", SequenceId(0), 2))
-    found = FoundKey(other, encode_key_record(other))
-    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, found)) == [ReleaseClaim(CLAIM), CheckHolder("other")]
+def test_publish_of_unknown_outcome_is_settled_by_the_log_without_asking_for_its_holder() -> None:
+    """The holder is this process, and has retired the producer."""
+    world = World(holders=("http-1",))
+    request = Request(world).until("publish")
+    request.asks[1]()
+    request.answer(error=ServiceUnavailable("no answer"))
+    assert request.ended == ["retire"]
+    assert request.finish().claim.producer_name == "http-1"
+    assert "holder" not in world.calls
+    assert len(world.stored) == 1
 
 
-def test_own_claim_found_after_a_conflict_is_published() -> None:
-    """The reply to the first attempt was lost, and the write was repeated below."""
-    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, FOUND)) == [PublishClaim(CLAIM)]
+def test_invalid_messages_are_refused_when_they_are_sent_again() -> None:
+    """As at the first time."""
+    world = World(PENDING)
+    world.stored.append(PENDING.claim)
+    with pytest.raises(InvalidArgument):
+        Request(world).until("republish").answer(error=InvalidArgument("invalid"))
 
 
-def test_answer_that_cannot_be_recorded_is_still_returned() -> None:
-    """The messages are stored. The producer is retired, so that the next repeat settles the key by the log."""
-    for failure in (AnswerWritten(WriteStatus.UNKNOWN), unavailable()):
-        core = claiming()
-        core.handle(ClaimWritten(WriteStatus.OK))
-        core.handle(ClaimPublished("it is stored"))
-        assert core.handle(failure) == [RetireProducer("http-1"), ReturnAnswer("it is stored", replayed=False)]
+# --- interrupted anywhere ---------------------------------------------------------------------------------------------
 
 
-def test_invalid_messages_are_refused_and_retire_the_producer() -> None:
-    """A contiguous producer cannot skip an id."""
-    core = claiming()
-    core.handle(ClaimWritten(WriteStatus.OK))
-    retire, refused = core.handle(PublishFailed(MessageTooLarge("too large", field="messages")))
-    assert retire == RetireProducer("http-1")
-    assert isinstance(refused, RejectRequest)
-    assert isinstance(refused.error, MessageTooLarge)
+@pytest.mark.hazard("key-without-message")
+@pytest.mark.parametrize("applied", ["before", "during", "after", "never"])
+@pytest.mark.parametrize("steps", range(5))
+def test_process_that_dies_at_any_await_leaves_a_key_that_is_published_once(steps: int, applied: str) -> None:
+    """What it last asked for is performed before the key is repeated, during the repeat, after it, or never."""
+    world = World()
+    dead = Request(world)
+    for _ in range(steps):
+        assert dead.answer() is None
+    if applied == "before":
+        _tried(dead.asks[1])
+    repeated, end = Request(world), None
+    while end is None:
+        end = repeated.answer()
+        if applied == "during":
+            _tried(dead.asks[1])
+    if applied == "after":
+        _tried(dead.asks[1])
+    assert world.stored == [end.claim]
+    again = Request(world).finish()
+    assert (again.claim, again.answer) == (end.claim, end.answer)
+    assert world.stored == [end.claim]
+
+
+# --- the record, and the producer -------------------------------------------------------------------------------------
 
 
 def test_key_record_round_trips_through_bytes() -> None:
@@ -194,108 +328,3 @@ def test_keyed_producer_uses_ids_in_order_and_none_after_it_is_retired() -> None
     for act in (lambda: keyed.reserve(1), lambda: keyed.use(first)):
         with pytest.raises(InvariantViolated):
             act()
-
-
-# --- interrupted anywhere ---------------------------------------------------------------------------------------------
-
-
-def interrupted(steps: int, *, applied: bool, world: World) -> Run:
-    """A request whose process crashes after `steps` steps. applied: the next effect is still performed."""
-    run = Run(world, world.process(), "key", "body")
-    for _ in range(steps):
-        if run.result is None:
-            run.step()
-    if applied and run.result is None and run.in_flight is None:
-        run.perform(run._waiting[0])
-    run.process.crashed, run.process.awake = True, False
-    return run
-
-
-@pytest.mark.hazard("key-without-message")
-@pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize("arrives", ["before", "during", "after", "never"])
-@pytest.mark.parametrize("steps", range(8))
-def test_process_that_dies_at_any_step_leaves_a_key_that_is_published_once(
-    steps: int, arrives: str, *, applied: bool
-) -> None:
-    """Its batch in flight, if any, arrives before the key is repeated, during the repeat, after it, or never."""
-    world = World()
-    dead = interrupted(steps, applied=applied, world=world)
-    if arrives == "before" and dead.in_flight:
-        dead.arrive()
-    repeated = Run(world, world.process(), "key", "body")
-    while repeated.result is None:
-        repeated.step()
-        if arrives == "during" and dead.in_flight:
-            dead.arrive()
-    if arrives == "after" and dead.in_flight:
-        dead.arrive()
-    assert isinstance(repeated.result, ReturnAnswer), repeated.result
-    assert world.log.copies("body") == 1
-    assert repeat_until_answered(world, world.process(), "key", "body").answer == repeated.result.answer
-    assert world.log.copies("body") == 1
-
-
-def sweep(seed: int, *, fences: bool = True) -> World:
-    """Three processes, four keys, concurrent repeats of each request; crashes, pauses, lost replies and late writes."""
-    chance = random.Random(seed)
-    world = World(chance)
-    world.fences = fences
-    world.unknown = lambda: chance.random() < 0.15
-    for _ in range(3):
-        world.process()
-    runs = [Run(world, chance.choice(world.processes), f"key{n % 4}", f"body{n % 4}") for n in range(12)]
-    acknowledged = set()
-    for _ in range(400):
-        ready = [run for run in runs if run.can_step]
-        if not ready:
-            break
-        run = chance.choice(ready)
-        run.step()
-        if isinstance(run.result, ReturnAnswer):
-            acknowledged.add(run.body)
-        fault = chance.random()
-        if fault < 0.03:
-            sleeper = chance.choice(world.processes)
-            sleeper.awake = not sleeper.awake
-        elif fault < 0.05:
-            world.late_write_arrives()
-        elif fault < 0.06:
-            dying = chance.choice(world.processes[:2])
-            dying.crashed, dying.awake = True, False
-    for run in runs:
-        if run.in_flight is not None and chance.random() < 0.5:
-            run.arrive()
-    for process in world.processes:
-        process.awake = False
-    rescuer = world.process()
-    world.unknown = lambda: False
-    for number in range(4):
-        answer = repeat_until_answered(world, rescuer, f"key{number}", f"body{number}")
-        while world.late_writes:
-            world.late_write_arrives()
-        for run in runs:
-            if run.in_flight is not None:
-                run.arrive()
-        assert repeat_until_answered(world, rescuer, f"key{number}", f"body{number}").answer == answer.answer
-    return world
-
-
-@pytest.mark.hazard("key-without-message")
-def test_no_seed_loses_or_duplicates_a_key() -> None:
-    """An answered key is stored, and a repeated one only once, in every order of faults."""
-    for seed in range(200):
-        world = sweep(seed)
-        copies = [world.log.copies(f"body{number}") for number in range(4)]
-        assert copies == [1, 1, 1, 1], f"seed {seed}: {copies}"
-
-
-@pytest.mark.hazard("key-without-message")
-def test_new_claim_without_fencing_is_found() -> None:
-    """Control: without the rule, the same sweep stores a key twice."""
-
-    def keeps(seed: int) -> bool:
-        world = sweep(seed, fences=False)
-        return all(world.log.copies(f"body{number}") == 1 for number in range(4))
-
-    assert not all(keeps(seed) for seed in range(200))

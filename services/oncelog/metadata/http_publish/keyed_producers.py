@@ -129,8 +129,9 @@ class KeyedProducers:
             keyed.lock.release()
             self.retire(keyed)
 
-    def release(self, keyed: OpenKeyedProducer, claim: Claim) -> None:
-        keyed.core.release(claim)
+    def release(self, keyed: OpenKeyedProducer) -> None:
+        if keyed.core.reserved is not None:  # None: it was retired meanwhile
+            keyed.core.release(keyed.core.reserved)
         keyed.lock.release()
 
     def use(self, keyed: OpenKeyedProducer, claim: Claim) -> None:

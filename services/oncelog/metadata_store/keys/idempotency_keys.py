@@ -104,6 +104,10 @@ class KeyStore:
         )
         return reply.status, _found(reply.value)
 
+    def of(self, key: str, *, lease_ms: int) -> "StoredKey":
+        """This key alone. lease_ms: of the holder of its claim."""
+        return StoredKey(self, key, lease_ms)
+
     async def renew(self, lease: Holder) -> None:
         await self._server.renew(lease)
 
@@ -174,6 +178,23 @@ class KeyStore:
                     await self._datasets.note()
                     return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
         raise IdempotencyUnavailable(f"the state of Redis keeps changing{RETRY}")
+
+
+class StoredKey:
+    """One key, as `core.http_publish.idempotency` awaits it."""
+
+    def __init__(self, store: KeyStore, key: str, lease_ms: int) -> None:
+        self._store, self._key, self._lease_ms = store, key, lease_ms
+
+    async def read(self) -> FoundKey | None:
+        return await self._store.read(self._key)
+
+    async def write(self, record: KeyRecord, *, replaces: bytes | None) -> tuple[WriteStatus, FoundKey | None]:
+        lease = Holder(record.claim.producer_name, self._lease_ms) if record.answer is None else None
+        return await self._store.write(self._key, record, replaces=replaces, lease=lease)
+
+    async def has_live_holder(self, producer_name: str) -> bool:
+        return await self._store.holds(producer_name)
 
 
 def _found(value: bytes | None) -> FoundKey | None:
