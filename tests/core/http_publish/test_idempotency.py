@@ -21,7 +21,7 @@ from oncelog.core.errors import (
     PublishInProgress,
     ServiceUnavailable,
 )
-from oncelog.core.http_publish.idempotency import ATTEMPTS_MAX, Settled, publish_once
+from oncelog.core.http_publish.idempotency import ATTEMPTS_MAX, KeyedResult, publish_once
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId
@@ -56,10 +56,10 @@ class Request:
     def __init__(self, world: World, body: str = "body", **named: Any) -> None:
         self.world = world
         self.ended: list[str] = []
-        self._run: Coroutine[Any, Any, Settled] = publish_once(body, self, self, self, **named)
+        self._run: Coroutine[Any, Any, KeyedResult] = publish_once(body, self, self, self, **named)
         self.asks: tuple[str, Callable[[], Any]] = self._run.send(None)
 
-    def answer(self, result: Any = None, *, error: BaseException | None = None) -> Settled | None:
+    def answer(self, result: Any = None, *, error: BaseException | None = None) -> KeyedResult | None:
         """Resume it: with this error or result, or with what the world says. Returns its end. Raises its error."""
         try:
             if error is None:
@@ -74,7 +74,7 @@ class Request:
             assert self.answer() is None
         return self
 
-    def finish(self) -> Settled:
+    def finish(self) -> KeyedResult:
         while (end := self.answer()) is None:
             pass
         return end
@@ -147,7 +147,7 @@ def test_claim_is_written_before_the_message_is_published() -> None:
     assert world.calls == ["read", "reserve", "claim", "publish", "record"]
     world.calls.clear()
     again = Request(world).finish()
-    assert again == Settled(end.claim, end.answer, replayed=True)
+    assert again == KeyedResult(end.claim, end.answer, replayed=True)
     assert world.calls == ["read"]
 
 

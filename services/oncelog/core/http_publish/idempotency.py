@@ -50,7 +50,7 @@ RETRY = ": retry with the same key"
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class KeyedResult:
     """The end of a request: where its messages are stored. replayed: the answer was given before."""
 
     claim: Claim
@@ -101,7 +101,7 @@ class OtherProducer(Protocol):
 
 async def publish_once(
     fingerprint: str, key: Key, ids: Ids, other: OtherProducer, *, without_role: str = ""
-) -> Settled:
+) -> KeyedResult:
     """Store the messages of one request once, and return where they are.
 
     fingerprint: of the messages and the caller's role. without_role: of the messages alone, as older services wrote
@@ -117,7 +117,7 @@ async def publish_once(
             if found.record.fingerprint not in (fingerprint, without_role):
                 raise IdempotencyKeyReused(_REUSED, field="Idempotency-Key")
             if found.record.answer is not None:
-                return Settled(found.record.claim, found.record.answer, replayed=True)
+                return KeyedResult(found.record.claim, found.record.answer, replayed=True)
             name = found.record.claim.producer_name
             # The holder of a producer that this request retired is this process.
             if name not in retired and await key.has_live_holder(name):
@@ -144,7 +144,7 @@ class _ReadAgain(Exception):
     """What became of the messages is unknown here: the key's record is read again, and settled by the log."""
 
 
-async def _settle(found: FoundKey, key: Key, other: OtherProducer) -> Settled | None:
+async def _settle(found: FoundKey, key: Key, other: OtherProducer) -> KeyedResult | None:
     """What became of another request's claim; None: its messages will never be stored."""
     claim = found.record.claim
     try:
@@ -160,7 +160,7 @@ async def _settle(found: FoundKey, key: Key, other: OtherProducer) -> Settled | 
     except OncelogError as error:
         raise _ReadAgain from error
     await _answer(found, answer, key)
-    return Settled(claim, answer)
+    return KeyedResult(claim, answer)
 
 
 async def _claim(record: KeyRecord, found: FoundKey | None, key: Key, ids: Ids) -> tuple[bool, FoundKey | None]:
@@ -182,7 +182,7 @@ async def _claim(record: KeyRecord, found: FoundKey | None, key: Key, ids: Ids) 
     return False, present
 
 
-async def _publish(record: KeyRecord, key: Key, ids: Ids) -> Settled:
+async def _publish(record: KeyRecord, key: Key, ids: Ids) -> KeyedResult:
     """The claim is written. Whatever else happens than a recorded answer retires the producer."""
     recorded = False
     try:
@@ -195,7 +195,7 @@ async def _publish(record: KeyRecord, key: Key, ids: Ids) -> Settled:
     finally:
         if not recorded:
             ids.retire()
-    return Settled(record.claim, answer)
+    return KeyedResult(record.claim, answer)
 
 
 async def _answer(found: FoundKey, answer: str, key: Key) -> bool:
