@@ -18,7 +18,7 @@ _IMPURE = {
 }  # fmt: skip
 _CORE_MODULES = sys.stdlib_module_names - _IMPURE
 _CORE = "services/oncelog/core"
-#: Where one question is open at a time: a coroutine that awaits its ports, which whoever calls it gives. It cannot await
+#: Where one question is open at a time: a coroutine that awaits its ports, which its caller gives. It cannot await
 #: anything else, because the core does not import asyncio.
 _PROCEDURES = {f"{_CORE}/http_publish/idempotency.py"}
 
