@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import oncelog
@@ -118,6 +118,8 @@ class Loads:
 
     def __init__(self, *loads: Load) -> None:
         self.loads = loads
+        #: what the topic held at the end of `checked`
+        self.stored: list[oncelog.Message] = []
 
     @classmethod
     async def of_two(cls, client: oncelog.AsyncClient, topic: str, *, slow: bool = False) -> "Loads":
@@ -129,6 +131,24 @@ class Loads:
         if slow:
             return cls(*(Load(name, send, depth=1, slow=True) for name, send in sends.items()))
         return cls(*(Load(name, send) for name, send in sends.items()))
+
+    @classmethod
+    @asynccontextmanager
+    async def checked(
+        cls, client: oncelog.AsyncClient, topic: str, *, slow: bool = False, read: bool = False
+    ) -> AsyncIterator["Loads"]:
+        """The producers of `of_two` send inside the block, whatever happens there. At its end the topic is checked.
+
+        read: a reader follows from before the first message to the last, and must see the same.
+        """
+        loads = await cls.of_two(client, topic, slow=slow)
+        async with Following.running(client, topic) if read else nullcontext() as following:
+            async with loads.running():
+                yield loads
+            loads.stored = await read_all(client, topic)
+            loads.check(loads.stored)
+            if following is not None:
+                loads.check(await following.has_all(len(loads.stored)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Loads"]:

@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -23,6 +21,7 @@ from oncelog.outbox.tables import OutboxTables
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.kills import any_time
+from tests.cluster.programs import Running, started
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.slow_proxy import SlowProxy
 from tests.effects_comparison.servers import HERE, own_path
@@ -60,37 +59,9 @@ class Result:
     note: str
 
 
-class Program:
-    """In a process group of its own."""
-
-    def __init__(self, command: list[str], environment: Mapping[str, str], log: Path) -> None:
-        self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                guarded(command), env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True, cwd=log.parent,
-            )  # fmt: skip
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def signal(self, number: signal.Signals) -> None:
-        if not self.ended:
-            os.killpg(self._process.pid, number)
-
-    def end(self) -> None:
-        """Kill it if it runs still."""
-        self.signal(signal.SIGKILL)
-        self._process.wait()
-
-    def last_error(self) -> str:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1] if lines else "no output"
-
-
-def _has_ended(program: Program) -> bool:
-    return program.ended
+def _last_error(program: Running) -> str:
+    lines = [line for line in program.log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
 
 
 class Run:
@@ -106,7 +77,7 @@ class Run:
         self._topic = f"{system.program.replace('_', '-')}-{fault}-{os.urandom(3).hex()}"
         self._directory = places.directory / self._topic
         self._directory.mkdir()
-        self._programs: list[Program] = []
+        self._programs: list[Running] = []
         self._database = psycopg.connect(places.postgres, autocommit=True)
         self._notes: list[str] = []
         self._proxy = SlowProxy(0)
@@ -154,7 +125,7 @@ class Run:
             program.end()  # where it was just seen to be
         self._start()
 
-    async def _lose_answer(self, program: Program) -> None:
+    async def _lose_answer(self, program: Running) -> None:
         """The next COMMIT reaches PostgreSQL, and its answer does not reach the program: it ends in between."""
         begun = asyncio.Event()
 
@@ -166,7 +137,7 @@ class Run:
 
         before = self._counts()[0]
         self._proxy.drops_answer = is_next
-        await until(lambda: begun.is_set() or program.ended, _REACH_S, every_s=0.001, waiting_for="a COMMIT")
+        await until(lambda: begun.is_set() or not program.runs(), _REACH_S, every_s=0.001, waiting_for="a COMMIT")
         try:
             await until(lambda: self._counts()[0] > before, _COMMIT_S, every_s=0.001, waiting_for="the effect")
         except AssertionError:
@@ -223,7 +194,7 @@ class Run:
         python = sys.executable if program.startswith("oncelog") else str(self._places.python)
         return [python, str(PROGRAMS / f"{program}.py"), *arguments]
 
-    def _start(self) -> Program:
+    def _start(self) -> Running:
         words = self._words(self._system.program)
         if self._system.program == "relay":
             words = [*self._relay(), "run", *self._relay_options(), "--lease", "2s", "--url", self._places.cluster.url]
@@ -235,8 +206,9 @@ class Run:
     def _relay_options(self) -> list[str]:
         return ["--database", self._postgres.replace("postgresql:", "postgresql+psycopg:")]
 
-    def _start_command(self, words: list[str], log: str) -> Program:
-        program = Program(words, self._environment(words), self._directory / log)
+    def _start_command(self, words: list[str], log: str) -> Running:
+        environment = {**os.environ, **self._environment(words)}
+        program = started(self._directory / log, guarded(words), environment, self._directory)
         self._programs.append(program)
         return program
 
@@ -262,11 +234,14 @@ class Run:
         assert found is not None
         return found[0], found[1]
 
-    async def _reach(self, wanted: int, program: Program) -> None:
+    async def _reach(self, wanted: int, program: Running) -> None:
         """A program that ends, or comes to its end before, is noted."""
         try:
             await until(
-                lambda: program.ended or self._counts()[0] >= wanted, _REACH_S, every_s=0.001, waiting_for="effects"
+                lambda: not program.runs() or self._counts()[0] >= wanted,
+                _REACH_S,
+                every_s=0.001,
+                waiting_for="effects",
             )
         except AssertionError:
             self._notes.append(f"no {wanted} effects in {_REACH_S:.0f} s")
@@ -277,13 +252,13 @@ class Run:
         known, since = self._counts(), clock()
         while clock() - since < QUIET_S:
             last = self._programs[-1]
-            if last.ended and starts < _STARTS:
+            if not last.runs() and starts < _STARTS:
                 starts += 1
-                self._notes.append(f"ended: {last.last_error()[:100]}")
+                self._notes.append(f"ended: {_last_error(last)[:100]}")
                 if self._system.program == "relay":
                     words = [*self._relay(), "resume", "--after-restore", *self._relay_options()]
                     resume = self._start_command([*words, "--url", self._places.cluster.url], "resume.log")
-                    await until(partial(_has_ended, resume), _REACH_S, waiting_for="resume")
+                    await until(lambda: not resume.runs(), _REACH_S, waiting_for="resume")  # noqa: B023
                 self._start()
                 since = clock()
             found = self._counts()

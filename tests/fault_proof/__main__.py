@@ -13,7 +13,6 @@ nothing, every entry has all its copies again, and the disks stayed flat.
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -25,12 +24,12 @@ import oncelog
 from tests.fault_proof.disk_space import SETTINGS as SPACE_SETTINGS
 from tests.fault_proof.disk_space import write_and_delete
 from tests.fault_proof.faulty_cluster import FaultyCluster
-from tests.fault_proof.lost_node import STORAGE_NODES, lose_node
+from tests.fault_proof.lost_disks import STORAGE_NODES, lose_node, replace_all_disks
 from tests.fault_proof.plan import FaultKind, plan_faults
 from tests.fault_proof.random_faults import DEADLINE_S, SETTINGS, RandomFaults
 from tests.fault_proof.retained_space import RETAINED_MB, load_with_retention
 from tests.fault_proof.retained_space import SETTINGS as RETENTION_SETTINGS
-from tests.fault_proof.three_disks import replace_all_disks
+from tests.proofs.command import proof_directory
 
 #: Settings of single parts, on top of those of all.
 OF_PARTS = {"space": SPACE_SETTINGS, "retention": RETENTION_SETTINGS}
@@ -103,16 +102,13 @@ def main() -> int:
         "retention": partial(retained_space, given.retention_seconds),
     }
     with ExitStack() as stack:
-        directory = given.directory
-        if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="fault-proof-", ignore_cleanup_errors=True)
-            directory = Path(stack.enter_context(temporary))
+        directory = proof_directory(stack, given.directory, "fault-proof-")
         for part in given.only:
             place = directory / part
             place.mkdir(parents=True)
             settings = SETTINGS | OF_PARTS.get(part, {})
             nodes = STORAGE_NODES if part == "node" else 3
-            with FaultyCluster.running(place.absolute(), storage_nodes=nodes, metadata=2, **settings) as cluster:
+            with FaultyCluster.running(place, storage_nodes=nodes, metadata=2, **settings) as cluster:
                 asyncio.run(proofs[part](cluster))
     return 0
 

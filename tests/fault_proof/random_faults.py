@@ -12,7 +12,6 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import oncelog
 from oncelog_lab.faults.bit_rot import flip_bits
 from tests.cluster.cluster_fixture import START_S
 from tests.cluster.kills import any_time
-from tests.cluster.loads import Following, Loads, passed, read_all
+from tests.cluster.loads import Loads, passed
 from tests.cluster.sessions import SESSION_TIMEOUT_MS
 from tests.cluster.until import until
 from tests.fault_proof.audit import violations_of
@@ -75,19 +74,13 @@ class RandomFaults:
         """Inject the faults until there are no more, or the time is over. Raises AssertionError if a check fails."""
         began_s = time.monotonic()
         result = RoundResult(topic)
-        async with AsyncExitStack() as stack:
-            following = await stack.enter_async_context(Following.running(self._client, topic))
-            loads = await Loads.of_two(self._client, topic, slow=True)
-            async with loads.running():
-                for fault in faults:
-                    await self._inject(fault, loads)
-                    result.faults.append(fault)
-                    if time.monotonic() > ends_at_s:
-                        break
-            stored = await read_all(self._client, topic)
-            loads.check(stored)
-            loads.check(await following.has_all(len(stored)))
-        result.messages, result.gap_max_s = len(stored), loads.gap_max_s
+        async with Loads.checked(self._client, topic, slow=True, read=True) as loads:
+            for fault in faults:
+                await self._inject(fault, loads)
+                result.faults.append(fault)
+                if time.monotonic() > ends_at_s:
+                    break
+        result.messages, result.gap_max_s = len(loads.stored), loads.gap_max_s
         result.copies = await self._checked_copies(topic)
         result.seconds = time.monotonic() - began_s
         return result

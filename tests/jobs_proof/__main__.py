@@ -6,27 +6,25 @@ are restarted until they end. The exit code is 0 when their results equal those 
 message once, one more run adds nothing, every planned kill was made, and an audit of all topics is good.
 """
 
-import asyncio
-import json
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.until import until
-from tests.jobs_proof.inputs import SOURCE, WAVES, Files, cut, messages_of, partition_topic, publish_wave, write_files
-from tests.jobs_proof.job_run import JOB_S, JobRun, Outcome
+from tests.jobs_proof.audited import Audited
+from tests.jobs_proof.inputs import SOURCE, WAVES, Files, cut, messages_of, partition_topic, wave_of, write_files
+from tests.jobs_proof.job_run import JobRun
 from tests.jobs_proof.jobs import CompactJob, ExportJob, ImportJob, ProvenJob
 from tests.jobs_proof.plan import Job, JobPlan, plans
 from tests.jobs_proof.process import JobProcess
-from tests.jobs_proof.report import Audited, as_json, as_table, proven
 from tests.jobs_proof.watching import TopicWatch
-from tests.proofs.arguments import proof_arguments, proof_directory
-from tests.spark_proof.flights import PARTITIONS, Row
-from tests.spark_proof.source_topic import Filled
+from tests.proofs.command import prove_by_command
+from tests.proofs.flights import PARTITIONS, Row
+from tests.proofs.report import Outcome, Report
+from tests.proofs.source_topic import Filled, create, publish
 
 #: Rows of a file: large files, with several calls each, and many small ones.
 IMPORTED_ROWS = {Job.IMPORT_PARQUET: 3_000, Job.IMPORT_CSV: 400}
@@ -43,7 +41,7 @@ class Proof:
         self._directory = directory
         self._parts = partitions
         self._wave = 0
-        self.filled = Filled(0, 0)
+        self.filled = Filled()
 
     async def run(self, plan: JobPlan) -> Outcome:
         place = self._directory / plan.job.replace(" ", "-")
@@ -51,7 +49,7 @@ class Proof:
         publish = self._published if plan.job is Job.EXPORT else self._nothing
         outcome = await JobRun(plan, own, self._cluster, place, publish).run()
         injected = sum(outcome.hits.values())
-        print(f"{plan.job}: {injected} kills, {outcome.checked.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
+        print(f"{plan.job}: {injected} kills, {outcome.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
         return outcome
 
     async def _job(self, plan: JobPlan, place: Path) -> ProvenJob:
@@ -73,8 +71,10 @@ class Proof:
     async def _published(self, wave: int) -> None:
         """Publish all waves up to this one."""
         while self._wave <= wave:
-            filled = await publish_wave(self._cluster, self._parts, self._wave)
-            self.filled = Filled(self.filled.sent + filled.sent, self.filled.refused + filled.refused)
+            if not self._wave:
+                await create(self._cluster, SOURCE)
+            pieces = [(number, rows, wave_of(rows, self._wave)) for number, rows in enumerate(self._parts)]
+            self.filled += await publish(self._cluster, SOURCE, pieces)
             self._wave += 1
 
     async def _nothing(self, _wave: int) -> None:
@@ -88,44 +88,30 @@ class Proof:
         topics = [name for name in await self._watch.topics() if name not in partitions | {SOURCE}]
         named = [SOURCE, *topics] if self._wave else topics
         words = ["audit", *named, "--url", self._cluster.url, "--picture", str(picture)]
-        process = JobProcess(words, self._directory / "audit")
-        try:
-            await until(lambda: process.code is not None, JOB_S, waiting_for=f"the audit: see {process.log}")
-            assert process.code in {0, 1}, process.log.read_text()[-3000:]
-            found = Audited.of(process.answer, picture.stat().st_size)
-            return found if process.code == 0 else replace(found, verdict=f"{found.verdict}, code {process.code}")
-        finally:
-            process.end()
+        code, answer = await JobProcess(words, self._directory / "audit").answer()
+        found = Audited.of(answer, picture.stat().st_size)
+        return found if code == 0 else replace(found, verdict=f"{found.verdict}, code {code}")
 
 
-async def prove(
-    cluster: Cluster, directory: Path, chosen: list[JobPlan], lines: int
-) -> tuple[Filled, list[Outcome], Audited]:
+async def prove(given: Namespace, cluster: Cluster, directory: Path) -> Report:
     """Run all jobs, one after the other, then the audit; print a line at the end of each job."""
-    partitions = messages_of(fetch(FLIGHTS, cache_directory()), lines)
+    partitions = messages_of(fetch(FLIGHTS, cache_directory()), given.lines)
     async with TopicWatch(cluster) as watch:
         proof = Proof(cluster, watch, directory, partitions)
-        outcomes = [await proof.run(plan) for plan in chosen]
-        return proof.filled, outcomes, await proof.audited()
+        outcomes = [await proof.run(plan) for plan in plans(given.seed, PARTITIONS) if plan.job in given.only]
+        return Report(given.seed, proof.filled, "jobs", outcomes, (await proof.audited()).besides)
 
 
 def main() -> int:
-    arguments = proof_arguments(
-        "python -m tests.jobs_proof",
+    return prove_by_command(
+        "jobs_proof",
         __doc__,
+        prove,
         seed="how far the work is at each fault, and which owner is killed",
         thing="job",
         names=list(Job),
         why_lines_min="smaller work ends before a fault",
     )
-    chosen = [plan for plan in plans(arguments.seed, PARTITIONS) if plan.job in arguments.only]
-    with ExitStack() as stack:
-        directory = proof_directory(stack, arguments.directory, "jobs-proof-")
-        cluster = stack.enter_context(Cluster.running(directory, ledger_entries_max=16))
-        filled, outcomes, audited = asyncio.run(prove(cluster, directory, chosen, arguments.lines))
-    told = (arguments.seed, filled, outcomes, audited)
-    print(json.dumps(as_json(*told)) if arguments.output == "json" else as_table(*told))
-    return 0 if proven(outcomes, audited) else 1
 
 
 if __name__ == "__main__":

@@ -13,17 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-import oncelog
-from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.spark_proof.flights import PARTITIONS, Found, Row, Wanted, read_rows
-from tests.spark_proof.source_topic import Filled
+from tests.proofs.flights import Found, Row, Wanted, partition_of, producer_of, read_rows
 
 SOURCE = "public/default/jobs-in"
 #: Bytes of a value; it begins with the line.
 VALUE_BYTES = 1000
 WAVES = 2
-#: Messages of one call, and the interval of calls that are made twice.
-_CALL, _AGAIN = 250, 3
 _MONTH, _DAY = 1, 2
 
 #: {path below the import's directory: its rows}
@@ -42,38 +37,12 @@ def _long(row: Row) -> Row:
 
 
 def partition_topic(partition: int) -> str:
-    return f"{SOURCE}-partition-{partition}"
-
-
-def producer_of(partition: int) -> str:
-    return f"importer-{partition}"
+    return partition_of(SOURCE, partition)
 
 
 def wave_of(rows: Sequence[Row], wave: int) -> range:
     """Numbers of the rows that are published in this wave."""
     return range(wave * len(rows) // WAVES, (wave + 1) * len(rows) // WAVES)
-
-
-async def publish_wave(cluster: Cluster, partitions: Sequence[Sequence[Row]], wave: int) -> Filled:
-    """Each third call twice, so that the log must refuse duplicates."""
-    if not wave:
-        await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTITIONS)
-    sent = refused = 0
-    async with await oncelog.connect(cluster.url) as client:
-        for partition, rows in enumerate(partitions):
-            numbers = wave_of(rows, wave)
-            async with await client.create_producer(
-                partition_topic(partition), producer_name=producer_of(partition)
-            ) as own:
-                for call, start in enumerate(range(numbers.start, numbers.stop, _CALL)):
-                    ids = range(start, min(start + _CALL, numbers.stop))
-                    for _ in range(1 if call % _AGAIN else 2):
-                        result = await own.send_many(
-                            [rows[n].value.encode() for n in ids], sequence_ids=ids, keys=[rows[n].key for n in ids]
-                        )
-                        sent += len(ids)
-                        refused += result.duplicates
-    return Filled(sent, refused)
 
 
 # --- files of an import -----------------------------------------------------------------------------------------------

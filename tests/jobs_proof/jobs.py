@@ -22,8 +22,8 @@ from tests.jobs_proof.inputs import (
 )
 from tests.jobs_proof.plan import Fault, Job, JobState, Stage
 from tests.jobs_proof.watching import ExportWatch, TopicWatch
-from tests.spark_proof.flights import Row, Verdict, compare
-from tests.spark_proof.source_topic import stored
+from tests.proofs.flights import Row, Verdict, compare
+from tests.proofs.source_topic import stored
 
 #: One file is one task of an export.
 ROWS_PER_FILE = 1000
@@ -46,6 +46,16 @@ class Checked:
     added: int
     control: Verdict | None
     complaints: tuple[str, ...]
+
+    @property
+    def wrong(self) -> list[str]:
+        """Besides the verdict."""
+        found = list(self.complaints)
+        if self.added:
+            found.append(f"one more run added {self.added} messages")
+        if self.control is not None and not self.control.duplicated:
+            found.append("the control has no duplicates: the kills prove nothing")
+        return found
 
 
 class ProvenJob(Protocol):

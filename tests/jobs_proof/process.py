@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.until import until
+from tests.proofs.killed_run import COMMAND_S
 from tests.proofs.session_process import SessionProcess
 
 #: Local, with one small Java process.
@@ -25,8 +27,11 @@ class JobProcess(SessionProcess):
         command = ["-m", "oncelog.cli", "pipeline", *words, *SPARK, "-o", "json"]
         super().__init__(command, place, place / "errors.log", output=self._answer)
 
-    @property
-    def answer(self) -> dict[str, Any]:
-        """Its output."""
-        told: dict[str, Any] = json.loads(self._answer.read_text())
-        return told
+    async def answer(self) -> tuple[int, dict[str, Any]]:
+        """Its exit code and its output, once it has ended. Raises AssertionError unless the code is 0 or 1."""
+        try:
+            await until(lambda: self.code is not None, COMMAND_S, waiting_for=f"the end of a command: see {self.log}")
+            assert self.code in {0, 1}, f"code {self.code}: {self.log.read_text()[-3000:]}"
+            return self.code, json.loads(self._answer.read_text())
+        finally:
+            self.end()

@@ -4,18 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.jobs_proof.job_run import Outcome
+from tests.jobs_proof.audited import Audited
 from tests.jobs_proof.jobs import Checked
-from tests.jobs_proof.plan import Fault, Job, JobPlan, JobState, Stage, Victim, plans, reached
-from tests.jobs_proof.report import Audited, as_json, as_table
-from tests.spark_proof.flights import Verdict
-from tests.spark_proof.source_topic import Filled
+from tests.jobs_proof.plan import Fault, Job, JobState, Stage, Victim, plans, reached
+from tests.proofs.flights import Verdict
 
 PARTITIONS = 3
 TOTAL = 100
 PERFECT = Verdict(10, 10, 0, 0, 0, 0)
 DOUBLED = replace(PERFECT, stored=12, duplicated=2)
-FILLED = Filled(30, 10)
 AUDITED = Audited("good", 4, 40, 0, 7, 1000)
 
 
@@ -63,46 +60,35 @@ def test_a_stage_is_detected_by_its_results(stage: Stage, yes: list[JobState], n
     assert not any(reached(fault, state, TOTAL) for state in no)
 
 
-def outcome(job: Job, checked: Checked, missed: str = "") -> Outcome:
-    plan: JobPlan = next(each for each in plans(1, PARTITIONS) if each.job is job)
-    hits = {fault.label: 1 for fault in plan.faults if fault.label != missed}
-    return Outcome(plan, checked, hits, (missed,) if missed else (), 5, 0, 9.0)
-
-
 FAULTLESS = Checked(PERFECT, 0, DOUBLED, ())
 
 
 @pytest.mark.parametrize(
-    ("found", "audited", "proven", "said"),
+    ("checked", "wrong"),
     [
-        (outcome(Job.EXPORT, FAULTLESS), AUDITED, True, "once"),
-        (outcome(Job.IMPORT_CSV, replace(FAULTLESS, control=None)), AUDITED, True, "once"),
-        (outcome(Job.EXPORT, replace(FAULTLESS, verdict=DOUBLED)), AUDITED, False, "differs from the reference"),
-        (
-            outcome(Job.EXPORT, replace(FAULTLESS, verdict=replace(PERFECT, lost=1))),
-            AUDITED,
-            False,
-            "differs from the ref",
-        ),
-        (outcome(Job.EXPORT, replace(FAULTLESS, added=3)), AUDITED, False, "one more run added 3 messages"),
-        (outcome(Job.EXPORT, replace(FAULTLESS, control=PERFECT)), AUDITED, False, "the kills prove nothing"),
-        (outcome(Job.EXPORT, replace(FAULTLESS, complaints=("verify: a file",))), AUDITED, False, "verify: a file"),
-        (outcome(Job.EXPORT, FAULTLESS, "job: manifest stored"), AUDITED, False, "planned, but not injected: job: man"),
-        (outcome(Job.EXPORT, FAULTLESS), replace(AUDITED, verdict="incomplete"), False, "audit: incomplete"),
-        (outcome(Job.EXPORT, FAULTLESS), replace(AUDITED, topics=0), False, "audit: good, 0 topics"),
-        (outcome(Job.EXPORT, FAULTLESS), replace(AUDITED, picture_bytes=0), False, "audit: good"),
+        (FAULTLESS, []),
+        (replace(FAULTLESS, control=None), []),
+        (replace(FAULTLESS, added=3), ["one more run added 3 messages"]),
+        (replace(FAULTLESS, control=PERFECT), ["the control has no duplicates: the kills prove nothing"]),
+        (replace(FAULTLESS, complaints=("verify: a file",)), ["verify: a file"]),
     ],
 )
-def test_the_verdict_needs_every_kill_every_message_and_a_control_that_fails(
-    found: Outcome, audited: Audited, proven: bool, said: str
+def test_a_job_is_proven_by_a_run_that_adds_nothing_and_a_control_that_fails(
+    checked: Checked, wrong: list[str]
 ) -> None:
     """A run that could not have failed is no proof."""
-    assert as_json(1, FILLED, [found], audited)["proven"] is proven
-    text = as_table(1, FILLED, [found], audited)
-    assert said in text
-    assert text.splitlines()[-1] == ("PROVEN" if proven else "NOT PROVEN")
+    assert checked.wrong == wrong
 
 
-def test_a_run_of_no_job_proves_nothing() -> None:
-    """Even with a good audit."""
-    assert as_json(1, FILLED, [], AUDITED)["proven"] is False
+@pytest.mark.parametrize(
+    ("audited", "good"),
+    [
+        (AUDITED, True),
+        (replace(AUDITED, verdict="incomplete"), False),
+        (replace(AUDITED, topics=0), False),
+        (replace(AUDITED, picture_bytes=0), False),
+    ],
+)
+def test_the_audit_is_good_when_it_saw_topics_and_drew_them(audited: Audited, good: bool) -> None:
+    assert audited.besides.good is good
+    assert audited.besides.lines[0].startswith(f"audit: {audited.verdict}, {audited.topics} topics")

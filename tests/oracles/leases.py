@@ -3,6 +3,7 @@
     lifetimes     an entry that lets a producer expire is appended its whole lifetime after everything that it did
     no guess      a producer is told that it has expired only after such an entry was appended, by whichever owner
     ids           an id that is leased anew was leased to nobody before
+    one holder    a generation of an id is given to one request: of two holders the lower one is fenced
     renewals      who proves the current generation keeps it
 
 Times are those of the world and not of any clock. That nothing of an expired id lands behind its expiry, and that its
@@ -12,7 +13,7 @@ id is granted to nobody, are rules of the fold (`fold`); what owners keep after 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from oncelog.core.formats.opening import Lease, Leased
+from oncelog.core.formats.opening import Lease, Leased, ProducerInstance
 from oncelog.core.ids import Position, ProducerId
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.publishing.dedup_state import assigned_name
@@ -27,11 +28,13 @@ Appended = Mapping[Position, int]
 @dataclass(slots=True)
 class LeaseHistory:
     """Of one topic. appended: of its log's entries, also those that never became durable. expired: {producer: when it
-    was told first}. anew: {producer: the request that got it as a new one}."""
+    was told first}. anew: {producer: the request that got it as a new one}. holders: {generation of a producer: the
+    request that got it}."""
 
     appended: dict[Position, int] = field(default_factory=dict)
     expired: dict[ProducerId, int] = field(default_factory=dict)
     anew: dict[ProducerId, bytes] = field(default_factory=dict)
+    holders: dict[ProducerInstance, bytes] = field(default_factory=dict)
 
     def leased(self, request: bytes, wanted: Lease, given: Leased) -> None:
         """A request was answered. Raises Violation."""
@@ -43,6 +46,8 @@ class LeaseHistory:
                 )
         elif pid != wanted.producer_id:
             raise Violation("ids never repeat", f"producer {pid} is leased instead of {wanted.producer_id}")
+        if wanted.generation is None and self.holders.setdefault(given.instance, request) != request:
+            raise Violation("one holder", f"generation {generation} of {pid} is leased to two programs")
         if wanted.generation is not None and generation != wanted.generation:
             raise Violation(
                 "renewals", f"generation {wanted.generation} of {pid} was proven, the answer is {generation}"

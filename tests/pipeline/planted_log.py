@@ -181,14 +181,22 @@ def searched(snapshot: ReportedSnapshot | None) -> SnapshotSearch:
 
 
 def check_log(
-    log: PlantedLog, *cuts: int, facts: Sequence[LedgerFact] | None = None, from_start: bool = True
+    log: PlantedLog,
+    *cuts: int,
+    live: LiveMap | None = None,
+    snapshot: ReportedSnapshot | None = None,
+    facts: Sequence[LedgerFact] | None = None,
+    from_start: bool = True,
 ) -> TopicCheck:
-    """Check the log, split into ranges behind these numbers of entries."""
+    """Check the log, split into ranges behind these numbers of entries, and behind a snapshot's position."""
     entries = list(log.entries.items())
-    borders = [0, *sorted({cut for cut in (*cuts, len(entries)) if 0 < cut <= len(entries)})]
-    live = log.live()
+    ends = {*cuts, len(entries)}
+    if snapshot is not None and snapshot.position in log.entries:
+        ends.add(list(log.entries).index(snapshot.position) + 1)
+    borders = [0, *sorted(end for end in ends if 0 < end <= len(entries))]
+    live = log.live() if live is None else live
     modes = {producer_id: reported.mode for producer_id, reported in live.producers.items()}
-    join = LogJoin(None, blind=not from_start, modes=modes)
+    join = LogJoin(searched(snapshot) if snapshot else None, blind=not from_start, modes=modes)
     for first, end in pairwise(borders):
         join.add(fold(entries[first:end]), entries[end - 1][0])
     join.compare_live(live)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.kills import Once, moment
+from tests.cluster.programs import Running
 from tests.cluster.until import until_sync
 
 _GONE_S = 60
 
 
-class SessionProcess:
+class SessionProcess(Running):
     """`python WORDS …`, which ends with this process."""
 
     def __init__(
@@ -29,11 +30,10 @@ class SessionProcess:
         """Start it. place: its working directory, also for Spark's temporary files. log: of its standard error, and
         without `output` of its standard output, too. environment: besides that of this process, without its settings
         of the product and of Spark."""
-        self.log = log
         own = {name: value for name, value in os.environ.items() if not name.startswith(("ONCELOG_", "SPARK_"))}
         places = {name: str(place) for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS")}
         with (output or log).open("ab") as told, log.open("ab") as errors:
-            self._child = subprocess.Popen(
+            child = subprocess.Popen(
                 guarded([sys.executable, *words]),
                 stdin=subprocess.DEVNULL,
                 stdout=told,
@@ -42,21 +42,17 @@ class SessionProcess:
                 cwd=place,
                 start_new_session=True,
             )
+        super().__init__(child, log)
 
-    @property
-    def code(self) -> int | None:
-        """None while it runs."""
-        return self._child.poll()
-
-    async def kill(self, *, once: Once) -> bool:
+    async def killed(self, *, once: Once) -> bool:
         """SIGKILL all of its processes as soon as the condition holds, and wait for their end. False: it had ended by
         itself before."""
         await moment(once)
-        return kill_session(self._child)
+        return kill_session(self.process)
 
     def end(self) -> None:
         """Kill what is left of it."""
-        kill_session(self._child)
+        kill_session(self.process)
 
 
 def kill_session(leader: subprocess.Popen[bytes]) -> bool:

@@ -52,31 +52,29 @@ class Times(NamedTuple):
 
 async def prove(cluster: Cluster, place: Path, seeds: range, only: list[str], ledgers: int) -> None:
     times: dict[str, list[Times]] = {}
-    async with await oncelog.connect(cluster.url) as client:
-        loads = await Loads.of_two(client, TOPIC, slow=True)
-        async with Consumption.running([client], TOPIC, "shared") as consumption:
-            async with loads.running():
-                ways = Ways(cluster, place, client, loads)
-                if ledgers:
-                    await _planted(cluster, ways, client, loads, ledgers // LEDGERS_OF_TOPIC)
-                for seed in seeds:
-                    chosen = random.Random(seed)
-                    way = chosen.choice(only)
-                    print(f"seed {seed}: {way}", end=" ", flush=True)
-                    began_s = time.monotonic()
-                    await WAYS[way](ways, chosen)
-                    took = await _served(ways, loads)
-                    await cluster.healed()
-                    await loads.answered_more(chosen.randint(1, 40))
-                    await _nothing_differs(cluster)
-                    times.setdefault(way, []).append(took)
-                    all_s = time.monotonic() - began_s
-                    print(f"commit {took.commit_s:.1f} s, served {took.served_s:.1f} s, all {all_s:.0f} s", flush=True)
-            stored = await read_all(client, TOPIC)
-            loads.check(stored)
-            await consumption.has_acked(len(stored))
-            consumption.check({(message.partition, message.index) for message in stored})
-    print(f"{len(seeds)} losses; {len(stored)} messages, each stored once and acknowledged once")
+    async with (
+        await oncelog.connect(cluster.url) as client,
+        Consumption.running([client], TOPIC, "shared") as consumption,
+    ):
+        async with Loads.checked(client, TOPIC, slow=True) as loads:
+            ways = Ways(cluster, place, client, loads)
+            if ledgers:
+                await _planted(cluster, ways, client, loads, ledgers // LEDGERS_OF_TOPIC)
+            for seed in seeds:
+                chosen = random.Random(seed)
+                way = chosen.choice(only)
+                print(f"seed {seed}: {way}", end=" ", flush=True)
+                began_s = time.monotonic()
+                await WAYS[way](ways, chosen)
+                took = await _served(ways, loads)
+                await cluster.healed()
+                await loads.answered_more(chosen.randint(1, 40))
+                await _nothing_differs(cluster)
+                times.setdefault(way, []).append(took)
+                all_s = time.monotonic() - began_s
+                print(f"commit {took.commit_s:.1f} s, served {took.served_s:.1f} s, all {all_s:.0f} s", flush=True)
+        await consumption.check_all(loads.stored)
+    print(f"{len(seeds)} losses; {len(loads.stored)} messages, each stored once and acknowledged once")
     for way, each in times.items():
         commits, served = [one.commit_s for one in each], [one.served_s for one in each]
         print(f"{way:12} {len(each):3}: commit {_spread(commits)}, served {_spread(served)}")

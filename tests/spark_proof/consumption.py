@@ -5,14 +5,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import oncelog
 from oncelog.pipeline.audit.topic_plan import plan_topic
-from oncelog.pipeline.cluster import ClusterConnection, run_connected
+from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.options import ConnectionOptions
 from tests.cluster.cluster_fixture import Cluster
-from tests.spark_proof.flights import PARTITIONS, SOURCE, partition_topic
+from tests.proofs.flights import PARTITIONS
+from tests.proofs.report import Besides
+from tests.spark_proof.flights import SOURCE, partition_topic
 
 _SUBSCRIPTIONS = ("billing", "search")
 #: Nothing more arrives: the whole topic is delivered again.
@@ -32,6 +34,13 @@ class Acknowledged:
     @property
     def good(self) -> bool:
         return not self.complaints and self.messages > 0 and self.equal == PARTITIONS * len(_SUBSCRIPTIONS)
+
+    @property
+    def besides(self) -> Besides:
+        """For the report."""
+        equal = f"{self.equal} of {self.subscriptions} subscriptions are the fold of their ack log"
+        lines = (f"{self.messages} acknowledgements meanwhile: {equal}", *self.complaints)
+        return Besides("subscriptions", self.good, asdict(self), lines)
 
 
 @asynccontextmanager
@@ -59,11 +68,10 @@ async def _consume(client: oncelog.AsyncClient, name: str, acknowledged: Acknowl
                     await consumer.seek(oncelog.EARLIEST)
 
 
-def compare(cluster: Cluster, acknowledged: Acknowledged) -> None:
+async def compare(cluster: Cluster, acknowledged: Acknowledged) -> None:
     """What the owners have against the ack logs of the partitions."""
     connection = ConnectionOptions(cluster.url)
-
-    async def planned(own: ClusterConnection) -> None:
+    async with ClusterConnection(connection) as own:
         for partition in range(PARTITIONS):
             plan = await plan_topic(own, connection, partition_topic(partition), entries_max=10_000, all_copies=False)
             found = plan.subscriptions
@@ -71,5 +79,3 @@ def compare(cluster: Cluster, acknowledged: Acknowledged) -> None:
             acknowledged.equal += found.equal
             said = [finding.message for finding in found.findings] + [found.unchecked] * bool(found.unchecked)
             acknowledged.complaints += tuple(f"{plan.topic}: {each}" for each in said)
-
-    run_connected(connection, planned)

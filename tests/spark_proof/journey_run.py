@@ -3,64 +3,38 @@ target."""
 
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.kills import just_seen
-from tests.cluster.until import until
+from tests.proofs.flights import Row, compare
+from tests.proofs.killed_run import KilledRun
+from tests.proofs.report import Outcome
 from tests.proofs.session_process import SessionProcess
+from tests.proofs.source_topic import stored
 from tests.spark_proof.driver import FAILED, DriverSpec
 from tests.spark_proof.faulty_sink import COMMITS, PLANNED, REACHED, RELEASED, WAITING
-from tests.spark_proof.flights import Row, Verdict, batch_ends, compare, partition_topic, wanted
+from tests.spark_proof.flights import batch_ends, partition_topic, wanted
 from tests.spark_proof.plan import RECUT, Fault, Journey, Victim
-from tests.spark_proof.source_topic import stored
 
-#: Much longer than a driver takes from one fault to the next, including its start.
-DRIVER_S = 900
-#: Queries that failed because an owner died or the machine was busy; a user would restart them, too.
-FAILURES_MAX = 6
 _ROOT = Path(__file__).parents[2]
-_ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """hits: {label of a fault: how often it was injected}. missed: faults that were not injected. starts: of the
-    driver."""
-
-    journey: Journey
-    verdict: Verdict
-    hits: dict[str, int]
-    missed: tuple[str, ...]
-    batches: int
-    starts: int
-    failures: int
-    seconds: float
-    complaints: tuple[str, ...] = field(default=())
-
-    @property
-    def good(self) -> bool:
-        """Protected: nothing is wrong. The control: it has duplicates, which the protection prevents."""
-        if self.missed or self.complaints:
-            return False
-        return self.verdict.perfect if self.journey.protected else self.verdict.duplicated > 0
 
 
 class JourneyRun:
-    """One journey on a cluster that serves."""
+    """One journey on a cluster that serves: its driver is `tests.proofs.killed_run.Killed`."""
 
     def __init__(self, journey: Journey, cluster: Cluster, directory: Path, rows_per_batch: int) -> None:
+        self.name = journey.name
         self._journey = journey
         self._cluster = cluster
         self._directory = directory
         self._planned = directory / "faults"
         self._rows_per_batch = rows_per_batch
         self._target = f"public/default/proof-{directory.name}"
-        self._starts = 0
 
     async def run(self, partitions: Sequence[Sequence[Row]]) -> Outcome:
         """Raises AssertionError when the query does not come to its end."""
@@ -69,21 +43,14 @@ class JourneyRun:
         for fault in self._journey.faults:
             planned = json.dumps({"victim": fault.victim, "after": fault.after})
             (self._planned / f"{fault.name}{PLANNED}").write_text(planned)
-        failures = 0
-        while not await self._drive():
-            killed = len(list(self._planned.glob("*-driver-*" + REACHED)))
-            failures = self._starts - killed
-            assert failures <= FAILURES_MAX, f"the query fails again and again: {self._log.read_text()[-3000:]}"
-        return await self._outcome(partitions, failures, time.monotonic() - began)
+        driver = KilledRun(self, self._cluster)
+        await driver.to_its_end()
+        return await self._outcome(partitions, driver, time.monotonic() - began)
 
-    @property
-    def _log(self) -> Path:
-        return self._directory / "driver.log"
+    # --- the driver, for `KilledRun` ----------------------------------------------------------------------------------
 
-    async def _drive(self) -> bool:
-        """One start of the driver, until it ends or is killed; whether the query came to its end."""
-        cut = self._journey.cut(self._starts)
-        self._starts += 1
+    async def start(self, number: int) -> SessionProcess:
+        """Workers import the format of this package."""
         spec = DriverSpec(
             self._cluster.url,
             self._journey.job,
@@ -93,85 +60,67 @@ class JourneyRun:
             str(self._directory),
             self._rows_per_batch,
             self._journey.protected,
-            **cut,
+            **self._journey.cut(number - 1),
         )
-        child = self._start(spec)
-        try:
-            return await self._follow(child)
-        finally:
-            child.end()
-
-    def _start(self, spec: DriverSpec) -> SessionProcess:
-        """Workers import the format of this package."""
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         words = ["-m", "tests.spark_proof.driver", spec.to_json()]
-        return SessionProcess(words, self._directory, self._log, environment={"PYTHONPATH": path})
+        log = self._directory / "driver.log"
+        return SessionProcess(words, self._directory, log, environment={"PYTHONPATH": path})
 
-    async def _follow(self, child: SessionProcess) -> bool:
-        """Inject the faults whose points wait for it."""
-        while True:
-            waiting = await until(
-                lambda: self._waiting() or (_ENDED if child.code is not None else ""),
-                DRIVER_S,
-                every_s=0.05,
-                waiting_for=f"{self._journey.name}, see {self._log}",
-            )
-            if waiting == _ENDED:
-                assert child.code in {0, FAILED}, self._log.read_text()[-3000:]
-                return child.code == 0
-            fault = next(each for each in self._journey.faults if each.name == waiting)
-            if fault.victim is Victim.DRIVER:
-                await child.kill(once=just_seen)
-                self._release(fault)
-                return False
-            await self._kill_owners(fault)
-            self._release(fault)
-
-    def _waiting(self) -> str:
-        """Name of a fault whose point was reached, and whose victim this run must kill."""
+    async def due(self) -> Fault | None:
+        """The fault whose point was reached, and whose victim this run must kill: the point waits for it."""
         waiting = {path.stem for path in self._planned.glob("*" + WAITING)}
         released = {path.stem for path in self._planned.glob("*" + RELEASED)}
-        return min(waiting - released, default="")
+        first = min(waiting - released, default="")
+        return next((each for each in self._journey.faults if each.name == first), None)
 
-    def _release(self, fault: Fault) -> None:
-        (self._planned / f"{fault.name}{RELEASED}").touch()
-
-    async def _kill_owners(self, fault: Fault) -> None:
+    async def owners(self, fault: Fault) -> list[str]:
+        if fault.victim is Victim.DRIVER:
+            return []
         await self._cluster.healed()
         if fault.victim is Victim.OWNERS:
-            victims = [name for name, process in self._cluster.processes.items() if process["role"] == "owner"]
-        else:
-            topic = self._target if fault.victim is Victim.TARGET_OWNER else partition_topic(fault.batch % 3)
-            victims = [await self._cluster.owner_of(topic)]
-        for name in victims:
-            await self._cluster.kill(name, once=just_seen)
+            return [name for name, process in self._cluster.processes.items() if process["role"] == "owner"]
+        topic = self._target if fault.victim is Victim.TARGET_OWNER else partition_topic(fault.batch % 3)
+        return [await self._cluster.owner_of(topic)]
 
-    async def _outcome(self, partitions: Sequence[Sequence[Row]], failures: int, seconds: float) -> Outcome:
+    async def injected(self, fault: Fault, *, hit: bool) -> None:
+        """The point goes on; a driver that was killed there is not awaited by anybody."""
+        (self._planned / f"{fault.name}{RELEASED}").touch()
+        print(f"{self.name}: {fault.label}{'' if hit else ': it had ended'}", file=sys.stderr)
+
+    def may_repeat(self, code: int) -> bool:
+        """A query that failed, not a driver that did."""
+        return code == FAILED
+
+    # --- the oracle ---------------------------------------------------------------------------------------------------
+
+    async def _outcome(self, partitions: Sequence[Sequence[Row]], driver: KilledRun[Fault], seconds: float) -> Outcome:
+        journey = self._journey
         ends = batch_ends(self._directory / "checkpoint")
         found = await stored(self._cluster.url, self._target)
-        reference = wanted(self._journey.job, partitions, ends)
-        if not self._journey.protected:
+        reference = wanted(journey.job, partitions, ends)
+        if not journey.protected:
             # Each attempt of the control publishes under a name that the log gives it.
             reference = [replace(each, producer="") for each in reference]
-        verdict = compare(reference, found)
-        hits, missed = self._hits()
         complaints = []
         if {partition_topic(partition): len(rows) for partition, rows in enumerate(partitions)} != ends[-1]:
             complaints.append(f"the query ended at {ends[-1]}, before the end of its source")
-        if self._journey.mode == "batch" and [each.sequence_id for each in found] != list(range(len(found))):
+        if journey.mode == "batch" and [each.sequence_id for each in found] != list(range(len(found))):
             complaints.append("sequence ids of the target are not dense")
+        hits, missed = self._hits()
         return Outcome(
-            self._journey, verdict, hits, missed, len(ends), self._starts, failures, seconds, tuple(complaints)
-        )
+            journey.name, compare(reference, found), sorted(hits), hits, missed, complaints, driver.starts,
+            driver.failures, seconds, {"mode": journey.mode, "batches": len(ends)}, journey.protected,
+        )  # fmt: skip
 
-    def _hits(self) -> tuple[dict[str, int], tuple[str, ...]]:
+    def _hits(self) -> tuple[dict[str, int], list[str]]:
         injected = {path.stem for path in self._planned.glob("*" + REACHED)}
         hits = Counter(fault.label for fault in self._journey.faults if fault.name in injected)
         missed = [fault.label for fault in self._journey.faults if fault.name not in injected]
         if self._journey.recut:
             hits[RECUT] = recut_batches((self._planned / COMMITS).read_text().splitlines())
             missed += [] if hits[RECUT] else [RECUT]
-        return dict(hits), tuple(missed)
+        return dict(hits), missed
 
 
 def recut_batches(commits: Sequence[str]) -> int:

@@ -1,21 +1,15 @@
-"""The plan of the proof, and its report."""
-
-from dataclasses import replace
+"""The plan of the proof, and what else it looks at."""
 
 import pytest
 
+from tests.proofs.flights import Verdict
+from tests.proofs.report import Outcome, Report
+from tests.proofs.source_topic import Filled
 from tests.spark_proof.consumption import Acknowledged
-from tests.spark_proof.flights import Verdict
-from tests.spark_proof.journey_run import Outcome, recut_batches
-from tests.spark_proof.plan import Journey, Victim, journeys
-from tests.spark_proof.report import as_json, as_table
-from tests.spark_proof.source_topic import Filled
+from tests.spark_proof.journey_run import recut_batches
+from tests.spark_proof.plan import Victim, journeys
 
 BATCHES = 8
-PERFECT = Verdict(10, 10, 0, 0, 0, 0)
-DOUBLED = replace(PERFECT, stored=12, duplicated=2)
-FILLED = Filled(30, 10)
-ACKNOWLEDGED = Acknowledged(1_000, 6, 6)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -34,39 +28,6 @@ def test_every_plan_has_every_fault(seed: int) -> None:
     assert [journey.protected for journey in planned].count(False) == 1
 
 
-def outcome(name: str, verdict: Verdict, *, missed: bool = False, complaint: str = "") -> Outcome:
-    """Of the journey with this name, with all its faults injected, except the first if it was missed."""
-    journey: Journey = next(each for each in journeys(1, BATCHES) if each.name == name)
-    faults = [fault.label for fault in journey.faults]
-    lacking = tuple(faults[:1]) if missed else ()
-    hits = {fault: 1 for fault in faults if fault not in lacking}
-    return Outcome(journey, verdict, hits, lacking, BATCHES, 3, 0, 9.0, (complaint,) if complaint else ())
-
-
-@pytest.mark.parametrize(
-    ("found", "proven", "said"),
-    [
-        (outcome("copy", PERFECT), True, "PROVEN"),
-        (outcome("copy", DOUBLED), False, "the target is not the reference"),
-        (outcome("copy", replace(PERFECT, lost=1)), False, "the target is not the reference"),
-        (outcome("copy", replace(PERFECT, out_of_order=1)), False, "the target is not the reference"),
-        (outcome("copy", PERFECT, missed=True), False, "planned, but not injected"),
-        (outcome("shuffle", PERFECT, complaint="ids are not dense"), False, "ids are not dense"),
-        (outcome("no protection", DOUBLED), True, "doubled, as expected"),
-        (outcome("no protection", PERFECT), False, "the control shows no duplicate"),
-    ],
-)
-def test_the_verdict_needs_every_fault_every_row_and_a_control_that_fails(
-    found: Outcome, proven: bool, said: str
-) -> None:
-    """A run that could not have failed is no proof."""
-    assert found.good is proven
-    assert as_json(1, FILLED, ACKNOWLEDGED, [found])["proven"] is proven
-    text = as_table(1, FILLED, ACKNOWLEDGED, [found])
-    assert said in text
-    assert text.splitlines()[-1] == ("PROVEN" if proven else "NOT PROVEN")
-
-
 def test_a_batch_is_recut_when_its_commits_had_other_numbers_of_tasks() -> None:
     """A batch that was committed twice with the same tasks does not count."""
     told = ['{"batch": 0, "tasks": 4}', '{"batch": 1, "tasks": 4}', '{"batch": 1, "tasks": 4}']
@@ -76,8 +37,9 @@ def test_a_batch_is_recut_when_its_commits_had_other_numbers_of_tasks() -> None:
 
 def test_subscription_that_is_not_the_fold_of_its_chain_is_not_proven() -> None:
     """Neither is one that nobody acknowledged anything in, or that is missing."""
+    outcome = Outcome("copy", Verdict(10, 10, 0, 0, 0, 0), [], {}, [], [], 3, 0, 9.0)
+    assert Report(1, Filled(), "journeys", [outcome], Acknowledged(1_000, 6, 6).besides).proven
     wrong = (Acknowledged(1_000, 5, 6, ("flights: it differs",)), Acknowledged(0, 6, 6), Acknowledged(1_000, 4, 4))
     for each in wrong:
-        assert as_json(1, FILLED, each, [])["proven"] is False
-        assert as_table(1, FILLED, each, []).endswith("NOT PROVEN")
-    assert "flights: it differs" in as_table(1, FILLED, wrong[0], [])
+        assert not Report(1, Filled(), "journeys", [outcome], each.besides).proven
+    assert "flights: it differs" in str(Report(1, Filled(), "journeys", [outcome], wrong[0].besides))

@@ -1,23 +1,13 @@
 """The oracle of the proof: it finds what is lost, doubled, foreign and out of order."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.spark_proof.flights import (
-    CANCELLED,
-    PARTITIONS,
-    Found,
-    Row,
-    Verdict,
-    batch_ends,
-    compare,
-    partition_topic,
-    read_rows,
-    wanted,
-)
+from tests.proofs.damages import Damage, each_damage, says
+from tests.proofs.flights import PARTITIONS, Found, Row, Verdict, compare, read_rows
+from tests.spark_proof.flights import CANCELLED, batch_ends, partition_topic, wanted
 from tests.spark_proof.plan import Job
 
 HEADING = "year,month,day,dep_time,s,d,a,sa,ad,carrier,flight,tailnum,origin,dest,air_time,distance,hour,minute,time"
@@ -65,45 +55,12 @@ def test_rows_are_lines_by_aircraft(partitions: list[list[Row]]) -> None:
 
 
 @pytest.mark.parametrize("job", Job)
-def test_a_correct_target_has_no_damage(partitions: list[list[Row]], job: Job) -> None:
-    """And is not empty."""
-    verdict = checked(partitions, job, published(partitions, job))
-    assert verdict.perfect
-    assert verdict.stored == verdict.wanted > 4
-
-
-def _without_the_last_of_a_key(found: list[Found]) -> list[Found]:
-    return found[:3] + found[4:]
-
-
-def _swapped(found: list[Found]) -> list[Found]:
-    """The first one and the last under its name change places."""
-    at = max(n for n in range(1, len(found)) if found[n].producer == found[0].producer)
-    return [found[at], *found[1:at], found[0], *found[at + 1 :]]
-
-
-@pytest.mark.parametrize("job", Job)
-@pytest.mark.parametrize(
-    ("damage", "wrong"),
-    [
-        (_without_the_last_of_a_key, (1, 0, 0, 0)),
-        (lambda found: [*found, found[5]], (0, 1, 0, 0)),
-        (lambda found: [found[0]] * 3 + found[1:], (0, 2, 0, 0)),
-        (lambda found: [*found, Found(found[0].producer, 99, "N1", "nobody's")], (0, 0, 1, 0)),
-        (_swapped, (0, 0, 0, 1)),
-    ],
-)
+@each_damage
 def test_each_kind_of_damage_is_counted(
-    partitions: list[list[Row]],
-    job: Job,
-    damage: Callable[[list[Found]], list[Found]],
-    wrong: tuple[int, int, int, int],
+    partitions: list[list[Row]], job: Job, damage: Damage, wrong: tuple[int, int, int, bool]
 ) -> None:
     """An oracle that cannot fail proves nothing."""
-    verdict = checked(partitions, job, damage(published(partitions, job)))
-    assert not verdict.perfect
-    assert (verdict.lost, verdict.duplicated, verdict.foreign) == wrong[:3]
-    assert bool(verdict.out_of_order) is bool(wrong[3])
+    assert says(checked(partitions, job, damage(published(partitions, job))), wrong)
 
 
 def test_a_message_under_another_producer_is_foreign(partitions: list[list[Row]]) -> None:

@@ -126,7 +126,7 @@ PARTS: tuple[Part, ...] = (
     Part("model", ("model",), 30.0, True),
     Part("kubernetes", ("kubernetes",), 60.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 80.0, True),
-    Part("pipeline", ("pipeline", "spark_proof", "jobs_proof"), 200.0),
+    Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 200.0),
     *_shared("cluster/clients", ("cluster/clients",), 2, 140.0),
     Part("cluster/cli", ("cluster/cli",), 80.0),
     Part("cluster/console", ("cluster/console",), 10.0),
@@ -157,7 +157,7 @@ _DISK_ROOMS = (_STORAGE, f"{_CORE}/node", "services/oncelog/storage_client", "te
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "upgrade",
-        ("cluster/processes/test_upgrade.py", "cluster/processes/test_lost_in_upgrade.py"),
+        ("cluster/processes/test_upgrade.py",),
         (
             f"{_CORE}/process_version.py",
             f"{_CORE}/placement",

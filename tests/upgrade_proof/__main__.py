@@ -2,7 +2,8 @@
 
 Each round upgrades every process and rolls every process back, one at a time; half of the rounds turn round half way.
 Two producers of this version send all the time, and programs of the former version publish and read in each round.
-Every message is stored once, in order, at the place that its answer named.
+In the end every process gets the next version, and the level is raised. Every message is stored once, in order, at the
+place that its answer named.
 """
 
 import argparse
@@ -15,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 import oncelog
-from tests.cluster.loads import Loads, read_all
+from tests.cluster.loads import Loads
 from tests.upgrade_proof.mixed_cluster import FormerCluster, Version
+from tests.upgrade_proof.next_version import NEXT_LEVEL
 
 TOPIC, OLD_TOPIC = "upgraded", "by-the-former-version"
 COMMAND_TIMEOUT_S = 120
@@ -33,15 +35,16 @@ class Proof:
         self.upgrades = self.roll_backs = 0
 
     async def run(self, rounds: int) -> None:
-        async with await oncelog.connect(self._cluster.url) as client:
-            loads = await Loads.of_two(client, TOPIC, slow=True)
-            async with loads.running():
-                for number in range(rounds):
-                    await self._round(number, loads)
-                    print(f"round {number + 1} of {rounds}: longest pause {loads.gap_max_s:.1f} s", flush=True)
-            stored = await read_all(client, TOPIC)
-            loads.check(stored)
-        print(f"{self.upgrades} upgrades, {self.roll_backs} roll-backs of a process; {len(stored)} messages, each once")
+        async with (
+            await oncelog.connect(self._cluster.url) as client,
+            Loads.checked(client, TOPIC, slow=True) as loads,
+        ):
+            for number in range(rounds):
+                await self._round(number, loads)
+                print(f"round {number + 1} of {rounds}: longest pause {loads.gap_max_s:.1f} s", flush=True)
+            await self._to_the_next_level(loads)
+        done = f"{self.upgrades} upgrades, {self.roll_backs} roll-backs of a process"
+        print(f"{done}; {len(loads.stored)} messages, each once")
         print(f"{len(self._lines)} messages by programs of the former version, each once")
 
     async def _round(self, number: int, loads: Loads) -> None:
@@ -50,14 +53,23 @@ class Proof:
         await self._by_former_programs(number)
         await self._through(Version.FORMER, len(self._names), loads)
 
+    async def _to_the_next_level(self, loads: Loads) -> None:
+        """Each process from the former version to the one of this tree, then to the next; then the level is raised."""
+        for version in (Version.CURRENT, Version.NEXT):
+            await self._through(version, len(self._names), loads)
+        done = await self._cluster.request("POST", "/admin/v2/cluster/finalize")
+        assert (done.status_code, done.json().get("level")) == (200, NEXT_LEVEL), done.text
+        await loads.answered_more(20)
+        print(f"the level is {NEXT_LEVEL}", flush=True)
+
     async def _through(self, version: Version, count: int, loads: Loads) -> None:
         for name in self._chosen.sample(self._names, count):
             await self._cluster.change_version(name, version)
             await loads.answered_more(self._chosen.randint(1, 20))
-            if version is Version.CURRENT:
-                self.upgrades += 1
-            else:
+            if version is Version.FORMER:
                 self.roll_backs += 1
+            else:
+                self.upgrades += 1
 
     async def _by_former_programs(self, number: int) -> None:
         """Publish, and read all that these programs have published."""

@@ -1,9 +1,9 @@
-"""A cluster whose processes have the version of this tree, or the former one, and change it.
+"""A cluster whose processes have the version of this tree, a former or a next one, and change it.
 
     with FormerCluster.running(directory) as cluster: await cluster.change_version("owner-1", Version.CURRENT)
 
-The former version is the archive `tests/golden/version-7/services.tar.xz`: its package as it was. It runs with the
-libraries of this tree's virtualenv.
+The former version is the archive `tests/golden/version-8/services.tar.xz`: its package as it was. The next one is this
+tree's package, but one level higher (`next_version`). Both run with the libraries of this tree's virtualenv.
 """
 
 import signal
@@ -15,11 +15,12 @@ from pathlib import Path
 from tests.cluster.cluster_fixture import START_S, Cluster
 from tests.cluster.until import until
 from tests.upgrade_proof.mixed_standalone import versions
+from tests.upgrade_proof.next_version import write_next
 
 #: Every process that a cluster of these tests may have.
 NAMES = [f"{role}-{number}" for role in ("metadata", "storage", "owner") for number in range(1, 4)]
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "version-7"
+GOLDEN = ROOT / "tests" / "golden" / "version-8"
 
 
 class Version(Enum):
@@ -27,6 +28,7 @@ class Version(Enum):
 
     FORMER = "former"
     CURRENT = "current"
+    NEXT = "next"
 
 
 def unpacked(archive: Path, directory: Path) -> Path:
@@ -45,10 +47,11 @@ class MixedCluster(Cluster):
 
     def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
         super().__init__(data, arguments, {**environment, "PYTHONPATH": f"{ROOT}:{ROOT / 'services'}"})
-        former = data.with_name(f"{data.name}.former")
+        former, following = (data.with_name(f"{data.name}.{each.value}") for each in (Version.FORMER, Version.NEXT))
         self._packages = {
             Version.FORMER: unpacked(GOLDEN / "services.tar.xz", former) / "services",
             Version.CURRENT: ROOT / "services",
+            Version.NEXT: write_next(ROOT / "services", following),
         }
         versions(data).mkdir(exist_ok=True)
         for name in NAMES:

@@ -12,9 +12,6 @@ from oncelog.cli.standalone import cluster_plan as plans
 from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan
 from tests.cluster.varied_standalone import standalone
 
-#: Settings of `standalone` that the former version does not know: an unknown one ends its start.
-NEW_SETTINGS = ("ONCELOG_CONSOLE",)
-
 
 def versions(data: Path) -> Path:
     """The folder of the links."""
@@ -23,8 +20,7 @@ def versions(data: Path) -> Path:
 
 def _processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     def versioned(child: ProcessPlan) -> ProcessPlan:
-        unset = [word for name in NEW_SETTINGS for word in ("-u", name)]
-        program = ("/usr/bin/env", *unset, f"PYTHONPATH={versions(plan.data) / child.name}")
+        program = ("/usr/bin/env", f"PYTHONPATH={versions(plan.data) / child.name}")
         return replace(child, command=(*program, *child.command))
 
     return [versioned(child) for child in plans.service_processes(plan, zookeeper)]

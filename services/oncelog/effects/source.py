@@ -20,7 +20,7 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
 from oncelog.core.effects.giving_up import Care, attempts, given_up, gives_up, reason_of
 from oncelog.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
-from oncelog.core.errors import EffectsError, OncelogError
+from oncelog.core.errors import EffectsError, OncelogError, SubscriptionGone
 from oncelog.effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
 from oncelog.effects.consumer import EffectsConsumer
 from oncelog.effects.function_run import FunctionFailedError, called, is_retriable, to_its_end
@@ -29,6 +29,12 @@ from oncelog.effects.store import ClaimLost, EffectRefused, EffectsStore, Source
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 
 logger = logging.getLogger(__name__)
+#: What the next start does. This one does not: what it has received belongs to what is gone, and a topic that was
+#: deleted by mistake must not be created again unseen.
+_NEXT_START = (
+    "this program ends. Start it again, and it begins at once: in a new topic where `start` says, in a new "
+    "subscription of the same topic behind what has taken effect"
+)
 
 ConnectionT = TypeVar("ConnectionT")
 #: Called with the messages of one transaction.
@@ -124,6 +130,9 @@ class EffectsSource(Generic[ConnectionT]):
                 except (OncelogError, FunctionFailedError, CancelledByNobody) as error:
                     failed = error.error if isinstance(error, FunctionFailedError) else error
                     self._refused(error)
+                    if isinstance(error, SubscriptionGone):
+                        what = error.message.partition(": ")[0]
+                        raise SubscriptionGone(f"{self._effect} of {self._topic}: {what}; {_NEXT_START}") from error
                     if isinstance(error, OncelogError) and not error.retriable:
                         raise
                     pause_s = PAUSE_S_MIN if self.status.position > position else min(2 * pause_s, PAUSE_S_MAX)

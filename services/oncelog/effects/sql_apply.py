@@ -8,6 +8,7 @@
 Each is built once: SQLAlchemy takes longer to build a statement than the server to perform it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -28,7 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oncelog.core.effects.errors import EffectMisuse
 from oncelog.core.effects.ordered import Source, StoredPosition
-from oncelog.effects.sql_session import LIMITS, try_again_error
+from oncelog.effects.sql_session import LIMITS, is_refused_after_error, try_again_error
 from oncelog.effects.sql_tables import EffectsTables
 from oncelog.effects.store import ClaimLost
 
@@ -109,17 +110,23 @@ class ApplyStatements:
         if has_effect and not self._limits_stall:
             connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
 
-    def look(self, connection: Connection, source: Source, following: StoredPosition) -> bool:
+    def look(
+        self, connection: Connection, source: Source, following: StoredPosition, errors: Sequence[BaseException]
+    ) -> bool:
         """Whether the transaction is the one of `advance`: the guard does not see a commit by the driver's own
         connection (hazard committed-by-the-driver).
 
         A function that swallows an error leaves a transaction that PostgreSQL rolls back at its commit, without a word
-        (hazard swallowed-error-committed). Raises EffectMisuse."""
+        (hazard swallowed-error-committed). errors: of the database, while the function ran. Raises EffectMisuse, or the
+        error that has ended the transaction if the database asks to try it again."""
         try:
             found = connection.execute(self._look, source_values(source)).one()
         except DBAPIError as error:
             if try_again_error(error) is not None:
                 raise  # as a conflict of SERIALIZABLE: this is a statement like any other
+            ended_by = next((each for each in reversed(errors) if not is_refused_after_error(each)), None)
+            if ended_by is not None and try_again_error(ended_by) is not None:
+                raise ended_by from error  # the function has caught it, and is not to blame
             raise EffectMisuse(
                 "the function has caught an error of the database, after which the whole transaction can only be "
                 "rolled back: let it raise, or use connection.begin_nested() around what may fail"

@@ -56,6 +56,11 @@ def _asks_to_try_again(error: BaseException) -> bool:
     return _state_of(driver).startswith(_TRY_AGAIN)
 
 
+def is_refused_after_error(error: BaseException) -> bool:
+    """Whether PostgreSQL has refused a statement because an error before it has ended the transaction."""
+    return _state_of(error.orig if isinstance(error, DBAPIError) else error) == "25P02"
+
+
 def _state_of(driver: Any) -> str:
     """SQLSTATE as psycopg, asyncpg, psycopg2 and pg8000 have it."""
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)

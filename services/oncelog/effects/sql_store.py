@@ -246,9 +246,9 @@ class SqlEffects(Generic[ConnectionT]):
             try:
                 self._begin(connection, limit)
                 step(connection)
-                with _functions_errors(), self._guard.guarded(connection):
+                with _functions_errors(), self._guard.guarded(connection) as errors:
                     _check_not_async(run(connection))
-                is_whole = self._statements.look(connection, source, following)
+                is_whole = self._statements.look(connection, source, following, errors)
                 connection.commit()
             except BaseException:
                 _abandon(connection)
@@ -270,9 +270,9 @@ class SqlEffects(Generic[ConnectionT]):
                 await connection.run_sync(step)
                 given, sync_connection = WatchedConnection(connection), connection.sync_connection
                 guarded = self._guard.guarded(cast("Connection", sync_connection))
-                with _functions_errors(), guarded, given.all_awaited():
+                with _functions_errors(), guarded as errors, given.all_awaited():
                     await _checked_async(run(given))
-                is_whole = await connection.run_sync(lambda sync: self._statements.look(sync, source, following))
+                is_whole = await connection.run_sync(self._statements.look, source, following, errors)
                 await connection.commit()
             except BaseException:
                 await connection.run_sync(_abandon)

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
 
 from oncelog.core.effects.errors import EffectMisuse
 
@@ -68,21 +69,32 @@ class TransactionGuard:
     def __init__(self, engine: Engine) -> None:
         #: {guarded connection: what was refused on it}
         self._refused: dict[Connection, list[EffectMisuse]] = {}
+        #: {guarded connection: the errors of the database on it, whether the function has caught them or not}
+        self._errors: dict[Connection, list[BaseException]] = {}
         event.listen(engine, "commit", self._refuse)
         event.listen(engine, "rollback", self._refuse)
         event.listen(engine, "before_cursor_execute", self._look)
+        event.listen(engine, "handle_error", self._note)
 
     @contextmanager
-    def guarded(self, connection: Connection) -> Iterator[None]:
+    def guarded(self, connection: Connection) -> Iterator[list[BaseException]]:
         """Inside of the block, whatever would end the transaction raises EffectMisuse; so does the end of the block, if
-        the function has caught that. connection: one that the engine has opened since."""
-        refused = self._refused[connection] = []
+        the function has caught that. connection: one that the engine has opened since. Gives the errors of the database
+        inside of the block, which the function may have caught."""
+        refused: list[EffectMisuse] = []
+        errors: list[BaseException] = []
+        self._refused[connection], self._errors[connection] = refused, errors
         try:
-            yield
+            yield errors
             if refused:
                 raise refused[0]
         finally:
-            del self._refused[connection]
+            del self._refused[connection], self._errors[connection]
+
+    def _note(self, context: ExceptionContext) -> None:
+        errors = None if context.connection is None else self._errors.get(context.connection)
+        if errors is not None:
+            errors.append(context.sqlalchemy_exception or context.original_exception)
 
     def _refuse(self, connection: Connection) -> None:
         refused = self._refused.get(connection)

@@ -978,6 +978,7 @@ class LeaseProducerIdRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
+    FURTHER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     producer_id: _builtins.int
@@ -994,6 +995,12 @@ class LeaseProducerIdRequest(_message.Message):
     def on_behalf_of(self) -> Global___OnBehalfOf:
         """The caller for whom a superuser leases the id; its role owns the id. Absent: the superuser itself."""
 
+    @_builtins.property
+    def further(self) -> _containers.RepeatedCompositeFieldContainer[Global___FurtherLease]:
+        """More leases of this topic, beside the one above. With any, the answer has `results`. An owner that does not know
+        them leases the one above alone.
+        """
+
     def __init__(
         self,
         *,
@@ -1005,14 +1012,73 @@ class LeaseProducerIdRequest(_message.Message):
         request_id: _builtins.bytes = ...,
         owner_epoch_seen: _builtins.int = ...,
         on_behalf_of: Global___OnBehalfOf | None = ...,
+        further: _abc.Iterable[Global___FurtherLease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "generation", b"generation", "on_behalf_of", b"on_behalf_of", "owner_epoch_seen", b"owner_epoch_seen", "producer_id", b"producer_id", "request_id", b"request_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "further", b"further", "generation", b"generation", "on_behalf_of", b"on_behalf_of", "owner_epoch_seen", b"owner_epoch_seen", "producer_id", b"producer_id", "request_id", b"request_id", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaseProducerIdRequest: _TypeAlias = LeaseProducerIdRequest  # noqa: Y015
+
+@_typing.final
+class FurtherLease(_message.Message):
+    """The fields mean the same as those of LeaseProducerIdRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    EXPIRE_MS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    generation: _builtins.int
+    expire_ms: _builtins.int
+    request_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        expire_ms: _builtins.int = ...,
+        request_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_ms", b"expire_ms", "generation", b"generation", "producer_id", b"producer_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FurtherLease: _TypeAlias = FurtherLease  # noqa: Y015
+
+@_typing.final
+class LeaseResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lease(self) -> Global___LeaseProducerIdAnswer:
+        """Absent if there is an error. Its owner_epoch and results are empty."""
+
+    @_builtins.property
+    def error(self) -> _error_pb2.Error:
+        """Retriable: ask again, with the same request id."""
+
+    def __init__(
+        self,
+        *,
+        lease: Global___LeaseProducerIdAnswer | None = ...,
+        error: _error_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lease", b"lease"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseResult: _TypeAlias = LeaseResult  # noqa: Y015
 
 @_typing.final
 class LeaseProducerIdAnswer(_message.Message):
@@ -1026,6 +1092,7 @@ class LeaseProducerIdAnswer(_message.Message):
     PRODUCER_NAME_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     generation: _builtins.int
     last_sequence_id: _builtins.int
@@ -1034,6 +1101,12 @@ class LeaseProducerIdAnswer(_message.Message):
     expires_in_ms: _builtins.int
     """The id lives at least so long from now on, and from each message and renewal."""
     owner_epoch: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseResult]:
+        """For a request with `further`: of its first lease, and then of the others, in its order. The other fields but
+        owner_epoch are empty then.
+        """
+
     def __init__(
         self,
         *,
@@ -1043,10 +1116,11 @@ class LeaseProducerIdAnswer(_message.Message):
         producer_name: _builtins.str = ...,
         expires_in_ms: _builtins.int = ...,
         owner_epoch: _builtins.int = ...,
+        results: _abc.Iterable[Global___LeaseResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_in_ms", b"expires_in_ms", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_in_ms", b"expires_in_ms", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1246,7 +1320,7 @@ class TopicStatesRequest(_message.Message):
     """With the state of the ack log, as digests. Without the list of subscriptions."""
     without_subscriptions: _builtins.bool
     producers_after: _builtins.int
-    """Producers are listed by id, those with higher ids than this; `producers_next_after` says where the next page begins."""
+    """lists a page of the producers with higher ids, and `producers_next_after`"""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""

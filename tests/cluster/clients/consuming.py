@@ -1,7 +1,7 @@
 """Consumers under load, and the check of their subscriptions: nothing is missing, nothing acknowledged comes again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -69,6 +69,11 @@ class Consumption:
 
     async def has_acked(self, count: int) -> None:
         await until(lambda: len(self.acked) >= count, DEADLINE_S, waiting_for=f"{count} acknowledged by {self.name}")
+
+    async def check_all(self, stored: Sequence[oncelog.Message]) -> None:
+        """Wait until so many are acknowledged, and check that they are these."""
+        await self.has_acked(len(stored))
+        self.check({(message.partition, message.index) for message in stored})
 
     def check(self, stored: set[Place]) -> None:
         assert not self.acked_again, f"{self.name}: acknowledged and seen again: {self.acked_again[:10]}"

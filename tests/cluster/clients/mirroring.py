@@ -17,7 +17,7 @@ from oncelog.effects.rest import rest
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import start_forked
-from tests.cluster.recipes.recipe_programs import Running
+from tests.cluster.programs import Running
 from tests.cluster.until import until
 
 

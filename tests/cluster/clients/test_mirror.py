@@ -22,7 +22,7 @@ from oncelog.testing import LocalCluster
 from tests.cluster.clients.mirroring import acknowledge, connected, connected_mirror, once, read_all, start
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.lost_tail import lose_tail, new_ledger
-from tests.cluster.recipes.recipe_programs import running
+from tests.cluster.programs import running
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

@@ -17,7 +17,7 @@ from tests.cluster.clients.mirroring import connected, connected_mirror, once, r
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
-from tests.cluster.recipes.recipe_programs import running
+from tests.cluster.programs import running
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import oncelog
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Running
+from tests.cluster.programs import DEADLINE_S, Running, started
 from tests.cluster.until import until
 
 ROOT = Path(__file__).parents[3]
@@ -47,13 +46,8 @@ class SeamRuns:
             [sys.executable, "-m", "tests.cluster.effects_proof.seam_program", url or self._url, *self._words, *seam]
         )
         path = os.pathsep.join([str(ROOT / "services"), str(ROOT)])
-        log = self._directory / "program.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                command, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env=environment() | {"ONCELOG_URL": self._cluster.url, "PYTHONPATH": path}, start_new_session=True,
-            )  # fmt: skip
-        return Running(process, log)
+        own = environment() | {"ONCELOG_URL": self._cluster.url, "PYTHONPATH": path}
+        return started(self._directory / "program.log", command, own, self._directory)
 
     async def killed_at(self, seam: str, number: int) -> None:
         """A program that kills itself there."""

@@ -7,7 +7,7 @@ import pytest
 import oncelog
 from tests.cluster.clients.consuming import Consumption
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.loads import Loads, read_all
+from tests.cluster.loads import Loads
 from tests.cluster.sessions import AWAY_MS
 from tests.records_proof.losses import backup, lose_zookeeper
 
@@ -25,21 +25,19 @@ async def test_zookeeper_that_is_deleted_under_load_is_restored_from_storage_nod
         await cluster.change("DELETE", GONE)
         await cluster.change("POST", f"{NAMESPACE}/permissions/billing", json=["consume"])
         await cluster.change("POST", f"{NAMESPACE}/messageTTL", json=3600)
-        async with await oncelog.connect(cluster.url) as client:
-            loads = await Loads.of_two(client, "flights", slow=True)
-            async with Consumption.running([client], "flights", "shared") as consumption:
-                async with loads.running():
-                    await consumption.has_acked(20)
-                    await lose_zookeeper(cluster)
-                    code, report = await backup(cluster, "restore", "--yes")
-                    assert (code, report["state"], report["reviews"]) == (0, "done", []), report
-                    assert (report["copies"], report["gives_up"], report["rights_closed"]) == ([], False, False)
-                    await cluster.healed()
-                    await loads.answered_more(20)
-                stored = await read_all(client, "flights")
-                loads.check(stored)
-                await consumption.has_acked(len(stored))
-                consumption.check({(message.partition, message.index) for message in stored})
+        async with (
+            await oncelog.connect(cluster.url) as client,
+            Consumption.running([client], "flights", "shared") as consumption,
+        ):
+            async with Loads.checked(client, "flights", slow=True) as loads:
+                await consumption.has_acked(20)
+                await lose_zookeeper(cluster)
+                code, report = await backup(cluster, "restore", "--yes")
+                assert (code, report["state"], report["reviews"]) == (0, "done", []), report
+                assert (report["copies"], report["gives_up"], report["rights_closed"]) == ([], False, False)
+                await cluster.healed()
+                await loads.answered_more(20)
+            await consumption.check_all(loads.stored)
         assert await cluster.get(f"{SPLIT}/partitions") == {"partitions": 3}
         assert await cluster.get(f"{NAMESPACE}/permissions") == {"billing": ["consume"]}
         assert await cluster.get(f"{NAMESPACE}/messageTTL") == 3600

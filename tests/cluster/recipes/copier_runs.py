@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Callable
 
 import oncelog
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
+from tests.cluster.programs import DEADLINE_S, Running, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 #: The source is never further ahead of the copy, so that each kill meets a copier at work.

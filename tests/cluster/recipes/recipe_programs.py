@@ -1,32 +1,24 @@
 """Runs the programs of docs/recipes.md, docs/effects.md and docs/outbox.md as a user does, and kills them."""
 
-import json
 import os
 import random
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 import oncelog
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.forked_program import start_forked
-from tests.cluster.kills import Once, moment
-from tests.cluster.until import until
+from tests.cluster.programs import Running, started
 from tests.tidy.documents import programs
 
 PAGE = "docs/recipes.md"
 EFFECTS_PAGE = "docs/effects.md"
 STORES_PAGE = "docs/effects-stores.md"
 OUTBOX_PAGE = "docs/outbox.md"
-DEADLINE_S = 60.0
 KILLS = 2
 
 
@@ -46,13 +38,13 @@ class Programs:
     def command(self, name: str, *arguments: str) -> list[str]:
         return guarded([sys.executable, name, *arguments])
 
-    def start(self, name: str, *arguments: str) -> "Running":
+    def start(self, name: str, *arguments: str) -> Running:
         return self.start_command(name, self.command(name, *arguments))
 
-    def start_command(self, name: str, command: list[str]) -> "Running":
+    def start_command(self, name: str, command: list[str]) -> Running:
         return started(self.directory / f"{name}.log", command, self.environment, self.directory)
 
-    def start_forked(self, name: str, *words: str) -> "Running":
+    def start_forked(self, name: str, *words: str) -> Running:
         """`oncelog` with these words."""
         path = self.directory / f"{name}.log"
         with path.open("ab") as log:
@@ -60,7 +52,7 @@ class Programs:
 
     async def killed_often(
         self,
-        start: Callable[[], "Running"],
+        start: Callable[[], Running],
         progress: Callable[[], int],
         total: int,
         *,
@@ -88,89 +80,6 @@ class Programs:
 
 def _is_reached(progress: Callable[[], int], wanted: int) -> bool:
     return progress() >= wanted
-
-
-def started(log: Path, command: list[str], environment: dict[str, str], directory: Path) -> "Running":
-    """Run a command in this directory; what it writes is appended to the log."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
-    return Running(process, log)
-
-
-class Running:
-    """One run of a program."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
-        self.process = process
-        self.log = log
-
-    def runs(self) -> bool:
-        return self.process.poll() is None
-
-    def text(self) -> str:
-        """What it has written."""
-        return self.log.read_text()
-
-    async def reaches(self, condition: Callable[[], object], waiting_for: str) -> None:
-        """Return once it is so; the program must not end before."""
-
-        def reached() -> object:
-            assert self.runs() or condition(), self.log.read_text()[-3000:]
-            return condition()
-
-        try:
-            await until(reached, DEADLINE_S, every_s=0.01, waiting_for=waiting_for)
-        finally:
-            if sys.exc_info()[0] is not None:
-                self.end()
-
-    async def says(self, words: str) -> str:
-        """Return the first line of its log that contains the words."""
-
-        def line() -> str:
-            return next((each for each in self.text().splitlines() if words in each), "")
-
-        await self.reaches(line, f"{words!r} in its log")
-        return line()
-
-    async def health(self, path: str) -> Any:
-        """What its health port answers, which must be good news."""
-        url = json.loads(await self.says('"msg": "health port"'))["url"]
-        async with httpx.AsyncClient(verify=False) as http:
-            return (await http.get(f"{url}{path}", timeout=DEADLINE_S)).raise_for_status().json()
-
-    async def ends(self, code: int = 0) -> str:
-        """Return what it has written once it has ended with this exit code."""
-        await until(lambda: not self.runs(), DEADLINE_S, waiting_for=f"the end of {self.log.stem}")
-        written = self.log.read_text()
-        assert self.process.returncode == code, written[-3000:]
-        return written
-
-    async def kill(self, *, once: Once) -> None:
-        """kill -9 of the program with all of its processes, as soon as the condition holds; it must run then."""
-        await moment(once)
-        assert self.runs(), self.text()[-3000:]
-        self.end()
-
-    def end(self) -> None:
-        """Kill what is left of it."""
-        try:
-            os.killpg(self.process.pid, 9)
-        except ProcessLookupError:
-            pass  # it has ended
-        self.process.wait()
-
-
-@asynccontextmanager
-async def running(process: Running) -> AsyncIterator[Running]:
-    """Inside the block; then it is killed."""
-    try:
-        yield process
-    finally:
-        process.end()
 
 
 class Watched:

@@ -12,7 +12,8 @@ import redis
 
 from tests.cluster.cluster_fixture import children_of
 from tests.cluster.kills import alive, kill
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.programs import DEADLINE_S, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 from tests.contract.stores.redis_process import RedisProcess
 

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import oncelog
+from tests.cluster.programs import DEADLINE_S, running
 from tests.cluster.recipes.copier_runs import copy_through_kills
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.cluster.recipes.recipe_programs import Programs, Running, Watched
+from tests.cluster.programs import Running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

@@ -12,7 +12,8 @@ import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import command
 from tests.cluster.kills import just_seen
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, running
+from tests.cluster.programs import DEADLINE_S, Running, running
+from tests.cluster.recipes.recipe_programs import Programs
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

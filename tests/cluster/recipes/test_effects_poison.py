@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,8 @@ from oncelog.effects.process import run_processes
 from oncelog.effects.store import SourceNames
 from tests.cluster.commands import command
 from tests.cluster.loads import read_all
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running
+from tests.cluster.programs import DEADLINE_S, Running
+from tests.cluster.recipes.recipe_programs import Programs
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -97,7 +97,7 @@ async def test_message_that_kills_its_process_becomes_a_dead_letter(
     labels = 'effect="billing",partition="-1",topic="public/default/lost-parcels"'
     assert f"oncelog_effects_dead_letters_total{{{labels}}} 2.0" in await asyncio.to_thread(told, "/metrics")
     assert json.loads(await asyncio.to_thread(told, "/readyz"))["status"] == "ok"
-    os.killpg(last.process.pid, signal.SIGTERM)
+    last.signal(signal.SIGTERM)
     await last.ends()
     assert rows(database, "parcels") == [value for value in values if value.isdigit()]
     found = [

@@ -8,7 +8,8 @@ import redis
 
 import oncelog
 from tests.cluster.loads import read_all
-from tests.cluster.recipes.recipe_programs import Programs, running
+from tests.cluster.programs import running
+from tests.cluster.recipes.recipe_programs import Programs
 from tests.contract.stores.redis_process import RedisProcess
 
 pytestmark = pytest.mark.asyncio

@@ -18,8 +18,9 @@ import pytest
 
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.cluster.kills import any_time, idle, just_seen
+from tests.cluster.programs import DEADLINE_S, Running, running
 from tests.cluster.recipes.postgres_process import PostgresProcess
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, OUTBOX_PAGE, Programs, Running, Watched, running
+from tests.cluster.recipes.recipe_programs import OUTBOX_PAGE, Programs, Watched
 from tests.cluster.until import until
 from tests.tidy.documents import fenced, text_of
 

@@ -15,7 +15,8 @@ from oncelog.effects import Output, Process, TopicEffects
 from oncelog.effects.process import run_processes
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.cluster.commands import command
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
+from tests.cluster.programs import DEADLINE_S, Running, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

@@ -13,7 +13,8 @@ import pytest
 
 import oncelog
 from oncelog.runtime.orphan_guard import guarded
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Running, Watched, running
+from tests.cluster.programs import DEADLINE_S, Running, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

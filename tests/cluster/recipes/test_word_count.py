@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 
 import oncelog
-from tests.cluster.recipes.recipe_programs import DEADLINE_S, Programs, Watched, running
+from tests.cluster.programs import DEADLINE_S, running
+from tests.cluster.recipes.recipe_programs import Programs, Watched
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio

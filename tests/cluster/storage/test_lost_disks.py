@@ -11,8 +11,8 @@ from tests.cluster.kills import idle
 from tests.cluster.loads import Load, Loads, by_list, read_all
 from tests.cluster.until import until
 from tests.fault_proof.faulty_cluster import FaultyCluster
+from tests.fault_proof.lost_disks import first_error, replace_all_disks
 from tests.fault_proof.random_faults import SETTINGS
-from tests.fault_proof.three_disks import first_error, replace_all_disks
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,14 +1,17 @@
 """Errors of the database for which no message is to blame: they are no attempts."""
 
 import sqlite3
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from oncelog.core.effects.errors import StoreNotTransactional
+from oncelog.core.effects.errors import EffectMisuse, StoreNotTransactional
 from oncelog.core.errors import StoreUnavailable
+from oncelog.effects import SqlEffects
 from oncelog.effects.sql_session import try_again_error
 from tests.contract.effects.positions import SOURCE, at, claimed, stored
 from tests.contract.effects.sql_database import Database
@@ -66,6 +69,49 @@ async def test_server_that_cannot_now_is_no_attempt(on_postgres: Database, *, wr
         with pytest.raises(StoreUnavailable if code in NO_ATTEMPTS else FunctionsOwn):
             await effects.apply(SOURCE, at(0), at(1), failing(code, wrapped=wrapped))
     assert await stored(effects) == at(0)
+
+
+def swallowing(code: str) -> Any:
+    def swallow(connection: Any) -> None:
+        for statement in (f"SELECT fail('{code}')", "SELECT 1"):
+            with suppress(DBAPIError):
+                connection.execute(text(statement))
+
+    return swallow
+
+
+@pytest.mark.hazard("message-blamed-for-the-database", "swallowed-error-committed")
+async def test_conflict_that_the_function_catches_is_tried_again(on_postgres: Database) -> None:
+    """It may have been told to catch errors of its own. The last look at its transaction then fails, and said that the
+    function has caught an error, which ended the program. Of an error that a repetition does not help it still does."""
+    effects = on_postgres.effects()
+    await claimed(effects)
+    with on_postgres.engine.begin() as connection:  # type: ignore[union-attr]
+        connection.exec_driver_sql(FAIL)
+    for code in ("40001", "40P01"):
+        with pytest.raises(StoreUnavailable, match="as told"):
+            await effects.apply(SOURCE, at(0), at(1), swallowing(code))
+    with pytest.raises(EffectMisuse, match="has caught an error"):
+        await effects.apply(SOURCE, at(0), at(1), swallowing("23505"))
+    assert await stored(effects) == at(0)
+
+
+@pytest.mark.hazard("message-blamed-for-the-database")
+async def test_conflict_that_an_async_function_catches_is_tried_again(on_postgres: Database) -> None:
+    """With an asynchronous engine."""
+    engine = create_async_engine(on_postgres.engine.url)
+    effects: SqlEffects[Any] = SqlEffects(engine)
+    await claimed(effects)
+    with on_postgres.engine.begin() as connection:  # type: ignore[union-attr]
+        connection.exec_driver_sql(FAIL)
+
+    async def swallow(connection: AsyncConnection) -> None:
+        with suppress(DBAPIError):
+            await connection.execute(text("SELECT fail('40001')"))
+
+    with pytest.raises(StoreUnavailable, match="as told"):
+        await effects.apply(SOURCE, at(0), at(1), swallow)
+    await engine.dispose()
 
 
 async def test_pooler_of_statements_is_refused(on_postgres: Database) -> None:

@@ -59,6 +59,54 @@ async def test_lease_of_a_new_id_and_its_next_generation(tmp_path: Path) -> None
             await lease(channel, runner, 999)
 
 
+def many(runner: TopicRunner, *, first: int, count: int, producer_id: int = 0) -> pb.LeaseProducerIdRequest:
+    """A request for leases with request ids of their own, from `first` on."""
+    lead, *further = (
+        pb.FurtherLease(producer_id=producer_id, request_id=number.to_bytes(16))
+        for number in range(first, first + count)
+    )
+    return pb.LeaseProducerIdRequest(
+        topic=runner.name, topic_id=runner.topic_id, producer_id=lead.producer_id, request_id=lead.request_id,
+        further=further,
+    )  # fmt: skip
+
+
+async def test_leases_of_one_request_share_a_durable_write(tmp_path: Path) -> None:
+    """Ten clients with a hundred leases each waited for a thousand calls. A lease that is refused is refused alone; a
+    repeated request gets the same leases; generations of one id ascend in the order of the request."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        saved = await lease(channel, runner)  # which also claims a block of ids
+        synced = world.node.held.sync_count
+        answer = await channel.call(LEASE_PRODUCER_ID, many(runner, first=1, count=90), timeout_ms=30_000)
+        assert world.node.held.sync_count == synced + 1
+        pids = [each.lease.producer_id for each in answer.results]
+        assert len(set(pids)) == 90
+        assert {each.lease.generation for each in answer.results} == {1}
+        again = await channel.call(LEASE_PRODUCER_ID, many(runner, first=1, count=90), timeout_ms=30_000)
+        assert [each.lease.producer_id for each in again.results] == pids
+        mixed = many(runner, first=100, count=4, producer_id=saved.producer_id)
+        mixed.further[1].producer_id = 999
+        results = (await channel.call(LEASE_PRODUCER_ID, mixed, timeout_ms=30_000)).results
+        assert [each.lease.generation for each in results] == [2, 3, 0, 4]
+        assert results[2].error.code == ProducerExpired.code
+
+
+async def test_lease_that_is_not_granted_in_time_is_given_to_the_next_request(tmp_path: Path) -> None:
+    """The caller is told to ask again. Its grant becomes durable for nobody, and is no second one when it asks."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("leased")
+        await lease(channel, runner)
+        with world.node.hold():
+            answer = await channel.call(LEASE_PRODUCER_ID, many(runner, first=1, count=2), timeout_ms=30_000)
+            assert [each.error.code for each in answer.results] == [ServiceUnavailable.code] * 2
+            assert all("ask again" in each.error.message and each.error.retriable for each in answer.results)
+        answer = await channel.call(LEASE_PRODUCER_ID, many(runner, first=1, count=2), timeout_ms=30_000)
+        assert [each.lease.generation for each in answer.results] == [1, 1]
+        assert runner.core.serving is not None
+        assert len(runner.core.serving.log.table.state.producers) == 3
+
+
 async def test_policies_of_producers_hold_at_a_running_owner(tmp_path: Path) -> None:
     """By default assigned names expire after a week. A change is said in the log, and a lease that states no time gets
     that of the policy."""

@@ -11,7 +11,7 @@ from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.recent_batches import RecentBatches
-from oncelog.metadata.proof.log_check import CheckLimits, LogCheck, LogChecked
+from oncelog.metadata.proof.log_check import CheckLimits, LogCheck, LogChecked, Progressed
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.storage_client.losses import LOST_MAX
@@ -40,14 +40,16 @@ async def once(proving: Proving) -> list[tuple[str, str]]:
     return findings(await proving.verdict(), Part.ONCE)
 
 
-async def checked(proving: Proving, log: PlantedLog, **limits: int) -> LogChecked:
+async def checked(
+    proving: Proving, log: PlantedLog, progressed: Progressed = lambda *_: None, **limits: int
+) -> LogChecked:
     """What the part finds within other limits."""
     coordination = proving.coordination
     await coordination.repair.watch.refresh()
     ranges = coordination.proofs.ranges
     known = await ranges.range_of(TOPIC_ID, list(log.entries)[-1], log.next_index)
     check = LogCheck(
-        FLIGHTS, known, ranges, coordination.proofs.views, Throttle(FAST, 100), lambda *_: None, CheckLimits(**limits)
+        FLIGHTS, known, ranges, coordination.proofs.views, Throttle(FAST, 100), progressed, CheckLimits(**limits)
     )
     return await check.run()
 
@@ -319,7 +321,8 @@ async def test_expired_producer_is_no_finding_and_its_batch_is_one() -> None:
     log = with_expired()
     expired = log.producers.pop("expired")
     async with Proving.of(log) as proving:
-        assert (await checked(proving, log)).findings == []
+        for entries in (2, 100):
+            assert (await checked(proving, log, range_entries=entries)).findings == []
     log.producers["expired"] = expired
     place = log.store("expired", [5])
     del log.producers["expired"]
@@ -393,6 +396,26 @@ async def test_many_producers_are_proved_some_at_a_time(page: int, kept_max: int
         parts = await checked(proving, log, kept_max=kept_max, range_entries=5)
         assert by_place(parts.findings) == by_place(whole.findings)
         assert (parts.findings_count, parts.not_checked) == (whole.findings_count, [])
+
+
+async def test_producers_that_have_expired_are_bounded_too() -> None:
+    """The owner does not list them any more; the log is read again for those that the first reading has no room for."""
+    log = PlantedLog()
+    for number in range(COUNT):
+        log.open(f"p{number}")
+    aged = ProducersAged(1000, (), tuple(one.producer_id for one in log.producers.values()))
+    log.append(EntryKind.PRODUCERS_AGED, encode_aged(aged))
+    log.producers.clear()
+    async with Proving.of(log) as proving:
+        for kept_max, again in ((COUNT, False), (COUNT // 2, True)):
+            read: list[tuple[int, int]] = []
+
+            def progressed(done: int, of: int, read: list[tuple[int, int]] = read) -> None:
+                read.append((done, of))
+
+            found = await checked(proving, log, progressed, kept_max=kept_max, range_entries=COUNT // 4)
+            assert (found.findings, found.not_checked) == ([], [])
+            assert (len(read) > len(log.entries)) is again
 
 
 async def test_findings_of_several_readings_are_counted_once() -> None:

@@ -10,7 +10,7 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.rebuild.restore_events import RestoreRequest, RestoreStep
 from oncelog.core.rebuild.result import Rebuilt
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.restoring.drill import differences, live_records
+from oncelog.metadata.restoring.drill import Differing, differences, live_records
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.restoring import Work
@@ -26,13 +26,17 @@ COOKIE = paths.storage_cookie(Incarnation("a" * 32))
 NOTHING = Rebuilt({}, {}, (), 0)
 
 
-def differs(written: dict[str, bytes], live: dict[str, bytes]) -> list[str]:
+def _found(written: dict[str, bytes], live: dict[str, bytes]) -> list[Differing]:
     tree = NewTree()
     for folder in paths.FOLDERS:
         tree.put(folder)
     for path, value in written.items():
         tree.put(path, value)
-    return [each.message for each in differences(NOTHING, tree, live)]
+    return differences(NOTHING, tree, live)
+
+
+def differs(written: dict[str, bytes], live: dict[str, bytes]) -> list[str]:
+    return [each.message for each in _found(written, live)]
 
 
 @pytest.mark.parametrize("path", [COOKIE, paths.KEY_DATASET, paths.CLUSTER_POLICIES, f"{paths.TOMBSTONES}/{'b' * 32}"])
@@ -59,6 +63,41 @@ def test_fields_that_differ_are_told_with_their_values() -> None:
     assert len(differs({paths.CLUSTER_POLICIES: long}, {paths.CLUSTER_POLICIES: b"{}"})[0]) < 200
 
 
+LONG = [b'{"further":"%s%d"}' % (b"x" * 500, number) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("written", "live"),
+    [
+        ([LONG[0], LONG[0]], [LONG[1], LONG[2]]),  # the sentence has the beginnings of values only
+        ([LONG[1], LONG[2]], [LONG[0], LONG[0]]),
+        ([b"\xff1", b"\xff1"], [b"\xff2", b"\xff3"]),  # and nothing of bytes that are no JSON
+        ([None, None], [LONG[0], LONG[1]]),
+        ([LONG[0], LONG[1]], [None, None]),
+    ],
+)
+def test_same_sentence_about_other_values_is_another_difference(
+    written: list[bytes | None], live: list[bytes | None]
+) -> None:
+    """A drill tells what differs twice in the same way: a record that changes all the time is none, although what is
+    said of it stays the same."""
+    path = paths.CLUSTER_POLICIES
+    (first,), (second,) = (
+        _found({} if ours is None else {path: ours}, {} if theirs is None else {path: theirs})
+        for ours, theirs in zip(written, live, strict=True)
+    )
+    assert first.message == second.message
+    assert first != second
+
+
+def test_unreadable_record_that_changes_is_another_difference() -> None:
+    """As one that an operator repairs meanwhile, in two steps."""
+    path = paths.ledger(LedgerId(7))
+    (first, *_), (second, *_) = (_found({}, {path: value}) for value in (b"{", b"{ "))
+    assert first.message.startswith(f"{path}: it cannot be read")
+    assert first.values != second.values
+
+
 class Changing(MemorySession):
     """Policies that somebody changes between two looks of a drill."""
 
@@ -74,7 +113,7 @@ class Changing(MemorySession):
 
 @pytest.mark.asyncio
 async def test_record_that_changes_all_the_time_is_no_difference(tmp_path: Path) -> None:
-    """It differs at each look, with other values. The sentence is the same."""
+    """It differs at each look, with other values."""
     async with restoring_world(tmp_path) as world:
         await world.note_cluster()
         await world.write(4, 3, to=world.nodes)

@@ -170,6 +170,16 @@ def test_repeated_request_gets_the_same_lease() -> None:
     assert again.instance == (1, 2)
 
 
+def test_repeated_request_behind_another_lease_gets_the_next_generation() -> None:
+    """Its answer was lost, and another program has leased the id since. A holder that was fenced gets no lease that is
+    fenced already, so generations may be skipped: nobody ever published under them."""
+    _, owner = serving()
+    leased(owner)
+    assert leased(owner, 1, instance_id=X).instance == (1, 2)
+    assert leased(owner, 1, instance_id=Y).instance == (1, 3)
+    assert leased(owner, 1, instance_id=X).instance == (1, 4)
+
+
 def test_lease_survives_its_owner() -> None:
     """Also one that has never published: it is not leased to anyone else, and its generation counts."""
     world, owner = serving()

@@ -51,6 +51,7 @@ from oncelog.core.sdk.owner_attempts import (
     FailSession,
     LookUp,
     OpenWanted,
+    OwnerFound,
     SessionTimerFired,
     StartSessionTimer,
     StreamLost,
@@ -293,6 +294,16 @@ def test_recalled_messages_are_dropped_unless_the_application_has_them() -> None
     (handed_out, *_) = session.handle(MessagesWanted(9))
     assert isinstance(handed_out, HandOut)
     assert [(run.first, run.delivery_counts) for run in handed_out.runs] == [(0, {0: 2}), (2, {})]
+
+
+def test_consumer_of_a_topic_that_was_created_anew_ends() -> None:
+    """It says that a new consumer begins in the new topic."""
+    session = attached()
+    session.handle(StreamLost(1))
+    (failed, *_) = session.handle(OwnerFound(2, OwnerEpoch(1), another_topic=True))
+    assert isinstance(failed, FailSession)
+    assert isinstance(failed.error, SubscriptionGone)
+    assert "subscribe again" in failed.error.message
 
 
 @pytest.mark.hazard("recreated-subscription")

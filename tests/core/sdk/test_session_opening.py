@@ -394,6 +394,7 @@ def test_producer_of_a_topic_that_was_created_anew_fails() -> None:
     (failed,) = producer.handle(OwnerFound(2, OwnerEpoch(1), another_topic=True))
     assert isinstance(failed, FailSession)
     assert isinstance(failed.error, TopicNotFound)
+    assert "create another producer" in failed.error.message
     new = new_producer()
     new.handle(OpenWanted())
     new.handle(OwnerFound(1, OwnerEpoch(5)))

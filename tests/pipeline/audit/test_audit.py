@@ -29,10 +29,9 @@ from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import TopicPlan, kept_ledgers, search_snapshots
 from oncelog.pipeline.cluster import ClusterConnection, process_loop
 from oncelog.pipeline.source.options import source_options
-from oncelog.storage_client.losses import LOST_MAX
 from oncelog.verify.owner_report import LiveMap, owner_report
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.snapshots import SnapshotSearch, trouble_of
+from oncelog.verify.snapshots import SnapshotSearch
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, searched
@@ -195,7 +194,7 @@ def test_what_cannot_be_checked_is_reported_and_never_good() -> None:
     unreached = topic_report(audit_here(storage, lambda: storage.plan(snapshot=gone)))
     assert "snapshot 1 has the position 0:3" in unreached["not_checked"][0]
     later = searched(None)
-    later.newer = True
+    later.newer, later.taken = True, 3
     newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshots=later)))
     assert newer["not_checked"] == ["later snapshots have replaced those of this position: run the audit again"]
     cut_off = log.live()._replace(producers={}, lists_all=False)
@@ -218,15 +217,6 @@ def test_an_unreadable_snapshot_that_the_owner_took_is_a_violation() -> None:
     assert (topic["verdict"], topic["violations"]) == (
         "violations", [{"rule": "snapshot", "position": None, "message": "it is gone"}],
     )  # fmt: skip
-    snapshot = good_log().snapshot(3)
-    assert trouble_of(3, snapshot, newer=False) is None
-    assert trouble_of(0, None, newer=False) is None
-    assert trouble_of(3, None, newer=True) is None
-    assert trouble_of(3, None, newer=False) == "the topic owner has taken snapshot 3, but none can be read"
-    assert (
-        trouble_of(4, snapshot, newer=True)
-        == "the topic owner has taken snapshot 4, but the newest that can be read is 3"
-    )
 
 
 def test_a_batch_with_a_wrong_digest_is_reported() -> None:
@@ -237,24 +227,6 @@ def test_a_batch_with_a_wrong_digest_is_reported() -> None:
     topic = topic_report(audit_here(storage, storage.plan))
     assert [(one["rule"], one["position"]) for one in topic["violations"]] == [("digest", "2:1")]
     assert "the batch's checksum does not match" in topic["violations"][0]["message"]
-
-
-def test_a_lost_ledger_is_reported_in_few_lines() -> None:
-    """Not entry by entry, and the rest is still audited."""
-    log = PlantedLog()
-    log.open("a")
-    for number in range(2 * LOST_MAX):
-        log.store("a", [number])
-    log.roll()
-    log.store("a", [10**6])
-    facts = log.facts()
-    kept = {position: data for position, data in log.entries.items() if position.ledger_id == 2}
-    storage = PlantedStorage(replace(log, entries=kept))
-    assert facts[0].last == 2 * LOST_MAX
-    topic = topic_report(audit_here(storage, lambda: storage.plan(entries_max=1000)))
-    rules = [one["rule"] for one in topic["violations"]]
-    assert sorted(rules) == ["copies", *["unreadable"] * (LOST_MAX + 1)]
-    assert (topic["entries"], states(topic)["digests"]) == (1, "violated")
 
 
 def test_the_picture_and_the_table_show_the_report() -> None:

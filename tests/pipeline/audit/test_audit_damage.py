@@ -23,7 +23,7 @@ from oncelog.verify.owner_report import SnapshotDue
 from oncelog.verify.snapshots import SnapshotSearch
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, check_log
-from tests.pipeline.planted_storage import FLIGHTS, PlantedStorage, without_start
+from tests.pipeline.planted_storage import FLIGHTS, PlantedStorage
 
 NODES = tuple(Incarnation(letter * 32) for letter in "abc")
 Found = list[tuple[str, str | None]]
@@ -313,45 +313,16 @@ def test_remembered_batches_are_compared_with_their_positions() -> None:
     held = next(check["compared_with"] for check in good["checks"] if check["check"] == "snapshot")
     assert held.endswith("5 remembered batches in place")
     first, second, *rest = snapshot.remembered
-    for wrong, place in (
-        (second._replace(position=first.position), "1:1"),
-        (second._replace(position=at(1, 0)), "1:0"),
-        (second._replace(offset=1), "1:2"),
-        (second._replace(last=second.last + 1, rows=second.rows + 1), "1:2"),
-        (second._replace(position=at(1, 7)), "1:7"),
-        (second._replace(position=at(9, 0)), "9:0"),
-    ):
+    for wrong, place in ((second._replace(offset=1), "1:2"), (second._replace(position=at(9, 0)), "9:0")):
         report = audited([storage], snapshot=snapshot._replace(remembered=(first, wrong, *rest)))
         assert found_in(report) == [("snapshot", place)], wrong
         assert report["verdict"] == "violations"
 
 
 def test_log_that_needs_a_snapshot_and_has_none_is_reported() -> None:
-    """It is trimmed, or much longer than an owner leaves without a snapshot; a short log needs none."""
-    storage = PlantedStorage(two_ledgers())
-
-    def report_of(plan: TopicPlan) -> dict[str, Any]:
-        async def work() -> TopicAudit:
-            async with storage.serving():
-                again = replace(plan, ranges=storage.plan().ranges)
-                summaries = [await fold_entries(one) for one in again.ranges]
-                return TopicAudit(again, check_plan(again, summaries, lambda _task, _ranges: []), 0)
-
-        return topic_report(process_loop().run_until_complete(work()))
-
-    trimmed = report_of(without_start(storage.plan(), 5))
-    assert ("snapshot", None) in found_in(trimmed)
-    assert "no topic owner can take it over" in trimmed["violations"][-1]["message"]
-    entries = len(two_ledgers().entries)
-    for due, told in (
-        (SnapshotDue(entries - 1, 1_000), True),
-        (SnapshotDue(entries - 1, 10**9), False),
-        (SnapshotDue(entries, 1_000), False),
-    ):
-        report = report_of(storage.plan(due=due))
-        assert (("snapshot", None) in found_in(report)) is told
-    storage = PlantedStorage(contiguous(*([number] for number in range(30))))
-    report = report_of(storage.plan(due=SnapshotDue(3, 10**9)))
+    """It is much longer than its owner says that it leaves it without a snapshot."""
+    report = audited([PlantedStorage(two_ledgers())], due=SnapshotDue(len(two_ledgers().entries) - 1, 1_000))
+    assert found_in(report) == [("snapshot", None)]
     assert "its snapshots are lost" in report["violations"][0]["message"]
 
 

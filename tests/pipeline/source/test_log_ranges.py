@@ -10,11 +10,12 @@ from crc32c import crc32c
 
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId, TopicId
+from oncelog.verify.owner_report import LiveMap
 from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_join import LedgerFact
 from oncelog.verify.range_summary import FRONT_KEPT, LOW_KEPT
 from oncelog.verify.stored_log import parse_entry
-from oncelog.verify.topic_check import LiveMap, TopicCheck
+from oncelog.verify.topic_check import TopicCheck
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold
 from tests.pipeline.planted_log import PlantedLog, PlantedProducer, check_log

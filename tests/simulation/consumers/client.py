@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
 from oncelog.core.delivery.events import DeliverMessages, FlowReported
+from oncelog.core.delivery.redelivery import nack_delay_ms
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from tests.simulation.consumers.owner_end import OwnerGate
 
 WORK_TICKS = (1, 120)
+#: An application that has rejected a message so often that the owner's back-off is longer names a delay of its own,
+#: because runs do not wait so long for their end.
+BACK_OFF_MS_MAX = 16_000
 _CUMULATIVE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
@@ -312,6 +316,8 @@ class ConsumerClient(Process):
         self._working.remove(message)
         if not self.diligent and draw < habits.forget + habits.nack:
             delay_ms, counts = rng.choice(self.parts.nack_delays_ms), dict.fromkeys([index], message.delivery_count)
+            if delay_ms is None and nack_delay_ms(message.delivery_count) > BACK_OFF_MS_MAX:
+                delay_ms = 0
             self._ask(NackWanted(next(self._requests), message.seek_epoch, ranges, delay_ms, counts), ranges)
         elif self.settings.type in _CUMULATIVE and not self.diligent and rng.random() < habits.cumulative:
             self._ack_below(message)

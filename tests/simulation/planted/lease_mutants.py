@@ -32,6 +32,17 @@ def _next_generation(openings: Openings, opening: Any, lease: Lease) -> Any:
     return _lease(openings, opening, lease._replace(generation=None))
 
 
+def _held_by_two(openings: Openings, opening: Any, lease: Lease) -> Any:
+    """Whoever leases an id gets the generation that its holder has."""
+    pid = lease.producer_id
+    if pid is None or lease.generation is not None or pid not in openings.table.state.producers:
+        return _lease(openings, opening, lease)
+    if openings.table.generation_of(pid)[1]:
+        openings._leave(opening.event.call)
+        openings._answer_lease(opening.event.call, pid)
+    return None
+
+
 def _proof_of_the_next(openings: Openings, call: int, renewal: Any) -> None:
     """A renewal is answered with the generation that is current when it is durable."""
     openings._answer_lease(call, renewal.producer_id)
@@ -91,6 +102,7 @@ def _takes_its_name_back(opening: SessionOpening) -> None:
 #: (name, hazard, first seed, swaps)
 LEASE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("expired id issued again", "", 4_000_003, ((Openings, "_aged", _issued_again),)),
+    ("lease with two holders", "", 4_000_000, ((Openings, "_lease", _held_by_two),)),
     ("renewal fences", "renewal-fences-itself", 4_000_000, ((Openings, "_lease", _next_generation),)),
     (
         "renewal answered with the next generation", "renewal-fences-itself", 4_000_039,

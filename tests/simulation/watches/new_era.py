@@ -22,7 +22,6 @@ from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.result import RebuiltTopic
 from oncelog.core.rebuild.sources import Chain
-from oncelog.verify.stored_log import check_copies
 from oncelog.verify.violation import Violation
 from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.ledger_lists import links_of
@@ -178,18 +177,17 @@ class _NewEra:
         if is_snapshot:  # it may end with what was never acknowledged
             closed[record.ledger_id] = (record, [])
             return False
-        copies = durable_copies(self.watch.nodes, record.ledger_id)
         if former is None and not is_last:
-            closed[record.ledger_id] = (record, check_copies(record, copies))
+            closed[record.ledger_id] = (record, self.watch.check_copies(record))
             return False
         if former is not None:
             end, entries = former[0].end, former[1]
         else:  # it was open when the store was lost
             end = self.before.confirmed.get(record.ledger_id, EntryId(-1))
-            entries = check_copies(replace(record, end=min(end, record.end)), copies)
+            entries = self.watch.check_copies(replace(record, end=min(end, record.end)))
         if end > record.end or (end < record.end and not is_last):
             raise Violation("restore", f"ledger {record.ledger_id} ends at {record.end}, it ended at {end}")
-        found = range(end + 1, record.end + 1)
+        copies, found = durable_copies(self.watch.nodes, record.ledger_id), range(end + 1, record.end + 1)
         more = [next(held[EntryId(each)] for held in copies.values() if each in held) for each in found]
         closed[record.ledger_id] = (record, entries + more)
         return bool(more)

@@ -193,16 +193,16 @@ class Watch:
         confirmed = self.topics[metadata.topic_id].confirmed.get(metadata.ledger_id, -1)
         if confirmed > metadata.end:
             raise Violation("end", f"ledger {metadata.ledger_id} ends at {metadata.end}, {confirmed} was confirmed")
-        entries = self._check_copies(metadata)
+        entries = self.check_copies(metadata)
         for data in entries:
             if peek_header(data).topic_id != metadata.topic_id:
                 raise Violation("topics", f"ledger {metadata.ledger_id} has an entry of another topic")
         self._check_head(decode_ledger(before) if before is not None else metadata, entries)
         self.closed[metadata.ledger_id] = (metadata, entries)
 
-    def _check_copies(self, metadata: LedgerMetadata) -> list[bytes]:
-        """A ledger that a restore has opened again has its first members, and repair may have filled others before.
-        These do not count, and have nothing else."""
+    def check_copies(self, metadata: LedgerMetadata) -> list[bytes]:
+        """The entries of a CLOSED ledger. A restore may name its first members, although repair had filled others, or
+        those that repair had filled. Copies that nodes outside have of a former era do not count, and are equal."""
         copies = durable_copies(self.nodes, metadata.ledger_id)
         if metadata.ledger_id >= self.store.era.first_id:
             return check_copies(metadata, copies)

@@ -17,9 +17,8 @@ DEFINING = {
     "tests/cluster/kills.py",
     "tests/cluster/cluster_fixture.py",
     "tests/cluster/forked_program.py",
-    "tests/cluster/recipes/recipe_programs.py",
+    "tests/cluster/programs.py",
     "tests/cluster/test_kills.py",
-    "tests/effects_comparison/run.py",
     "tests/proofs/session_process.py",
 }
 #: Their `kill` is of a value in memory, of a pod of a fake, or of a process that has ended.

@@ -53,6 +53,7 @@ CopiesOption = Annotated[
 ]
 
 _HELP = """Check whole topics against the guarantees of the log. Reads every entry from the storage nodes, in parallel.
+Without Spark, and with a rate: `oncelog admin topics prove`.
 
     oncelog pipeline audit flights
 

@@ -9,22 +9,25 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
 from oncelog.client.values.arguments import check_type, integer
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, INSTANCE_ID_BYTES, PRODUCER_ID_MAX, SEQUENCE_ID_MAX, Generation, ProducerId
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.rpc.codecs.lease_codec import LEASES_MAX, LeaseCalls, WantedLease, unanswered
 from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID
-from oncelog.wire.owner_pb2 import LeaseProducerIdRequest
 
-#: Of one call.
-LEASES_MAX = 1_000
+_LATE_ADVICE = (
+    "lease again, which fences a generation that was granted unseen; a new id that was granted unseen expires unused"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +131,51 @@ async def lease_all(
     for each in wanted:
         check_type("wanted", each, LeaseWanted, "a sequence of LeaseWanted")
 
-    async def one(each: LeaseWanted) -> ProducerLease | OncelogError:
-        try:
-            return await _lease(network, parse_topic(each.topic), each, timeout_ms)
-        except OncelogError as error:
-            return error
+    of_topic: dict[TopicName, dict[int, LeaseWanted]] = {}
+    for place, each in enumerate(wanted):
+        of_topic.setdefault(parse_topic(each.topic), {})[place] = each
+    found = await asyncio.gather(
+        *(_lease(network, topic, list(leases.values()), timeout_ms) for topic, leases in of_topic.items())
+    )
+    places = [place for leases in of_topic.values() for place in leases]
+    results = dict(zip(places, chain.from_iterable(found), strict=True))
+    return [results[place] for place in range(len(wanted))]
 
-    return list(await asyncio.gather(*(one(each) for each in wanted)))
 
+async def _lease(
+    network: Network, topic: TopicName, wanted: Sequence[LeaseWanted], timeout_ms: int | None
+) -> list[ProducerLease | OncelogError]:
+    calls = LeaseCalls(
+        [
+            WantedLease(
+                each.producer_id or 0, each.generation or 0, int((each.expires or 0) * 1000),
+                secrets.token_bytes(INSTANCE_ID_BYTES),
+            )
+            for each in wanted
+        ]
+    )  # fmt: skip
 
-async def _lease(network: Network, topic: TopicName, wanted: LeaseWanted, timeout_ms: int | None) -> ProducerLease:
-    request_id = secrets.token_bytes(INSTANCE_ID_BYTES)
-
-    async def ask(again: bool) -> ProducerLease:
+    async def ask(again: bool) -> None:
         route = await network.route(topic, fresh=again)
-        request = LeaseProducerIdRequest(
-            topic=str(topic), topic_id=route.topic_id, producer_id=wanted.producer_id or 0,
-            generation=wanted.generation or 0, expire_ms=int((wanted.expires or 0) * 1000), request_id=request_id,
-            owner_epoch_seen=network.epochs.highest(route.topic_id),
-        )  # fmt: skip
-        answer = await network.ask_owner(route, LEASE_PRODUCER_ID, request)
-        return ProducerLease(
-            str(topic), answer.producer_id, answer.generation, answer.last_sequence_id, answer.producer_name,
-            answer.expires_in_ms / 1000,
-        )  # fmt: skip
+        call = partial(network.ask_owner, route, LEASE_PRODUCER_ID)
+        epoch = network.epochs.highest(route.topic_id)
+        missing = await calls.ask(call, topic, route.topic_id, owner_epoch_seen=epoch)
+        if missing is not None:
+            raise missing
 
-    return await persist(ask, timeout_ms=timeout_ms, what=f"a lease for {topic}")
+    error: OncelogError | None = None
+    try:
+        await persist(ask, timeout_ms=timeout_ms, what=f"a lease for {topic}")
+    except DeadlineExceeded as late:
+        cause = late.__cause__ if isinstance(late.__cause__, OncelogError) else late
+        error = unanswered(topic, timeout_ms or 0, _LATE_ADVICE, cause)
+    except OncelogError as other:
+        error = other
+    return [
+        each if isinstance(each, OncelogError)
+        else ProducerLease(
+            str(topic), each.producer_id, each.generation, each.last_sequence_id, each.producer_name,
+            each.expires_in_ms / 1000,
+        )
+        for each in calls.results(error)
+    ]  # fmt: skip

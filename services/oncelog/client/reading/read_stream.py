@@ -221,7 +221,8 @@ class ReadStream:
         route = await self._network.route(self._topic, fresh=True, create=False)
         if self.topic_partition.topic_id not in ("", route.topic_id):
             raise TopicNotFound(
-                f"{self._topic} was deleted and created again; the messages of this reader's topic are gone"
+                f"{self._topic} was deleted and created again, and the messages of this reader's topic are gone: "
+                "create another reader for the new topic"
             )
         self.topic_partition = self.topic_partition._replace(topic_id=route.topic_id)
         epochs = self._network.epochs

@@ -364,7 +364,7 @@ class Subscriptions:
         del self._deleting[token.number]
         subscription = self._subscriptions.pop(token.number)
         self.activity.forget(token.number)
-        subscription.end(SubscriptionGone("the subscription was deleted"))
+        subscription.end(SubscriptionGone("the subscription was deleted: subscribe again to begin a new one"))
         self._step.emit(AnswerAdmin(token.call))
         for opening in token.openings:
             self._open(opening)

@@ -5,7 +5,7 @@
     resume, present  the same instance continues, if its generation is still the current one
     a repeat         by the instance that holds the current generation: the same grant, with a new session
     a lease          the same without a session: a new producer, the next generation, or, for who proves the current
-                     one, a longer life (`expiry`)
+                     one, a longer life (`expiry`). A repeat whose generation was fenced since gets the next one
 
 A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
 the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other

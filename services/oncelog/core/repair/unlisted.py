@@ -1,7 +1,9 @@
 """Whether the record of a ledger that no list names can go.
 
     CLOSED       it was listed once, because an owner writes only to ledgers that a list names: the record can go if
-                 the ledger is below the floor of a list
+                 the ledger is below the floor of a list. So must one that is empty: a storage node may have entries of
+                 it that were never acknowledged. Without the record nothing proves a deletion, and the node takes
+                 ZooKeeper for an older one than its disk (`LedgerStore.knows`)
     not CLOSED   an owner prepared it and did not link it, or a takeover passed over a ledger of snapshots: the record
                  can go if no owner can link it any more, whichever chain it was prepared for
 

@@ -32,9 +32,7 @@ LIVE = "/console/live"
 class Console:
     """One of a replica. payloads False: values of messages are never shown. Close it before the REST port stops."""
 
-    def __init__(
-        self, security: Security, *, payloads: bool = True, streams_max: int = 100, pace: float = 1.0
-    ) -> None:
+    def __init__(self, security: Security, *, payloads: bool = True, streams_max: int = 100, pace: float = 1.0) -> None:
         """pace: the intervals of live pages, and the time for which an answer is shared, are multiplied by it."""
         self.reading = Reading(fresh_s=FRESH_S * pace)
         self._security = security

@@ -1,20 +1,22 @@
 """Leases of producer ids for HTTP callers, by the owners of their topics."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import DeadlineExceeded, OncelogError
+from oncelog.core.errors import OncelogError, TopicLoading
 from oncelog.core.ids import INSTANCE_ID_BYTES, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.topic_calls import TopicCalls
+from oncelog.metadata.coordination.topic_calls import MOVING_MAX_MS, TopicCalls
 from oncelog.metadata_store.records.registry import LiveOwner
-from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID, caller_to_wire
+from oncelog.rpc.codecs.lease_codec import LeaseCalls, LeaseResult, WantedLease, unanswered
+from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID
 from oncelog.rpc.status import may_have_been_done
 from oncelog.wire.owner_pb2 import LeaseProducerIdAnswer, LeaseProducerIdRequest
 
-#: The owner waits for the storage nodes, and after a takeover until it knows who is connected.
+#: Longer than an owner takes to say that a lease is not granted yet.
 LEASE_TIMEOUT_MS = 10_000
 
 
@@ -30,7 +32,8 @@ class LeaseOrder:
 
 
 def request_id_of(request_id: str, position: int, order: LeaseOrder, role: str) -> bytes:
-    """The request id at the owner of one order among those of a request: the same whenever the request is repeated."""
+    """The request id at the owner of one order among those of a request: the same whenever the request is repeated.
+    position: in the request."""
     parts = (role, request_id, str(position), str(order.topic), str(order.producer_id))
     return hashlib.sha256("\n".join(parts).encode()).digest()[:INSTANCE_ID_BYTES]
 
@@ -42,25 +45,44 @@ class ProducerLeases:
         self._topics = topics
         self._calls = calls
 
-    async def lease(self, order: LeaseOrder, caller: Caller, request_id: bytes) -> LeaseProducerIdAnswer:
-        """Durable when it returns. A missing topic is created where the policies allow it.
+    async def lease(
+        self, topic: TopicName, orders: Sequence[LeaseOrder], caller: Caller, request_ids: Sequence[bytes]
+    ) -> list[LeaseResult]:
+        """Leases of one topic, in one call of its owner. Durable when it returns. A missing topic is created where the
+        policies allow it. At most LEASES_MAX orders, all of this topic.
 
-        Raises as the owner: InvalidArgument, PermissionDenied, ProducerFenced, ProducerExpired; TopicNotFound;
-        retriable errors, after which nothing was done; DeadlineExceeded if the outcome is unknown.
+        Each has an error of its own, as from the owner: InvalidArgument, PermissionDenied, ProducerFenced,
+        ProducerExpired; DeadlineExceeded if the outcome is unknown. Raises TopicNotFound, and retriable errors, after
+        which nothing was done.
         """
+        leases = LeaseCalls(
+            [
+                WantedLease(order.producer_id, order.generation, order.expire_ms, request_id)
+                for order, request_id in zip(orders, request_ids, strict=True)
+            ]
+        )
+        unknown = False
 
-        async def ask(owner: LiveOwner, topic_id: TopicId) -> LeaseProducerIdAnswer:
-            request = LeaseProducerIdRequest(
-                topic=str(order.topic), topic_id=topic_id, producer_id=order.producer_id, generation=order.generation,
-                expire_ms=order.expire_ms, request_id=request_id, on_behalf_of=caller_to_wire(caller),
-            )  # fmt: skip
-            try:
+        async def ask(owner: LiveOwner, topic_id: TopicId) -> None:
+            async def call(request: LeaseProducerIdRequest) -> LeaseProducerIdAnswer:
                 return await self._calls.ask(owner, LEASE_PRODUCER_ID, request, timeout_ms=LEASE_TIMEOUT_MS)
+
+            nonlocal unknown
+            try:
+                again = await leases.ask(call, topic, topic_id, on_behalf_of=caller)
             except OncelogError as error:
                 if not may_have_been_done(error):
                     raise
-                message = f"it is unknown whether {order.topic} has the lease: {error.message}"
-                advice = "send the same request again, with the same request_id"
-                raise DeadlineExceeded(f"{message}; {advice}", **error.details) from error
+                again = error
+            if again is not None:
+                unknown = True
+                raise TopicLoading(again.message) from again
 
-        return await self._topics.of_owner(order.topic, ask, create=True)
+        try:
+            await self._topics.of_owner(topic, ask, create=True)
+        except OncelogError as error:
+            if not unknown:
+                raise
+            advice = "send the same request again, with the same request_id"
+            return leases.results(unanswered(topic, MOVING_MAX_MS, advice, error))
+        return leases.results()

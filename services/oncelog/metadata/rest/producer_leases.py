@@ -22,7 +22,6 @@ from pydantic import (
     WrapValidator,
 )
 
-from oncelog.client.producing.leases import LEASES_MAX
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import GENERATION_MAX, PRODUCER_ID_MAX
@@ -35,8 +34,9 @@ from oncelog.metadata.rest.partitions import PARTITIONS_MAX
 from oncelog.metadata.rest.problems import ProblemBody, body_of
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
+from oncelog.rpc.codecs.lease_codec import LEASES_MAX, LeaseResult
 
-#: Leases of one request that wait for their owners at the same time.
+#: Topics of one request whose owners are asked at the same time.
 _AT_ONCE = 16
 _RequestId = Annotated[
     StrictStr | None,
@@ -44,7 +44,8 @@ _RequestId = Annotated[
         min_length=1,
         max_length=255,
         description="Any text that no other request has, such as a UUID. The same request with the same text can be "
-        "repeated until it is answered: it leases nothing twice.",
+        "repeated until it is answered, and gets the same leases. If an id was leased to somebody else since, the "
+        "repeated request gets its next generation.",
     ),
 ]
 
@@ -185,33 +186,51 @@ async def _lease(
 ) -> LeaseAnswers:  # fmt: skip
     repeated = _repeated(wanted)
     request = request_id or secrets.token_hex(16)
-    room = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(position: int, topic: str, element: LeaseElement | Malformed) -> LeaseAnswer:
+    answers: dict[int, LeaseAnswer] = {}
+    #: {topic: the places of its leases, and what is wanted}
+    of_topic: dict[TopicName, dict[int, LeaseOrder]] = {}
+    for place, (topic, element) in enumerate(wanted):
         try:
             if isinstance(element, Malformed):
                 raise element.error
-            if position in repeated:
+            if place in repeated:
                 message = f"producer id {element.producer_id} of {topic} stands in several elements: lease it once"
                 raise InvalidArgument(message, field="producer_id")
             order = element.order(parse_topic(topic))
-            async with room:
-                await coordination.policies.require(caller, order.topic.namespace_name, Right.PRODUCE)
-                own_id = request_id_of(request, position, order, caller.role)
-                leased = await coordination.leases.lease(order, caller, own_id)
         except OncelogError as error:
-            return LeaseAnswer(topic=topic, error=body_of(error))
-        return LeaseAnswer(
-            topic=str(order.topic),
-            producer_id=leased.producer_id,
-            generation=leased.generation,
-            sequence_number=leased.last_sequence_id,
-            expire_ms=leased.expires_in_ms,
-            producer_name=leased.producer_name,
-        )
+            answers[place] = LeaseAnswer(topic=topic, error=body_of(error))
+        else:
+            of_topic.setdefault(order.topic, {})[place] = order
+    room = asyncio.Semaphore(_AT_ONCE)
 
-    answers = (one(position, topic, element) for position, (topic, element) in enumerate(wanted))
-    return LeaseAnswers(leases=list(await asyncio.gather(*answers)))
+    async def lease(topic: TopicName, orders: dict[int, LeaseOrder]) -> None:
+        results: Sequence[LeaseResult]
+        ids = [request_id_of(request, place, order, caller.role) for place, order in orders.items()]
+        try:
+            async with room:
+                await coordination.policies.require(caller, topic.namespace_name, Right.PRODUCE)
+                results = await coordination.leases.lease(topic, list(orders.values()), caller, ids)
+        except OncelogError as error:
+            results = [error] * len(orders)
+        for place, result in zip(orders, results, strict=True):
+            answers[place] = _answer(topic, wanted[place][0], result)
+
+    await asyncio.gather(*(lease(topic, orders) for topic, orders in of_topic.items()))
+    return LeaseAnswers(leases=[answers[place] for place in range(len(wanted))])
+
+
+def _answer(topic: TopicName, sent: str, result: LeaseResult) -> LeaseAnswer:
+    """sent: the topic of the element, as it was sent."""
+    if isinstance(result, OncelogError):
+        return LeaseAnswer(topic=sent, error=body_of(result))
+    return LeaseAnswer(
+        topic=str(topic),
+        producer_id=result.producer_id,
+        generation=result.generation,
+        sequence_number=result.last_sequence_id,
+        expire_ms=result.expires_in_ms,
+        producer_name=result.producer_name,
+    )
 
 
 def _repeated(wanted: Sequence[tuple[str, LeaseElement | Malformed]]) -> set[int]:

@@ -174,6 +174,19 @@ async def test_page_shows_text_bytes_and_what_was_cut(owner: Owner) -> None:
     assert (page["previous_index"], page["next_index"], page["unreadable"]) == (None, 4, None)
 
 
+async def test_page_tells_an_expired_producer_from_none(owner: Owner) -> None:
+    """Without an id the message was stored without deduplication; with an id alone the producer's name is not known any
+    more."""
+    await placed(owner)
+    owner.page = pb.StoredMessagesAnswer(
+        messages=[stored(0), stored(1, producer_id=9), stored(2, producer_id=9, producer_name="till")],
+        first_index=0, begin_index=0, next_index=3, end_index=3,
+    )  # fmt: skip
+    messages = (await owner.admin.get(MESSAGES, params={"index": 0}))["messages"]
+    told = [(each["producer_id"], each["producer_name"]) for each in messages]
+    assert told == [(None, None), (9, None), (9, "till")]
+
+
 async def test_places_and_limits_reach_the_owner(owner: Owner) -> None:
     """Without a place, the newest messages. `previous_index` leads back to the oldest one that is kept."""
     await placed(owner)

@@ -46,7 +46,7 @@ from oncelog.core.delivery.events import (
     SubscriptionSought,
 )
 from oncelog.core.delivery.store_binding.events import AnswerEffects
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import InvariantViolated, OncelogError, SubscriptionGone
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
 from oncelog.core.sdk.consumer.attachment import Attachment, opening_request
 from oncelog.core.sdk.consumer.events import (
@@ -173,7 +173,7 @@ class ConsumerSession:
 
     def _owner_found(self, event: OwnerFound) -> list[ConsumerEffect]:
         if self.is_bound and event.another_topic and self.opening.looks_up(event.attempt):
-            return self._fail(errors.SubscriptionGone("the topic was deleted and created again"))
+            return self._fail(SubscriptionGone("the topic was deleted and created again: subscribe again"))
         retry = self.opening.owner_found(event)
         if retry is not None:
             return [*retry]
@@ -222,7 +222,7 @@ class ConsumerSession:
         former, settled = self.attachment, list[AckEnded]()
         self.created = self.created or answer.created
         if former is not None and former.subscription_id != answer.subscription_id:
-            return self._fail(errors.SubscriptionGone("the subscription was deleted and created again"))
+            return self._fail(SubscriptionGone("the subscription was deleted and created again: subscribe again"))
         floor = answer.generation
         if former is not None:
             floor = max(floor, former.generation_floor)

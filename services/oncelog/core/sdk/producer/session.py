@@ -156,7 +156,10 @@ class ProducerSession:
 
     def _owner_found(self, event: OwnerFound) -> list[ProducerEffect]:
         if self.is_bound and event.another_topic and self.opening.looks_up(event.attempt):
-            message = "the topic was deleted and created again; the messages of this producer are gone"
+            message = (
+                "the topic was deleted and created again, and the messages of this producer are gone: create another "
+                "producer to publish to the new topic"
+            )
             return self._fail(errors.TopicNotFound(message))
         retry = self.opening.owner_found(event)
         return [self.opening.request()] if retry is None else [*retry]
