@@ -221,7 +221,7 @@ async def _print(
         written(printed.new())
     finally:
         if not wanted.is_all:
-            errors.print(wanted.told(), highlight=False)
+            errors.print(wanted.summary(), highlight=False)
     return Exit.OK
 
 
@@ -241,5 +241,5 @@ async def _print_last(
     )
     written(printed.new() + b"".join(lines(batch, numbers) for batch, numbers in found))
     if not wanted.is_all:
-        errors.print(wanted.told(), highlight=False)
+        errors.print(wanted.summary(), highlight=False)
     return Exit.OK

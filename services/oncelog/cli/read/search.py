@@ -49,7 +49,7 @@ class Wanted:
         self.found += len(numbers)
         return numbers
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """A line for standard error."""
         if self.looked == 0:
             return "searched 0 messages"
