@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from oncelog.client.consuming.handler_run import Retry
     from oncelog.client.producing.leases import LeaseWanted, ProducerLease
     from oncelog.client.producing.producer import AsyncProducer
+    from oncelog.client.reading.finding import FoundMessage
     from oncelog.client.reading.reader import AsyncReader
+    from oncelog.client.reading.search import AsyncSearch
     from oncelog.client.reading.stream_state import Gap
-    from oncelog.client.sync import Client, Consumer, Producer, Reader
+    from oncelog.client.sync import Client, Consumer, Producer, Reader, Search
     from oncelog.client.values.corruption import Skipped
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
@@ -44,9 +46,11 @@ _LAZY = {
     "AsyncConsumer": "oncelog.client.consuming.consumer",
     "AsyncProducer": "oncelog.client.producing.producer",
     "AsyncReader": "oncelog.client.reading.reader",
+    "AsyncSearch": "oncelog.client.reading.search",
     "BatchResult": "oncelog.client.values.results",
     "Client": "oncelog.client.sync",
     "Consumer": "oncelog.client.sync",
+    "FoundMessage": "oncelog.client.reading.finding",
     "Gap": "oncelog.client.reading.stream_state",
     "LeaseWanted": "oncelog.client.producing.leases",
     "Message": "oncelog.client.values.messages",
@@ -57,6 +61,7 @@ _LAZY = {
     "Reader": "oncelog.client.sync",
     "ConsumerBatch": "oncelog.client.values.messages",
     "Retry": "oncelog.client.consuming.handler_run",
+    "Search": "oncelog.client.sync",
     "SendResult": "oncelog.client.values.results",
     "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.connecting",
@@ -72,10 +77,12 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncSearch",
     "BatchResult",
     "Client",
     "Consumer",
     "ConsumerBatch",
+    "FoundMessage",
     "Gap",
     "Index",
     "LeaseWanted",
@@ -87,6 +94,7 @@ __all__ = [
     "PublishResult",
     "Reader",
     "Retry",
+    "Search",
     "SendResult",
     "Skipped",
     "connect",

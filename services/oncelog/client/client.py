@@ -2,36 +2,38 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
+from oncelog.client.flushing import flush_all
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
-from oncelog.client.network.start_position import Place, check_place
+from oncelog.client.network.start_position import Place
 from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
-from oncelog.client.producing.message_arguments import Key
+from oncelog.client.producing.message_arguments import Key, plain_key
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import CompressionName, ProducerOptions, compression_of
-from oncelog.client.reading.log_reader import last_message_id
-from oncelog.client.reading.reader import AsyncReader, ReadStart
-from oncelog.client.still_open import StillOpen, unanswered
+from oncelog.client.reading.finding import FoundMessage, find_message
+from oncelog.client.reading.log_reader import last_message
+from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
+from oncelog.client.reading.search import AsyncSearch, search_settings, searched_parts, wanted_of
+from oncelog.client.still_open import StillOpen
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.client.values.results import PublishResult
 from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
-from oncelog.core.errors import DeadlineExceeded, OncelogError
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT, CHUNKED_BYTES_MAX
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
+from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
@@ -299,15 +301,7 @@ class AsyncClient:
         """
         self._network.check_open()
         name = parse_topic(topic)
-        if isinstance(start, MessageId | datetime | Index):
-            check_place(start, inclusive)
-        else:
-            check_type(
-                "start", start, list, "EARLIEST, LATEST, a MessageId, a datetime, an Index or a list of MessageIds"
-            )
-            for each in start:
-                check_type("start", each, MessageId, "a list of MessageIds")
-            check_type("inclusive", inclusive, bool, "True or False")
+        check_read_start(start, inclusive)
         skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
         reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
         await reader.open(start, inclusive=inclusive)
@@ -398,7 +392,61 @@ class AsyncClient:
         Every message that was acknowledged before the call is counted. Creates no topic. Raises InvalidName,
         TopicNotFound, PermissionDenied, DeadlineExceeded or ClientClosed.
         """
-        return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
+        return (await last_message(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)).message_id
+
+    async def search(
+        self,
+        topic: str,
+        *,
+        key: Key | None = None,
+        text: str | None = None,
+        filter: str | None = None,  # noqa: A002  # the name that users know
+        producer_name: str | None = None,
+        start: Place = EARLIEST,
+        backwards: bool = False,
+        limit: int | None = None,
+        bytes_max: int | None = None,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> AsyncSearch:
+        """Search what is stored of a topic now; of a partitioned topic, one partition after the other. See AsyncSearch.
+
+        Args:
+            topic: as in `create_producer`. It is not created.
+            key: the whole key.
+            text: a part of the value, in UTF-8.
+            filter: a condition on the value as JSON: a path, and ==, !=, <, <=, >, >= or contains and a JSON value:
+                `.order == 17`, `.customer.name contains "Ann"`. A path alone asks whether there is such a value.
+            producer_name: of the producer. Of the four, all that are given must hold.
+            start: where the search begins, as in `create_reader`.
+            backwards: from the end of the topic, the newest message first; not with `start`.
+            limit: messages that are returned at most.
+            bytes_max: bytes of values that are looked at, about; then the search ends, and `progress.complete` is
+                False. None: no limit.
+            on_corrupt: as in `create_reader`.
+
+        Raises as `create_reader`, and TopicNotFound for a missing topic.
+        """
+        self._network.check_open()
+        wanted = wanted_of(plain_key(key), text, filter, producer_name)
+        settings = search_settings(backwards, start, limit, bytes_max, self._timeout_ms)
+        names = await searched_parts(self._network, parse_topic(topic), start, self._timeout_ms)
+        parts = [
+            (await self.create_reader(str(name), start=start, on_corrupt=on_corrupt), last) for name, last in names
+        ]
+        return AsyncSearch(parts, wanted, settings)
+
+    async def find_message(self, topic: str, *, producer_name: str, sequence_id: int) -> list[FoundMessage]:
+        """Whether and where the message of a producer name and a sequence id is stored, of any age that is kept; of a
+        partitioned topic, what each partition says.
+
+        Raises InvalidName, InvalidArgument, InvalidSequenceId, TopicNotFound, PermissionDenied, and DeadlineExceeded
+        when no answer came within operation_timeout.
+        """
+        self._network.check_open()
+        return await find_message(
+            self._network, parse_topic(topic), producer_name=producer_name, sequence_id=sequence_id,
+            timeout_ms=self._timeout_ms,
+        )  # fmt: skip
 
     async def close(self, *, flush: bool = True) -> None:
         """Close all producers, readers, consumers and connections.
@@ -416,7 +464,8 @@ class AsyncClient:
         late = None
         try:
             if flush:
-                late = await self._flush()
+                seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
+                late = await flush_all(self._producers, self._consumers, seconds)
         finally:
             for producer in self._producers:
                 await producer.close(flush=False)
@@ -426,23 +475,6 @@ class AsyncClient:
             await self._network.close()
         if late is not None:
             raise late
-
-    async def _flush(self) -> DeadlineExceeded | None:
-        """Wait until all producers are answered, at most operation_timeout. Returns the error when some are not."""
-        living = [producer for producer in self._producers if producer.failure is None]
-        seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
-        try:
-            async with asyncio.timeout(seconds):
-                pending = [producer.all_answered() for producer in living]
-                await asyncio.gather(*pending, *(consumer.all_settled() for consumer in self._consumers))
-        except TimeoutError as error:
-            left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
-            unsettled = [consumer.subscription for consumer in self._consumers if consumer.unsettled]
-            waits = next((p.last_error for p in living if p.pending_bytes and p.last_error is not None), None)
-            late = DeadlineExceeded(unanswered(left, unsettled, seconds, waits))
-            late.__cause__ = error
-            return late
-        return None
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from oncelog.core.errors import OncelogError
-
 OpenedT = TypeVar("OpenedT")
 
 #: So many that have ended may be kept besides.
@@ -32,24 +30,3 @@ class StillOpen(Generic[OpenedT]):
     def __iter__(self) -> Iterator[OpenedT]:
         """Also some of those that have ended."""
         return iter(tuple(self._opened))
-
-
-def unanswered(left: dict[str, int], unsettled: list[str], seconds: float | None, waits: OncelogError | None) -> str:
-    """What a client left behind when it was closed, for the error that says so.
-
-    left: {producer: its bytes that were not answered}. unsettled: subscriptions with pending acknowledgements.
-    waits: why a producer could not publish."""
-    parts = []
-    if left:
-        parts.append(
-            f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
-            f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
-        )
-    if waits is not None:
-        parts.append(f"the last reason for the delay: {waits.message}")
-    if unsettled:
-        parts.append(
-            f"acknowledgements of subscriptions {', '.join(map(repr, unsettled))} were not answered within {seconds:g} "
-            "s: their messages may be delivered again"
-        )
-    return "; ".join(parts)

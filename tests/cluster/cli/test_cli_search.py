@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 import oncelog
-from oncelog.cli.read import search
+from oncelog.client.reading import search
 from tests.cluster.cluster_fixture import Cluster
 
 #: More than one step backwards, and more than one entry.
@@ -64,7 +64,7 @@ def test_read_prints_what_the_filter_wants_in_both_directions(
     done = run(cluster, "read", topic, *options)
     assert (done.returncode, orders(done.stdout)) == (0, expected)
     assert done.stderr.strip().endswith(
-        f"searched {COUNT} messages, index 0 to {COUNT - 1}: {len(expected)} are printed"
+        f"searched {COUNT} messages (public/default/searched: index 0 to {COUNT - 1}): {len(expected)} found"
     )
     done = run(cluster, "read", topic, *options, "--limit", "3")
     assert orders(done.stdout) == expected[:3]
@@ -115,3 +115,24 @@ def test_mistake_is_told(cluster: Cluster, topic: str, options: Sequence[str], t
     done = run(cluster, "read", topic, *options)
     assert (done.returncode in {1, 2}, done.stdout) == (True, "")
     assert told in done.stderr.replace("\n", " ")
+
+
+def test_sdk_finds_a_message_by_its_producer_and_sequence_id(cluster: Cluster, topic: str) -> None:
+    """Of any age; and says what became of an id that is nowhere."""
+    with oncelog.Client(cluster.url) as client:
+        found = [
+            client.find_message(topic, producer_name=name, sequence_id=number)
+            for name, number in (("till-2", 0), ("till-2", COUNT), ("nobody", 0))
+        ]
+        ((first,), (above,), (unknown,)) = found
+        assert (first.state, first.index, first.topic) == ("stored", 0, f"public/default/{topic}")
+        assert first.message_id is not None
+        assert (above.state, above.message_id, above.index) == ("not_stored", None, None)
+        assert unknown.state == "unknown_producer"
+        with client.search(topic, key="table-4", backwards=True, limit=2) as last:
+            wanted = [each for each in range(COUNT) if each % 10 == 4][-2:]
+            assert [json.loads(bytes(each.value))["order"] for each in last] == wanted[::-1]
+        with pytest.raises(oncelog.errors.InvalidArgument, match="sequence_id"):
+            client.find_message(topic, producer_name="till-2", sequence_id=-1)
+        with pytest.raises(oncelog.errors.TopicNotFound):
+            client.find_message("missing", producer_name="till-2", sequence_id=0)

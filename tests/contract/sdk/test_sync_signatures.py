@@ -14,6 +14,7 @@ import oncelog
 ORIGINALS: dict[type, tuple[type, set[str]]] = {
     oncelog.Client: (oncelog.AsyncClient, set()),
     oncelog.Producer: (oncelog.AsyncProducer, {"all_answered", "forked", "open", "send_async"}),
+    oncelog.Search: (oncelog.AsyncSearch, set()),
     oncelog.Reader: (oncelog.AsyncReader, {"batch_up_to", "forked", "open"}),
     oncelog.Consumer: (oncelog.AsyncConsumer, {"all_settled", "forked", "handler_run", "open", "unsettled"}),
 }

@@ -1,6 +1,7 @@
 """`oncelog read`: options and execution."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,11 +15,11 @@ from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
     from oncelog.cli.read.lines import Lines
-    from oncelog.cli.read.search import Wanted
     from oncelog.cli.read.skips import GapReport, SkipReport
     from oncelog.cli.read.told import WaitingHint
     from oncelog.client.client import AsyncClient
     from oncelog.client.reading.reader import AsyncReader
+    from oncelog.client.reading.search import Wanted
     from oncelog.client.values.messages import MessageBatch
     from oncelog.core.errors import OncelogError
 
@@ -125,10 +126,10 @@ def read(
 
     async def run() -> Exit:
         from oncelog.cli.read.lines import json_lines, parse_template, raw_lines
-        from oncelog.cli.read.search import wanted_of
         from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport
         from oncelog.cli.read.start import parse_start
         from oncelog.cli.read.told import WaitingHint, is_missing, tell_created
+        from oncelog.client.reading.search import wanted_of
         from oncelog.core.errors import TopicNotFound
         from oncelog.core.formats.message_id import Index
         from oncelog.core.names import parse_topic
@@ -158,6 +159,7 @@ def read(
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout, unavailable=waiting.tell)
+            wanted.begin(reader.topic, -1)
             return await _print(batches, wanted, lines, printed, limit, errors)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
@@ -221,7 +223,7 @@ async def _print(
         written(printed.new())
     finally:
         if not wanted.is_all:
-            errors.print(wanted.summary(), highlight=False)
+            errors.print(str(wanted.progress), highlight=False)
     return Exit.OK
 
 
@@ -230,16 +232,20 @@ async def _print_last(
     timeout_s: float, errors: Console,
 ) -> Exit:  # fmt: skip
     from oncelog.cli.read.lines import written
-    from oncelog.cli.read.search import last_wanted
-    from oncelog.cli.read.whole import batches_up_to_now
+    from oncelog.client.client import network_of
+    from oncelog.client.reading.log_reader import last_message
+    from oncelog.client.reading.search import chosen_backwards
+    from oncelog.core.names import parse_topic
 
-    last = await client.last_message_id(reader.topic)
-    if last is None:
-        return Exit.OK
-    found = await last_wanted(
-        reader, last, wanted, limit, lambda: batches_up_to_now(client, reader, timeout_s=timeout_s)
-    )
-    written(printed.new() + b"".join(lines(batch, numbers) for batch, numbers in found))
+    found: list[tuple[MessageBatch, Sequence[int]]] = []
+    last = await last_message(network_of(client), parse_topic(reader.topic), timeout_ms=int(timeout_s * 1000))
+    async with aclosing(chosen_backwards(reader, last, wanted, timeout_s=timeout_s)) as chosen:
+        async for batch, numbers in chosen:
+            found.append((batch, numbers[:limit][::-1]))
+            limit -= len(found[-1][1])
+            if limit == 0:
+                break
+    written(printed.new() + b"".join(lines(batch, numbers) for batch, numbers in reversed(found)))
     if not wanted.is_all:
-        errors.print(wanted.summary(), highlight=False)
+        errors.print(str(wanted.progress), highlight=False)
     return Exit.OK

@@ -9,15 +9,14 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import quote
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
-from oncelog.client.network.problems import error_of_problem
+from oncelog.client.network.rest import body_of, headers_of, path_of
 from oncelog.client.producing.message_arguments import Key, checked_extras, plain_bytes
 from oncelog.client.producing.send_buffer import Extras, Properties
 from oncelog.client.values.results import PublishResult
-from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument, OncelogError, ServiceUnavailable
+from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument, OncelogError
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName, check_idempotency_key, parse_topic
@@ -73,10 +72,8 @@ def _request(topic: TopicName, idempotency_key: str, value: bytes, extras: Extra
         message["event_time_ms"] = extras.event_time_ms
     if extras.properties:
         message["properties"] = dict(extras.properties)
-    path = "/".join(quote(part, safe="") for part in (topic.tenant, topic.namespace, topic.local_full))
-    request = RestRequest(
-        method="POST", target=f"/topics/persistent/{path}", body=json.dumps({"messages": [message]}).encode()
-    )
+    body = json.dumps({"messages": [message]}).encode()
+    request = RestRequest(method="POST", target=f"/topics/persistent/{path_of(topic)}", body=body)
     # In quotes, so that quotes and spaces of the key itself stay.
     escaped = idempotency_key.replace("\\", "\\\\").replace('"', '\\"')
     request.headers.add(name="idempotency-key", value=f'"{escaped}"')
@@ -85,11 +82,7 @@ def _request(topic: TopicName, idempotency_key: str, value: bytes, extras: Extra
 
 
 def _result(answer: RestAnswer) -> PublishResult:
-    headers = {header.name: header.value for header in answer.headers}
-    if answer.status != 200:
-        error = error_of_problem(answer.status, answer.body, retry_after=headers.get("retry-after"))
-        raise error or ServiceUnavailable(f"a metadata service answered {answer.status} without a reason")
-    body = json.loads(answer.body)
+    body, headers = body_of(answer), headers_of(answer)
     (message,) = body["messages"]
     return PublishResult(
         _message_id(message, parse_topic(body["topic"]), headers),

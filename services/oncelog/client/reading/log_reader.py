@@ -1,5 +1,7 @@
 """Reads one log: a topic without partitions, or one partition of a topic. It survives changes of the topic owner."""
 
+from typing import NamedTuple
+
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place, check_topic_of, start_at
@@ -29,24 +31,32 @@ _OF_A_PLACE = (CorruptEntry, EntriesLost, MessageTooLarge, UnreadableEntry)
 _Position = tuple[int, int, int]
 
 
-async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
-    """The id of the topic's last message, None when the topic holds none.
+class LastMessage(NamedTuple):
+    """message_id: None when the topic holds no message. next_index: of the message that comes next."""
+
+    message_id: MessageId | None
+    next_index: int
+
+
+async def last_message(network: Network, topic: TopicName, *, timeout_ms: int | None) -> LastMessage:
+    """The topic's last message.
 
     Every message that was acknowledged before the call is counted: for each answer the topic owner proves that no newer
     owner serves the topic, and an answer with an owner_epoch below the highest one seen is refused. Creates no topic.
     Raises TopicNotFound, another fatal error, or DeadlineExceeded with the last retriable reason.
     """
 
-    async def ask(again: bool) -> MessageId | None:
+    async def ask(again: bool) -> LastMessage:
         route = await network.route(topic, fresh=again, create=False)
         seen = network.epochs.highest(route.topic_id)
         request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=seen)
         answer = await network.ask_owner(route, LAST_MESSAGE, request)
         if not answer.present:
-            return None
+            return LastMessage(None, answer.next_index)
         partition = NO_PARTITION if topic.partition is None else topic.partition
         ledger_id, entry_id = LedgerId(answer.ledger_id), EntryId(answer.entry_id)
-        return MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
+        message_id = MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
+        return LastMessage(message_id, answer.next_index)
 
     return await persist(ask, timeout_ms=timeout_ms, what=f"the last message of {topic}")
 
@@ -100,7 +110,7 @@ class LogReader:
     async def _place(self, start: Place, *, inclusive: bool) -> tuple[StartAt, _Position | None]:
         """Where the owner begins, and what precedes it; None: unknown."""
         if start == LATEST:
-            last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
+            last = (await last_message(self._network, self._topic, timeout_ms=self._timeout_ms)).message_id
             start = EARLIEST if last is None else last
         at = start_at(start, inclusive=inclusive)
         if not isinstance(start, MessageId):
@@ -151,7 +161,7 @@ class LogReader:
             return True
         if self._after is None:
             return False
-        last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
+        last = (await last_message(self._network, self._topic, timeout_ms=self._timeout_ms)).message_id
         if last is None or _position(last) <= self._after:
             return False
         # All messages up to the last one may be in entries that are skipped: only reading on shows that.

@@ -15,10 +15,10 @@ from typing import Self
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch, for_each_partition
-from oncelog.client.network.start_position import Place
+from oncelog.client.network.start_position import Place, check_place
 from oncelog.client.reading.log_reader import LogReader
 from oncelog.client.reading.stream_state import Gaps
-from oncelog.client.values.arguments import check_seconds
+from oncelog.client.values.arguments import check_seconds, check_type
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.messages import Message, MessageBatch
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
@@ -28,6 +28,17 @@ from oncelog.runtime.forks import when_forked
 
 #: Where reading begins. A list: one message id for each partition that was read; others begin at their first message.
 ReadStart = Place | Sequence[MessageId]
+
+
+def check_read_start(start: ReadStart, inclusive: bool) -> None:
+    """Raises InvalidArgument."""
+    if isinstance(start, MessageId | datetime | Index):
+        check_place(start, inclusive)
+        return
+    check_type("start", start, list, "EARLIEST, LATEST, a MessageId, a datetime, an Index or a list of MessageIds")
+    for each in start:
+        check_type("start", each, MessageId, "a list of MessageIds")
+    check_type("inclusive", inclusive, bool, "True or False")
 
 
 class AsyncReader:

@@ -19,10 +19,12 @@ from oncelog.client.producing.leases import LeaseWanted, ProducerLease
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import CompressionName
+from oncelog.client.reading.finding import FoundMessage
 from oncelog.client.reading.reader import ReadStart
 from oncelog.client.sync.consumer import Consumer
 from oncelog.client.sync.producer import Producer
 from oncelog.client.sync.reader import Reader
+from oncelog.client.sync.search import Search
 from oncelog.client.sync.wrapper import Wrapper, documented_by
 from oncelog.client.values.process import check_threads
 from oncelog.client.values.results import PublishResult
@@ -203,6 +205,41 @@ class Client(Wrapper[AsyncClient]):
     @documented_by(AsyncClient.last_message_id)
     def last_message_id(self, topic: str) -> MessageId | None:
         return self._portal.run(self._inner.last_message_id(topic))
+
+    @documented_by(AsyncClient.search)
+    def search(
+        self,
+        topic: str,
+        *,
+        key: Key | None = None,
+        text: str | None = None,
+        filter: str | None = None,  # noqa: A002  # as the original
+        producer_name: str | None = None,
+        start: Place = EARLIEST,
+        backwards: bool = False,
+        limit: int | None = None,
+        bytes_max: int | None = None,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> Search:
+        found = self._portal.run(
+            self._inner.search(
+                topic,
+                key=key,
+                text=text,
+                filter=filter,
+                producer_name=producer_name,
+                start=start,
+                backwards=backwards,
+                limit=limit,
+                bytes_max=bytes_max,
+                on_corrupt=on_corrupt,
+            )
+        )
+        return Search(found, self._portal)
+
+    @documented_by(AsyncClient.find_message)
+    def find_message(self, topic: str, *, producer_name: str, sequence_id: int) -> list[FoundMessage]:
+        return self._portal.run(self._inner.find_message(topic, producer_name=producer_name, sequence_id=sequence_id))
 
     def close(self, *, flush: bool = True) -> None:
         """Close all producers, readers, consumers and connections, and end the thread. May be called twice.
