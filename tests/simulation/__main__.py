@@ -1,5 +1,5 @@
 """`python -m tests.simulation SEED [--steps]` replays a run; `--shrink` looks for the least of it that still fails;
-`--seeds N` runs N seeds of each kind; `--mutants` finds each planted bug.
+`--seeds N` runs N seeds of each kind; `--compare-slow N` does it in two ways; `--mutants` finds each planted bug.
 """
 
 import argparse
@@ -7,16 +7,14 @@ import os
 import sys
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from multiprocessing import get_context
 
+from tests.simulation.both_ways import compare
+from tests.simulation.new_seeds import Fresh, first_of
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS
 from tests.simulation.shrinking import shrunk_report
-
-#: Seeds from which a sweep of a day takes its first ones; below them are those that tests always run.
-FIRST_OF_DAYS, SEEDS_OF_A_DAY = 100_000, 2_000
 
 
 def replay(seed: int, *, steps: bool) -> int:
@@ -39,11 +37,6 @@ def replay(seed: int, *, steps: bool) -> int:
     return 1 if outcome.problem else 0
 
 
-def todays_first() -> int:
-    """Among the seeds of a kind, the first of today: each day has others for a year."""
-    return datetime.now(UTC).toordinal() % 400 * SEEDS_OF_A_DAY + FIRST_OF_DAYS
-
-
 def sweep(first: int, count: int, *, processes: int, show_counts: bool) -> int:
     """Seeds first .. first + count - 1 of each kind. Every failing one is told, and the least of the first one."""
     seeds = [kind + first + number for number in range(count) for kind in KINDS]
@@ -58,11 +51,15 @@ def sweep(first: int, count: int, *, processes: int, show_counts: bool) -> int:
             if done % 600 == 0 or done == len(seeds):
                 seconds = time.monotonic() - began
                 said = f"{len(failed)} failed" if failed else "none failed"
-                print(f"{done} of {len(seeds)} runs in {seconds:.0f} s, {said}", flush=True)
+                print(
+                    f"{done} of {len(seeds)} runs from seed {first} of each kind on in {seconds:.0f} s, {said}",
+                    flush=True,
+                )
     if show_counts:
         print_counts(occurred, count)
     if failed:
         print(shrunk_report(min(failed)), flush=True)
+        print(f"again: make sim FIRST={first} SEEDS={count}", flush=True)
     return 1 if failed else 0
 
 
@@ -92,7 +89,14 @@ def main() -> int:
     parser.add_argument("--steps", action="store_true", help="a line for each step")
     parser.add_argument("--shrink", action="store_true", help="find the least that still fails, and its last steps")
     parser.add_argument("--seeds", type=int, metavar="N", help="run N seeds of each kind")
-    parser.add_argument("--first", type=int, help="their first one, below 1000000; by default others each day")
+    parser.add_argument("--compare-slow", type=int, metavar="N", help="run N seeds of each kind in both ways")
+    parser.add_argument("--first", type=int, help="their first one, below 1000000; by default other ones each day")
+    parser.add_argument(
+        "--new-each",
+        choices=[each.value for each in Fresh],
+        default=Fresh.DAY.value,
+        help="without --first: when others come",
+    )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run seeds")
     parser.add_argument("--counts", action="store_true", help="show in how many runs each condition occurred")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
@@ -101,11 +105,15 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.mutants is not None:
         return find_mutants(arguments.first or 0, arguments.mutants, arguments.only)
-    if arguments.seeds is not None:
-        first = todays_first() if arguments.first is None else arguments.first
-        if arguments.seeds < 1 or not 0 <= first <= KIND_SEEDS - arguments.seeds:
-            parser.error(f"--first and --seeds are of one kind, which has {KIND_SEEDS} seeds")
-        return sweep(first, arguments.seeds, processes=arguments.processes, show_counts=arguments.counts)
+    count = arguments.seeds if arguments.compare_slow is None else arguments.compare_slow
+    if count is not None:
+        fresh = Fresh(arguments.new_each)
+        first = first_of(fresh, count) if arguments.first is None else arguments.first
+        if count < 1 or not 0 <= first <= KIND_SEEDS - count:
+            parser.error(f"--first and the number of seeds are of one kind, which has {KIND_SEEDS} seeds")
+        if arguments.compare_slow is not None:
+            return 1 if compare(first, count, processes=arguments.processes) else 0
+        return sweep(first, count, processes=arguments.processes, show_counts=arguments.counts)
     if arguments.traces is not None:
         for seed in range(arguments.traces):
             outcome = run(seed)

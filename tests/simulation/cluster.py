@@ -106,7 +106,9 @@ class Cluster:
         #: the id of a topic that gets the name of one that is deleted
         self.spare = TopicId(f"{shape.topics + 1:032x}") if shape.deletes_topic else None
         places = topic_ids if self.spare is None else (*topic_ids, self.spare)
-        parts = MetadataParts(world, self.network, self.store, self.owners, places, repairs)
+        parts = MetadataParts(
+            world, self.network, self.store, self.owners, places, self.nodes, shape.settings.ack_quorum, repairs
+        )
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
         #: {topic: what appends to its ack log}
         self.ack_workloads: dict[TopicId, AckWorkload] = {}

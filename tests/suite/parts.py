@@ -9,7 +9,7 @@ part: each hazard has one.
 """
 
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class Part:
     share: tuple[int, int] = (1, 1)
     #: instead of pytest
     words: tuple[str, ...] = ()
+    #: of a part with words: it is run for a change that needs a test file of this folder; empty: for each change
+    beside: str = ""
 
     @property
     def command(self) -> list[str]:
@@ -52,10 +54,10 @@ class Part:
         found = {file for path in self.paths for file in _test_files(tests / path)}
         return sorted({file.relative_to(tests).as_posix() for file in found} - set(proof_files()))[number - 1 :: count]
 
-    def only(self, files: Container[str]) -> "Part | None":
+    def only(self, files: Collection[str]) -> "Part | None":
         """The part with these of its files alone; None without any. A part that runs no files stays whole."""
         if self.words:
-            return self
+            return self if not self.beside or any(_inside(file, self.beside) for file in files) else None
         own = tuple(file for file in self.files() if file in files)
         return replace(self, paths=own, share=(1, 1)) if own else None
 
@@ -115,13 +117,29 @@ def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, compu
 _SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "determinism", "seeds"))
 _RUNS = tuple(
     f"simulation/test_{name}.py"
-    for name in ("ack_model", "hazards", "lost_disks", "mutants", "repetition", "replaced_disk", "shrinking")
+    for name in (
+        *("ack_model", "hazards", "lost_disks", "mutants", "new_seeds", "repetition", "replaced_disk", "shrinking"),
+    )
 )
+
+
+def _new_seeds(count: int, each: str, *more: str) -> tuple[str, ...]:
+    """Runs of the simulation that nobody chose, so many of each kind. each: when there are others."""
+    return (sys.executable, "-m", "tests.simulation", "--seeds", str(count), "--new-each", each, *more)
+
 
 PARTS: tuple[Part, ...] = (
     Part("lint", (), 20.0, True, words=("make", "--no-print-directory", "lint")),
     Part("simulation/sweep", _SWEEP, 120.0, True),
     Part("simulation/planted", _RUNS, 110.0, True),
+    Part(
+        "simulation/new-seeds",
+        (),
+        60.0,
+        True,
+        words=_new_seeds(25, "half-day", "--processes", "1"),
+        beside="simulation",
+    ),
     *_shared("core", ("core",), 2, 75.0, True),
     Part("model", ("model",), 20.0, True),
     Part("kubernetes", ("kubernetes",), 85.0, True),
@@ -377,6 +395,19 @@ PROOFS: tuple[Proof, ...] = (
         ("surface/test_surface.py", "tidy/conduct/test_hang_watch.py", "tidy/conduct/test_leftovers.py"),
         ("pyproject.toml", "requirements.lock", "tests/conftest.py", "tests/surface", "tests/tidy/conduct"),
         ("tidy/test_suite.py", "tidy/test_house_rules.py"),
+    ),
+    Proof(
+        "new-seeds",
+        (),
+        (
+            _CORE,
+            "services/oncelog/metadata/restoring",
+            "services/oncelog/verify",
+            "tests/oracles",
+            "tests/simulation",
+        ),
+        ("simulation/test_seeds.py", "simulation/test_mutants.py"),
+        words=_new_seeds(500, "commit"),
     ),
     Proof(
         "verdicts",

@@ -192,7 +192,8 @@ RECOVERY_HAZARDS = {
         "ZooKeeper was lost and its records were restored into another one. The lost one comes back with owners, "
         "repairers and records of before.",
         "Storage nodes refuse calls of former eras, and act on records of their own era only. A process that sees "
-        "another era in ZooKeeper, or hears of one from most storage nodes, ends and names both.",
+        "another era in ZooKeeper, or hears of one from most storage nodes, ends and names both. Until then it says "
+        "that a topic was deleted or does not exist only after an ack quorum of storage nodes has proved its era.",
     ),
     "era-of-a-liar": Hazard(
         "A process that is no restore asks storage nodes for era 4,000, or states a high era in its calls. All owners "

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -233,6 +234,9 @@ def test_part_with_some_of_its_files_runs_these_alone() -> None:
     assert chosen.files() == ["core/ledger/test_quorum.py"]
     assert Part("core", ("core/ledger",), 1.0).only({"core/topic/test_topic.py"}) is None
     assert part("lint", "make", "lint").only(set()) == part("lint", "make", "lint")
+    seeds = replace(part("seeds", "python"), beside="simulation")
+    assert seeds.only({"simulation/test_seeds.py"}) == seeds
+    assert seeds.only({"core/topic/test_topic.py"}) is None
 
 
 def test_load_computes_and_ends_with_its_block() -> None:

@@ -7,6 +7,7 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata.coordination.dependencies import Dependencies
+from oncelog.metadata.coordination.era_proof import EraProof
 from oncelog.metadata.coordination.event_lists import EventLister
 from oncelog.metadata.coordination.grants import Grants
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
@@ -116,12 +117,6 @@ class Coordination:
         placements = Placements(topics, owners, calls, start)
         owners.listener = placements
         fences = LedgerFences(registry, ledgers, peers)
-        lookup = TopicLookup(topics, policies, owners, placements, by_use=TopicStore(unnoted))
-        topic_calls = TopicCalls(lookup, owners)
-        subscriptions = SubscriptionCalls(lookup, topic_calls, calls)
-        deletion_parts = DeletionParts(
-            topics, DeletionStore(session), ledgers, ProofStore(session), owners, calls, fences
-        )
         repair = Repair.over(
             session,
             placements,
@@ -130,6 +125,14 @@ class Coordination:
             peers=peers,
             pace=pace,
             unnoted=unnoted,
+        )
+        lookup = TopicLookup(
+            topics, policies, owners, placements, EraProof(session, repair.calls), by_use=TopicStore(unnoted)
+        )
+        topic_calls = TopicCalls(lookup, owners)
+        subscriptions = SubscriptionCalls(lookup, topic_calls, calls)
+        deletion_parts = DeletionParts(
+            topics, DeletionStore(session), ledgers, ProofStore(session), owners, calls, fences
         )
         era = peers.era or FIRST_ERA
         kept = RecordCopies(session, repair.watch, repair.calls, copies or CopySettings(), era=era)

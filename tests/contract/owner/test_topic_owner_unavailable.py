@@ -56,7 +56,7 @@ async def test_reader_of_entries_without_a_live_copy_gets_the_range_and_the_hold
         await stream.write(ReadControl(start, 1 << 20))
         error = (await anext(aiter(stream))).error
         assert isinstance(error, NotOwner)
-        assert "fewer than 1 storage nodes respond in the era of this owner" in error.message
+        assert "fewer than 1 storage nodes respond in the era of this process" in error.message
         # Another node answers, so the owner can prove that it is the owner.
         world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1", other.incarnation: other.address})
         world.topics.update_nodes(StorageNodesUpdated((world.node.incarnation, other.incarnation)))

@@ -9,7 +9,6 @@ from oncelog.core.delivery.delivery_gate import Needs
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
 from oncelog.core.effects import ordered
 from oncelog.core.effects.ordered import Rank, StoredPosition
-from tests.core.effects.test_ordered import test_redo_begins_where_the_log_says
 from tests.simulation.consumers import effects_client
 from tests.simulation.consumers.effects_client import EffectsClient, Waits
 
@@ -52,8 +51,8 @@ def _needs_nothing(_: object) -> Needs:
 
 EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
-        "a redo begins at mark_delete", "redo-restored-to-before", None,
-        ((ordered, "claimed", _redone_from_mark_delete),), None, test_redo_begins_where_the_log_says, (Rank(2, 0, 9),),
+        "a redo begins at mark_delete", "redo-restored-to-before", 3_440_332,
+        ((ordered, "claimed", _redone_from_mark_delete),),
     ),
     (
         "what is below mark_delete is lost", "skipped-message-rewound", 3_000_005,

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from oncelog.core.chain.managed_ledger import ManagedLedger
 from oncelog.core.era import Era
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.node.era import EraState, StoredEra
@@ -29,6 +29,7 @@ from tests.simulation.servers import inventories
 from tests.simulation.servers import restorer as restoring
 from tests.simulation.servers.kept_copies import KeptCopies
 from tests.simulation.servers.member_requests import MemberRequests
+from tests.simulation.servers.metadata_server import MetadataServer
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import Reply, StorageServer
 
@@ -61,6 +62,11 @@ def _all_records(server: StorageServer) -> list[JournalRecord]:
 def _at_once(_requests: MemberRequests, done: Callable[[], None]) -> None:
     """A topic record that is missing was deleted, whatever era the store is of."""
     done()
+
+
+def _said_at_once(_replica: MetadataServer, _topic_id: TopicId, proved: Callable[[], None], _: object) -> None:
+    """A look-up says that a topic does not exist, whatever era the store is of."""
+    proved()
 
 
 def _all_listed(_walk: _ChainWalk, ids: list[LedgerId]) -> list[LedgerId]:
@@ -267,6 +273,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "deletion of a former era believed", "the-lost-ensemble-returns", 5_870_006,
         ((MemberRequests, "until_era_is_proved", _at_once),),
+    ),
+    (
+        "missing topic of a former era believed", "the-lost-ensemble-returns", 5_870_006,
+        ((MetadataServer, "until_era_is_proved", _said_at_once),),
     ),
     (
         "trim of a former era believed", "deletion-in-a-former-era", 5_910_562,

@@ -1,11 +1,18 @@
-"""A metadata replica's process: placement of every topic, suspicions about owners, and look-ups of clients."""
+"""A metadata replica's process: placement of every topic, suspicions about owners, and look-ups of clients.
 
+That a topic does not exist is said after storage nodes have proved the era, as in `metadata.coordination.era_proof`.
+Chance and delays of that come from a separate generator, so that it changes no other run.
+"""
+
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.chain.ownership_proof import NO_LEDGER, record_decides
+from oncelog.core.errors import OncelogError, ServiceUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.placement.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
@@ -34,8 +41,10 @@ from oncelog.core.placement.topic_placement import (
 from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from tests.simulation.network import Network, Stream
 from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.servers.ownership_proofs import FENCES_TICKS, Paths, ask_each
 from tests.simulation.servers.records import read_record, write_record
 from tests.simulation.servers.repair_server import Repairer
+from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store
 from tests.simulation.world import Process, World
 
@@ -55,6 +64,9 @@ class MetadataParts:
     #: {place: owner}
     owners: dict[str, OwnerServer]
     topics: tuple[TopicId, ...]
+    #: {place: storage node}, and how many of them prove an era
+    nodes: dict[Incarnation, StorageServer]
+    ack_quorum: int
     #: how a replica begins to repair; None: the run has no repair
     repairs: Callable[["MetadataServer"], Repairer] | None = None
     #: {topic: every placement ever, oldest first}; what a stale route is made of
@@ -83,6 +95,7 @@ class MetadataServer(Process):
         #: {topic: who looks it up now}
         self.asking: dict[TopicId, list[tuple[Found, Failed]]] = {}
         self._streams = 0
+        self._rng = random.Random(f"{parts.world.seed}/{name} proves its era")
         self.repairer: Repairer | None = None
 
     def start(self) -> None:
@@ -190,13 +203,58 @@ class MetadataServer(Process):
                     self._tell_owner(topic_id, owner, epoch)
                 case TopicPlaced(topic_id, owner, epoch):
                     self._placed(topic_id, owner, epoch)
-                case NoOwnerLive(topic_id) | TopicMissing(topic_id):
-                    asking, self.asking[topic_id] = self.asking[topic_id], []
-                    for _, failed in asking:
-                        failed(ServiceUnavailable("no owner is live"))
+                case NoOwnerLive(topic_id):
+                    self._fail(self._taken(topic_id), ServiceUnavailable("no owner is live"))
+                case TopicMissing(topic_id):
+                    self._missing(topic_id, self._taken(topic_id))
             if self.burn():
                 return
         core.check_invariants()
+
+    def _taken(self, topic_id: TopicId) -> list[Failed]:
+        asking, self.asking[topic_id] = self.asking[topic_id], []
+        return [failed for _, failed in asking]
+
+    def _fail(self, asking: list[Failed], error: OncelogError) -> None:
+        for failed in asking:
+            failed(error)
+
+    def _missing(self, topic_id: TopicId, asking: list[Failed]) -> None:
+        """The store of a former era may have been told of a deletion, and the topic lives."""
+        if self.store.get(f"topics/{topic_id}")[0] is not None:
+            # A scan has read it before it was created; a real service knows no id of a topic before that.
+            self._fail(asking, ServiceUnavailable("the topic is being created"))
+            return
+        if not asking:
+            return
+        self.until_era_is_proved(
+            topic_id,
+            lambda: self._fail(asking, TopicNotFound("the topic does not exist")),
+            lambda: self._fail(asking, ServiceUnavailable("this may be a former era")),
+        )
+
+    def until_era_is_proved(self, topic_id: TopicId, proved: Callable[[], None], unproved: Callable[[], None]) -> None:
+        states: list[FenceState] = []
+        over = False
+
+        def told(state: FenceState) -> None:
+            nonlocal over
+            states.append(state)
+            if not over and record_decides(states, ack_quorum=self.parts.ack_quorum):
+                over = True
+                self.world.count("topic said to be missing")
+                proved()
+
+        def give_up() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self.world.count("topic not said to be missing")
+                unproved()
+
+        paths = Paths(self.parts.network, self.parts.nodes, topic_id, self._rng)
+        ask_each(paths, self, map(Incarnation, self.store.children("storage")), NO_LEDGER, told)
+        self.post(FENCES_TICKS, "its era is unknown", give_up)
 
     def _read(self, read: RecordRead[TopicKey, TopicRecord]) -> None:
         owners = OwnersView(self._live(), self.suspicion.suspected)

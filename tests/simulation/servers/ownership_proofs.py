@@ -8,11 +8,11 @@ Chance comes from a separate generator, so that proofs change no other run.
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.ownership_proof import OwnershipProof
-from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -23,6 +23,7 @@ from tests.simulation.servers.decoding import decode_topic
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
+    from tests.simulation.servers.metadata_server import MetadataServer
     from tests.simulation.servers.owner_server import OwnerServer
     from tests.simulation.servers.storage_server import StorageServer
     from tests.simulation.servers.topic_shell import TopicShell
@@ -56,6 +57,31 @@ class Paths:
         delay = self.delay(source, target.name)
         if delay is not None:
             target.post(delay, label, do)
+
+
+def ask_each(
+    paths: Paths,
+    asker: "OwnerServer | MetadataServer",
+    nodes: Iterable[Incarnation],
+    ledger_id: LedgerId,
+    told: Callable[[FenceState], None],
+) -> None:
+    """The fence states of a ledger, as the storage nodes say them that get the question in the asker's era."""
+    era = asker.store.era
+
+    def at_node(server: "StorageServer", member: Incarnation) -> None:
+        if server.incarnation != member:
+            return
+        if server.refuses(era):
+            asker.world.count("question of a former era")
+            paths.send(server.name, asker, "is of a former era", lambda: told(FenceState.FENCED))
+            return
+        state = server.core.ledgers.fence_state(ledger_id)
+        paths.send(server.name, asker, f"is {state.name}", lambda: told(state))
+
+    for node in nodes:
+        server = paths.nodes[Incarnation(node.split(".")[0])].at(asker.name)
+        paths.send(asker.name, server, "fenced?", partial(at_node, server, node))
 
 
 class Asked:
@@ -118,31 +144,7 @@ class Asked:
         self._ask_each(self.owner.storage_nodes().live, ownership_proof.NO_LEDGER, told)
 
     def _ask_each(self, nodes: Iterable[Incarnation], ledger_id: LedgerId, told: Callable[[FenceState], None]) -> None:
-        era = self.owner.store.era
-        for node in nodes:
-            server = self.paths.nodes[Incarnation(node.split(".")[0])].at(self.owner.name)
-            self.paths.send(
-                self.owner.name,
-                server,
-                "fenced?",
-                lambda s=server, n=node: self._at_node(s, n, era, ledger_id, told),  # type: ignore[misc]
-            )
-
-    def _at_node(
-        self,
-        server: "StorageServer",
-        member: Incarnation,
-        era: Era,
-        ledger_id: LedgerId,
-        told: Callable[[FenceState], None],
-    ) -> None:
-        if server.incarnation == member:
-            if server.refuses(era):
-                self.owner.world.count("question of a former era")
-                self.paths.send(server.name, self.owner, "is of a former era", lambda: told(FenceState.FENCED))
-                return
-            state = server.core.ledgers.fence_state(ledger_id)
-            self.paths.send(server.name, self.owner, f"is {state.name}", lambda: told(state))
+        ask_each(self.paths, self.owner, nodes, ledger_id, told)
 
     def _read_record(self, shell: "TopicShell", *, confirmed: bool = True) -> None:
         """confirmed: a record that names this owner at its epoch proves it; else it is looked at for a newer one."""

@@ -1,13 +1,28 @@
-"""Topic look-up: from a topic name to its id and its owner; creates and places the topic if necessary and allowed."""
+"""Topic look-up: from a topic name to its id and its owner; creates and places the topic if necessary and allowed.
+
+Three answers end a client: a topic or namespace does not exist; the caller has no right; the name belongs to another
+topic than the client's, which shows in an epoch below the one that the client has seen. They are given only after a
+proof that the era of this replica had not ended when it read them (`era_proof`). Without a proof, clients ask again.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import InvalidArgument, InvalidName, ServiceUnavailable, TopicNotFound
+from oncelog.core.errors import (
+    InvalidArgument,
+    InvalidName,
+    NotFound,
+    PermissionDenied,
+    ServiceUnavailable,
+    TopicNotFound,
+)
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.era_proof import EraProof
 from oncelog.metadata.coordination.lookup_admission import LookupAdmission
 from oncelog.metadata.coordination.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.coordination.placements import Placements
@@ -47,7 +62,8 @@ def require_unpartitioned(topic: TopicName, partitions: int) -> None:
 
 
 class TopicLookup:
-    """Used by both gRPC and REST. Each public method raises TooManyRequests while too many calls are in progress."""
+    """Used by both gRPC and REST. Each public method raises TooManyRequests while too many calls are in progress, and
+    ServiceUnavailable in place of NotFound or PermissionDenied if storage nodes do not prove its era."""
 
     def __init__(
         self,
@@ -55,6 +71,7 @@ class TopicLookup:
         policies: PolicyStore,
         owners: Owners,
         placements: Placements,
+        era: EraProof,
         *,
         admission: LookupAdmission | None = None,
         by_use: TopicStore | None = None,
@@ -65,16 +82,17 @@ class TopicLookup:
         self._policies = policies
         self._owners = owners
         self._placements = placements
+        self._era = era
         self.admission = admission or LookupAdmission()
         self._names = SharedReads(self._read_name)
 
     async def find(self, name: TopicName) -> NameRecord:
         """The record of the name. Raises TopicNotFound."""
-        async with self.admission.caller():
+        async with self._caller():
             found = await self._names.get(name)
-        if found is None or found.value.deleted:
-            raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
-        return found.value
+            if found is None or found.value.deleted:
+                raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
+            return found.value
 
     async def record(self, name: TopicName) -> tuple[NameRecord, TopicRecord | None]:
         """The record of the name and, unless it is partitioned, that of the topic. Nothing is placed. The topic's
@@ -82,10 +100,11 @@ class TopicLookup:
         found = await self.find(name)
         if found.partitions:
             return found, None
-        stored = await self._topics.read(found.topic_id)
-        if stored is None:
-            raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
-        return found, stored.value
+        async with self._caller():
+            stored = await self._topics.read(found.topic_id)
+            if stored is None:
+                raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
+            return found, stored.value
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> bool:
         """Create a topic; returns False if it exists. partitions: above 0 for a partitioned topic, whose partitions are
@@ -98,7 +117,7 @@ class TopicLookup:
                 f"{name} is the name of a partition of {name.local}: create the partitioned topic instead",
                 field="topic",
             )
-        async with self.admission.caller():
+        async with self._caller():
             return (await self._create(self._topics, name, partitions=partitions)).created
 
     async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
@@ -106,7 +125,7 @@ class TopicLookup:
 
         Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable if no owner took it in that time.
         """
-        async with self.admission.caller():
+        async with self._caller():
             return await self._locate(name, create, owner_epoch_seen)
 
     async def _locate(self, name: TopicName, create: bool, owner_epoch_seen: OwnerEpoch) -> Located:
@@ -116,12 +135,15 @@ class TopicLookup:
             return Located(record.topic_id, record.partitions, former_partitions=record.former_partitions)
         try:
             async with asyncio.timeout(OWNER_WAIT_MS / 1000):
-                return await self._located(record.topic_id, owner_epoch_seen, found.record)
+                located = await self._located(record.topic_id, owner_epoch_seen, found.record)
         except TimeoutError as error:
             raise ServiceUnavailable(
                 f"no topic owner took topic {name} within {OWNER_WAIT_MS / 1000:g} s: start a topic owner",
                 topic=str(name),
             ) from error
+        if located.owner_epoch < owner_epoch_seen:
+            await self._era.require()
+        return located
 
     async def locate_for(
         self, caller: Caller, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
@@ -130,7 +152,7 @@ class TopicLookup:
 
         Also raises PermissionDenied.
         """
-        async with self.admission.caller():
+        async with self._caller():
             await self._require(caller, name, Right.PRODUCE, Right.CONSUME)
             try:
                 return await self._locate(name, create and caller.superuser, owner_epoch_seen)
@@ -139,6 +161,16 @@ class TopicLookup:
                     raise
             await self._require(caller, name, Right.PRODUCE)
             return await self._locate(name, True, owner_epoch_seen)
+
+    @asynccontextmanager
+    async def _caller(self) -> AsyncIterator[None]:
+        """Raises ServiceUnavailable in place of a final answer that may be of a former era."""
+        async with self.admission.caller():
+            try:
+                yield
+            except (NotFound, PermissionDenied):
+                await self._era.require()
+                raise
 
     async def _require(self, caller: Caller, name: TopicName, *rights: Right) -> None:
         async with self.admission.step():

@@ -74,7 +74,7 @@ class NoteHolders:
         deadline_s = loop.time() + self._timeout_s
         while True:
             counted = self._counted(cookies)
-            needed = _needed(cluster, counted)
+            needed = holders_needed(cluster, counted)
             failures = await self._send(notes, live, holders, counted, needed, deadline_s)
             if len(holders & counted) >= needed:
                 return
@@ -109,7 +109,7 @@ class NoteHolders:
                 failures.append(f"{address}: {error.message}")
             else:
                 gave.add(node.incarnation)
-        needed = _needed(cluster, counted)
+        needed = holders_needed(cluster, counted)
         if len(gave & counted) < needed:
             why = "; ".join(failures) or "the others are not registered"
             raise StoreUnavailable(
@@ -159,6 +159,6 @@ class NoteHolders:
         await self._channels.close()
 
 
-def _needed(cluster: ClusterRecord, counted: Collection[Incarnation]) -> int:
+def holders_needed(cluster: ClusterRecord, counted: Collection[Incarnation]) -> int:
     """How many of these nodes must hold a note."""
     return min(cluster.ack_quorum or len(counted), len(counted))

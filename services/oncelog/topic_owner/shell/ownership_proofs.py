@@ -9,8 +9,8 @@ Rules
   epoch, and an ack quorum of storage nodes is of its era. No proof needs a clock, and the first kind works without
   ZooKeeper. Questions that arrive during a proof share the next one.
 - A topic record that is missing means a deletion, which is final for clients, only if an ack quorum of storage nodes is
-  of this owner's era afterwards. The ZooKeeper of a former era may have been told of a deletion that no storage node
-  has noted, and the topic lives (hazard the-lost-ensemble-returns).
+  of this owner's era afterwards (`storage_client.era_proof`). The ZooKeeper of a former era may have been told of a
+  deletion that no storage node has noted, and the topic lives (hazard the-lost-ensemble-returns).
 - This module decides in which order is asked, because answers arrive one by one. What they mean is decided by
   `core.chain.ownership_proof` and by the topic, which reads its record again when it is in doubt.
 - Readers that wait at the end of the log: see `ownership_watch`. Consumers: see `core.delivery.delivery_gate`.
@@ -19,23 +19,20 @@ Rules
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
 
 from oncelog.core.chain import ownership_proof
-from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, StaleEra, TopicNotFound
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger.member_status import FenceState
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, ServiceUnavailable, TopicNotFound
+from oncelog.core.ids import OwnerEpoch
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Topic, open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported, TopicEvent
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.storage_client.client import StorageClient
+from oncelog.storage_client.era_proof import growing_states, require_era
 from oncelog.topic_owner.shell.progress import TopicProgress
 
-#: A live member responds within milliseconds. After this time the topic record is read.
-FENCES_TIMEOUT_MS = 1_000
 #: For a whole proof. The client asks again, and may find a newer owner meanwhile.
 PROOF_TIMEOUT_MS = 3_000
 #: How long a question waits for a takeover to finish.
@@ -145,7 +142,7 @@ class OwnershipProofs:
     async def _ask_members(self, ledger: LedgerMetadata) -> ownership_proof.OwnershipProof:
         """Ask all members until the responses suffice, or all have responded or timed out."""
         verdict = ownership_proof.assess((), ack_quorum=ledger.ack_quorum)
-        async with aclosing(self._growing_states(ledger.members, ledger.ledger_id)) as answers:
+        async with aclosing(growing_states(self._links, ledger.members, ledger.ledger_id)) as answers:
             async for states in answers:
                 verdict = ownership_proof.assess(states, ack_quorum=ledger.ack_quorum)
                 if verdict is not ownership_proof.OwnershipProof.UNPROVED:
@@ -157,61 +154,12 @@ class OwnershipProofs:
         Where the era has ended, the process ends by itself."""
         try:
             await self._require_era()
-        except NotOwner as error:
+        except ServiceUnavailable as error:
             logger.warning("topic %s has no record: %s", self._core.ownership.topic_id, error.message)
             return False
         return True
 
     async def _require_era(self) -> None:
-        """Return if the topic record may be believed. Raises NotOwner."""
-        nodes, ack_quorum = self._core.nodes, self._core.settings.ack_quorum
-        reached = (*nodes.live, *nodes.read_only)
-        states: Sequence[FenceState] = ()
-        async with aclosing(self._growing_states(reached, ownership_proof.NO_LEDGER)) as answers:
-            async for states in answers:
-                if ownership_proof.record_decides(states, ack_quorum=ack_quorum):
-                    return
-        current = sum(state is not FenceState.FENCED for state in states)
-        raise NotOwner(
-            f"fewer than {ack_quorum} storage nodes respond in the era of this owner ({current} of {len(reached)} that "
-            "are registered), so it cannot prove that it is the owner. Start the other storage nodes; clients ask again"
-        )
-
-    async def _growing_states(
-        self, nodes: Sequence[Incarnation], ledger_id: LedgerId
-    ) -> AsyncGenerator[Sequence[FenceState]]:
-        """Yield all fence states so far each time that a node has responded or timed out."""
-        states = list[FenceState]()
-        asks = [states_of(self._links, node, [ledger_id]) for node in nodes]
-        async with aclosing(_as_they_come(asks)) as answers:
-            async for answer in answers:
-                states += answer
-                yield states
-
-
-async def states_of(links: StorageClient, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
-    """The fence states; empty if the member does not respond. A member of a newer era takes nothing of this owner any
-    more (hazard the-lost-ensemble-returns)."""
-    try:
-        return await links.fence_states(member, ledger_ids, timeout_ms=FENCES_TIMEOUT_MS)
-    except InvariantViolated:
-        raise
-    except StaleEra:
-        return [FenceState.FENCED] * len(ledger_ids)
-    except OncelogError:
-        return ()
-
-
-async def _as_they_come(
-    asks: Sequence[Coroutine[Any, Any, Sequence[FenceState]]],
-) -> AsyncGenerator[Sequence[FenceState], None]:
-    """Yield the results in the order of completion; cancel the rest when closed."""
-    waiting = {asyncio.ensure_future(ask) for ask in asks}
-    try:
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
-    finally:
-        for task in waiting:
-            task.cancel()
+        """Return if the topic record may be believed. Raises ServiceUnavailable."""
+        nodes = self._core.nodes
+        await require_era(self._links, (*nodes.live, *nodes.read_only), ack_quorum=self._core.settings.ack_quorum)

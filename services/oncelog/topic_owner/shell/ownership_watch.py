@@ -24,7 +24,7 @@ from oncelog.core.topic_events.events import HigherEpochReported
 from oncelog.rpc.codecs.storage_codec import FENCE_STATES_MAX
 from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.client import StorageClient
-from oncelog.topic_owner.shell.ownership_proofs import states_of
+from oncelog.storage_client.era_proof import states_of
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 

@@ -175,7 +175,8 @@ async def test_ledgers_are_listed_in_pages_and_by_state(served: Served) -> None:
         ("ledgers?limit=0", 422, "invalid_argument"),
         ("ledgers?state=broken", 422, "invalid_argument"),
         ("ledgers?topic=a/b/c/d/e", 412, "invalid_name"),
-        ("ledgers?topic=nothing", 404, "topic_not_found"),
+        # The storage nodes of this world prove no era: the topic may be in a newer ZooKeeper.
+        ("ledgers?topic=nothing", 503, "service_unavailable"),
         ("ledgers/99", 404, "not_found"),
         ("ledgers/-1", 422, "invalid_argument"),
         (f"nodes/{'9' * 32}/may-replace", 404, "not_found"),
