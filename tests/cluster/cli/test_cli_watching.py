@@ -1,4 +1,4 @@
-"""`topics watch` and `subscriptions lag`: a line for each look, until Ctrl-C, also while an owner does not answer."""
+"""`topics stats --watch` and `subscriptions lag`: a line for each look, also while an owner does not answer."""
 
 import json
 import signal
@@ -75,7 +75,19 @@ def test_lag_is_summed_over_partitions(rest: RecordingServer) -> None:
 
 def test_watch_follows_a_topic_until_ctrl_c(rest: RecordingServer) -> None:
     """Also while its owner does not answer, which it says; the exit code is that of an interrupted command."""
-    words = ["admin", "topics", "watch", "orders", "--interval", "0.1", "-o", "json", "--admin-url", rest.url]
+    words = [
+        "admin",
+        "topics",
+        "stats",
+        "orders",
+        "--watch",
+        "--interval",
+        "0.1",
+        "-o",
+        "json",
+        "--admin-url",
+        rest.url,
+    ]
     with subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
@@ -91,5 +103,5 @@ def test_watch_follows_a_topic_until_ctrl_c(rest: RecordingServer) -> None:
         assert (process.wait(COMMAND_TIMEOUT_S), process.stderr.read()) == (130, "")
     missing = {"code": "topic_not_found", "detail": "there is none"}
     rest.answers[f"{TOPIC}/stats"] = (404, missing)
-    result = CliRunner().invoke(app, ["admin", "topics", "watch", "orders", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["admin", "topics", "stats", "orders", "--watch", "--admin-url", rest.url])
     assert (result.exit_code, result.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""`topics watch` and `subscriptions lag`: what changes from look to look, a line each."""
+"""`topics stats --watch` and `subscriptions lag`: what changes from look to look, a line each."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ import typer
 
 from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.readable import ago
-from oncelog.cli.admin.rest import AdminApi, number
+from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
 from oncelog.cli.admin.waiting import watched
 
@@ -22,21 +22,41 @@ TOPIC_TITLE = _TOPIC_LINE.format("time", "messages", "per s", "producers", "max.
 LAG_TITLE = _LAG_LINE.format("time", "subscription", "backlog", "per s", "oldest", "in use").rstrip()
 
 
-def add_watch(app: typer.Typer) -> None:
-    """Add `topics watch`."""
+def add_stats(app: typer.Typer) -> None:
+    """Add `topics stats`."""
 
-    @admin_command(app, "watch", line="Follow the statistics.")
-    def watch_topic(api: AdminApi, topic: TopicArgument, interval: IntervalOption = 2.0) -> Iterator[Report]:
-        """Follow the statistics of a topic until Ctrl-C: a line each time, with -o json the REST response as one line.
+    @admin_command(app, "stats", line="Show or follow statistics.")
+    def show_stats(
+        api: AdminApi,
+        topic: TopicArgument,
+        internal: Annotated[
+            bool,
+            typer.Option(
+                "--internal",
+                help="Show the internal state: producers with sequence ids and generations, ledgers, the snapshot.",
+            ),
+        ] = False,
+        watch: WatchOption = False,
+        interval: IntervalOption = 2.0,
+    ) -> Answer | Iterator[Report]:
+        """Show statistics of a topic: messages, deduplication verdicts, producers, takeovers.
 
-        messages: stored since the topic exists. per s: new ones since the last line. producers: connected ones.
-        max. backlog: of the subscription that has the largest.
+        With --watch a line each time, with -o json the REST response as one line. messages: stored since the topic
+        exists. per s: new ones since the last line. producers: connected ones. max. backlog: of the subscription that
+        has the largest.
         """
-        pace = Pace()
-        title: str | None = TOPIC_TITLE
-        for stats in watched(interval, lambda: _object(api.get(f"{topic_path(topic)}/stats"))):
-            yield Report(_titled(title, topic_line(stats, pace, time.time())), stats)
-            title = None
+        if internal and watch:
+            raise typer.BadParameter("--internal is shown once: leave out --watch")
+        path = f"{topic_path(topic)}/{'internalStats' if internal else 'stats'}"
+        return _followed(api, path, interval) if watch else api.get(path)
+
+
+def _followed(api: AdminApi, path: str, interval: float) -> Iterator[Report]:
+    pace = Pace()
+    title: str | None = TOPIC_TITLE
+    for stats in watched(interval, lambda: _object(api.get(path))):
+        yield Report(_titled(title, topic_line(stats, pace, time.time())), stats)
+        title = None
 
 
 def add_lag(app: typer.Typer) -> None:

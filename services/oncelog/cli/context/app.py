@@ -71,33 +71,23 @@ def use(
 
 @context.command("list")
 @offline
-def list_contexts(output: OutputOption = Output.TABLE) -> None:
-    """List the contexts; a star marks the current one."""
+def list_contexts(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one with all its values.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the contexts; a star marks the current one. Or show one."""
     contexts = read_contexts(contexts_path())
+    if name is not None:
+        values = {"context": name, **contexts.named(name).values()}
+        lines = "\n".join(f"{key:<12} {value}" for key, value in values.items())
+        print(json.dumps(values) if output is Output.JSON else lines)
+        return
     if output is Output.JSON:
         shown = {name: each.values() for name, each in sorted(contexts.contexts.items())}
         print(json.dumps({"current": contexts.current, "contexts": shown}))
         return
-    for name, each in sorted(contexts.contexts.items()):
-        print(f"{'*' if name == contexts.current else ' '} {name}  {each.url or each.admin_url}")
-
-
-@context.command("show")
-@offline
-def show(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: the current one.")] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Show a context, by default the current one."""
-    contexts = read_contexts(contexts_path())
-    chosen = name or contexts.current
-    if chosen is None:
-        raise InvalidArgument("no context is used: give NAME, or choose one with `oncelog context use`", field="name")
-    values = {"context": chosen, **contexts.named(chosen).values()}
-    if output is Output.JSON:
-        print(json.dumps(values))
-    else:
-        print("\n".join(f"{key:<12} {value}" for key, value in values.items()))
+    for known, each in sorted(contexts.contexts.items()):
+        print(f"{'*' if known == contexts.current else ' '} {known}  {each.url or each.admin_url}")
 
 
 @context.command("delete")
