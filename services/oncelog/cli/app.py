@@ -74,6 +74,10 @@ COMMANDS = {
     "context": LazyCommand(
         "Name clusters, and choose one for all commands.", _of("oncelog.cli.context.app", "context")
     ),
+    "help": LazyCommand(
+        "Show the help of a command, or explain connection options.",
+        _of("oncelog.cli.compact_help", "show_help"),
+    ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "effects": LazyCommand(
         "Look at effects in databases, redo them, move them.",

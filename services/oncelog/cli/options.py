@@ -59,10 +59,10 @@ AdminUrlOption = Annotated[
         f"{DEFAULT_ADMIN_URL}.",
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format: table, or json for programs.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table, or json for programs.")]
 WideOutputOption = Annotated[
     WideOutput,
-    typer.Option("-o", "--output", help="Output format: table, wide (all columns and full ids), or json for programs."),
+    typer.Option("-o", "--output", help="table, wide (all columns and full ids), or json for programs."),
 ]
 MaxMessageBytesOption = Annotated[
     int | None,

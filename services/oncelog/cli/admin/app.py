@@ -65,7 +65,7 @@ RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="Role, as in i
 RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT...", help="Rights: admin, produce, consume.")]
 TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="Tenant.")]
 
-admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+admin = typer.Typer(help=_HELP, no_args_is_help=True)
 tenants = typer.Typer(help="Manage tenants, which contain namespaces.", no_args_is_help=True)
 namespaces = typer.Typer(help="Manage namespaces and the rights in them.", no_args_is_help=True)
 topics = typer.Typer(help="Manage topics and their placement.", no_args_is_help=True)

@@ -51,7 +51,7 @@ def list_nodes(
     api: AdminApi,
     node: Annotated[
         str | None,
-        typer.Argument(metavar="[NODE]", help="Show one storage node: its incarnation, or a unique prefix of it."),
+        typer.Argument(metavar="NODE", help="Show one storage node: its incarnation, or a unique prefix of it."),
     ] = None,
     every: EveryNodeOption = False,
 ) -> Answer:
@@ -89,7 +89,7 @@ def set_read_only(
 def list_ledgers(
     api: AdminApi,
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="Id of one ledger, to show its copies.", min=0)
+        int | None, typer.Argument(metavar="LEDGER", help="Id of one ledger, to show its copies.", min=0)
     ] = None,
     state: HealthOption = None,
     topic: TopicOption = None,
@@ -105,7 +105,7 @@ def list_ledgers(
 def show_repair(
     api: AdminApi,
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="Id of a ledger to repair now, before others.", min=0)
+        int | None, typer.Argument(metavar="LEDGER", help="Id of a ledger to repair now, before others.", min=0)
     ] = None,
     wait: Annotated[
         bool,

@@ -41,7 +41,7 @@ REDRIVEN_AT_ONCE = 1_000
 #: What happens to a message that is acknowledged for a subscription.
 _NEVER = "they are not delivered any more"
 
-subscriptions = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+subscriptions = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @admin_command(subscriptions, "list")
@@ -140,7 +140,7 @@ def skip_messages(
     topic: TopicArgument,
     subscription: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBSCRIPTION]", help="Name of the subscription. With --older-than by default all."),
+        typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription. With --older-than by default all."),
     ] = None,
     count: Annotated[int | None, typer.Option("--count", min=1, help="Skip the oldest messages, so many.")] = None,
     older_than: Annotated[

@@ -67,7 +67,7 @@ def add_lag(app: typer.Typer) -> None:
         api: AdminApi,
         topic: TopicArgument,
         subscription: Annotated[
-            str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Name of the subscription. Default: all.")
+            str | None, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription. Default: all.")
         ] = None,
         watch: WatchOption = False,
         interval: IntervalOption = 2.0,

@@ -28,7 +28,7 @@ then it uses nothing of the context. Other options and variables win over the co
 {EXIT_CODES}"""
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
-context = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+context = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @context.command("add")
@@ -38,7 +38,8 @@ def add(
     url: Annotated[str | None, typer.Option("--url", help="As --url of the other commands.")] = None,
     admin_url: Annotated[str | None, typer.Option("--admin-url", help="REST address, http[s]://HOST:PORT.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", exists=True, dir_okay=False, help="File with the token to send.")
+        Path | None,
+        typer.Option("--token-file", exists=True, dir_okay=False, help="File with the token for this cluster."),
     ] = None,
     tls_ca_file: Annotated[
         Path | None, typer.Option("--tls-ca-file", exists=True, dir_okay=False, help="PEM file of the cluster's CA.")
@@ -56,7 +57,7 @@ def add(
 @context.command("use")
 @offline
 def use(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the context.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
     none: Annotated[bool, typer.Option("--none", help="Use no context.")] = False,
 ) -> None:
     """Let all commands use a context from now on, or none with --none."""
@@ -72,7 +73,7 @@ def use(
 @context.command("list")
 @offline
 def list_contexts(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one with all its values.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one with all its values.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the contexts; a star marks the current one. Or show one."""

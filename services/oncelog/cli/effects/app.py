@@ -39,7 +39,7 @@ TopicOption = Annotated[str | None, typer.Argument(metavar="[TOPIC", help="Look 
 OfSubscriptionOption = Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION]", help="And this subscription.")]
 DialectOption = Annotated[str, typer.Option("--dialect", help="postgresql or sqlite.")]
 
-effects = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+effects = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @admin_command(effects, "status")

@@ -66,7 +66,7 @@ DirectoryArgument = Annotated[
     typer.Argument(metavar="DIRECTORY", exists=True, file_okay=False, help="Data directory of a stopped storage node."),
 ]
 
-storage = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+storage = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @storage.command("inspect", help=_INSPECT_HELP)
