@@ -46,8 +46,8 @@ def test_install_is_ready_within_a_minute(release: Release) -> None:
 
 def test_declared_namespaces_and_topics_exist_after_the_install(release: Release) -> None:
     """The Job of the post-install hook has created them, and is gone. The upgrade below finds nothing to change."""
-    rights = json.loads(release.oncelog("admin", "namespaces", "show", "public/declared", "--permissions", "-o", "json"))
-    assert rights == {"importer": ["produce"]}
+    rights = release.oncelog("admin", "namespaces", "show", "public/declared", "--permissions", "-o", "json")
+    assert json.loads(rights) == {"importer": ["produce"]}
     topics = release.oncelog("admin", "topics", "list", "public/declared", "--partitioned", "-o", "json")
     assert json.loads(topics) == ["public/declared/new"]
     assert "oncelog-provisioning" not in release.kubectl("get", "jobs", "--output", "name")

@@ -49,6 +49,14 @@ COMMANDS = {
         "Print the messages of a subscription, and acknowledge them.",
         _of("oncelog.cli.consume.command", "consume"),
     ),
+    "lag": LazyCommand(
+        "Show how far subscriptions are behind.",
+        _of("oncelog.cli.live.lag", "app"),
+    ),
+    "top": LazyCommand(
+        "Show the busiest topics, subscriptions and producers, live.",
+        _of("oncelog.cli.live.top", "app"),
+    ),
     "mirror": LazyCommand(
         "Copy topics into another cluster.",
         _of("oncelog.cli.mirror.app", "app"),

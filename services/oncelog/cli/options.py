@@ -1,5 +1,6 @@
 """Options that several commands share: address of the cluster, credentials, and output format."""
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,13 @@ class CompressionChoice(StrEnum):
     ZLIB = "zlib"
     ZSTD = "zstd"
     LZ4 = "lz4"
+
+
+def finite(value: float) -> float:
+    """`nan` and `inf` pass limits, and no clock takes them. Raises BadParameter."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number of seconds")
+    return value
 
 
 UrlOption = Annotated[
@@ -75,7 +83,8 @@ MaxMessageBytesOption = Annotated[
 ]
 PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Timeout of each request to the cluster, in seconds.")
+    float,
+    typer.Option("--timeout", min=0.1, callback=finite, help="Timeout of each request to the cluster, in seconds."),
 ]
 TokenFileOption = Annotated[
     Path | None,

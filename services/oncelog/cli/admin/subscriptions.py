@@ -10,7 +10,6 @@ from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
 from oncelog.cli.admin.waiting import progress
-from oncelog.cli.admin.watching import add_lag
 from oncelog.cli.options import PropertyOption, properties_in
 from oncelog.cli.read.start import parse_start
 from oncelog.core.counted import counted
@@ -22,8 +21,6 @@ _HELP = """Show and change the subscriptions of topics.
     oncelog admin subscriptions list orders
 
     oncelog admin subscriptions stats orders billing
-
-    oncelog admin subscriptions lag orders --watch
 
     oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
 
@@ -59,9 +56,6 @@ def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArg
     answer = api.get(subscription_path(topic, subscription))
     only = next(iter(answer.values())) if isinstance(answer, dict) and len(answer) == 1 else None
     return Report(only if isinstance(only, dict) else answer, answer)
-
-
-add_lag(subscriptions)
 
 
 @admin_command(subscriptions, "create")
