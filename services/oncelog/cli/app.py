@@ -1,5 +1,6 @@
 """The top-level commands. Each is imported when it runs, so that --help and shell completion are fast."""
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ import typer
 from oncelog.cli.extras import LAB
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
+from oncelog.cli.variables import warn_of_unknown
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
@@ -125,10 +127,17 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+#: Its processes refuse such a variable, and so does it.
+_REFUSES = "standalone"
+
+
 @app.callback()
 def root(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    if context.invoked_subcommand != _REFUSES:
+        warn_of_unknown(os.environ)

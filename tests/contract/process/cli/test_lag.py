@@ -83,7 +83,7 @@ def test_largest_backlogs_of_five_thousand_topics_take_few_calls(rest: Recording
 
 
 def test_subscription_of_a_topic_with_a_smaller_bound_is_not_missed(rest: RecordingServer) -> None:
-    """The largest backlogs of the partitions of a topic may be of different subscriptions: then their sum is of none."""
+    """The largest backlogs of partitions may be of different subscriptions: their sum is that of none."""
     parts = [f"o{number:02}-partition-{part}" for number in range(AT_ONCE_MAX) for part in (0, 1)]
     lists(rest, [topic("bills", 60), *(topic(each, 50) for each in parts)])
     for each in parts:
