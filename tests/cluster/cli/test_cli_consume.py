@@ -108,9 +108,12 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
     refused = cluster.run("admin", "subscriptions", "skip", "moved", "billing", "--all")
     assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
-    behind = json.loads(cluster.run("lag", "public/default", "-n", "10000", "-o", "json").stdout)["subscriptions"]
+    patient = ("--timeout", "60")
+    behind = json.loads(cluster.run("lag", *patient, "public/default", "-n", "10000", "-o", "json").stdout)[
+        "subscriptions"
+    ]
     assert [row["msg_backlog"] for row in behind if row["topic"].endswith("/moved")] == [7]
-    assert "public/default/moved" in cluster.run("top", "--sort", "messages", "-n", "100").stdout.decode()
+    assert "public/default/moved" in cluster.run("top", *patient, "--sort", "messages", "-n", "100").stdout.decode()
     admin("skip", "moved", "billing", "--all", "--yes")
 
     def unused() -> bool:

@@ -18,6 +18,8 @@ from oncelog.cli.live.lag import lag_lines
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 
 LIST = "/admin/v2/topics"
+#: A busy machine may need more than the 5 s that a user waits.
+PATIENT = ("--timeout", "60")
 NOW_S = 1_795_977_372.0
 
 
@@ -58,7 +60,7 @@ def has(rest: RecordingServer, name: str, *subscriptions: dict[str, object], lim
 
 def lag(rest: RecordingServer, *words: str, code: int = 0) -> Any:
     """The object of -o json, or what standard error says."""
-    result = CliRunner().invoke(app, ["lag", *words, "-o", "json", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["lag", *PATIENT, *words, "-o", "json", "--admin-url", rest.url])
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
     return json.loads(result.stdout) if not code else result.stderr
 
@@ -111,7 +113,7 @@ def test_topic_that_moves_meanwhile_counts_with_what_the_list_has_said(rest: Rec
     lists(rest, [topic("orders", 90)], silent=(silent,))
     path = "/admin/v2/persistent/public/default/orders/subscriptionStats?sort=backlog&limit=50"
     rest.answers[path] = (409, {"code": "conflict", "detail": "it has no owner"})
-    result = CliRunner().invoke(app, ["lag", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["lag", *PATIENT, "--admin-url", rest.url])
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1].split()[:3] == ["public/default/orders", "billing", "90"]
     assert result.stdout.splitlines()[1].split()[-1] == "?"

@@ -18,6 +18,7 @@ from oncelog.cli.app import app
 from oncelog.cli.live.screen import ENTER, HOME, LEAVE
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
+from tests.contract.process.cli.test_lag import PATIENT
 
 LIST = "/admin/v2/topics"
 TOPIC = "public/default/orders"
@@ -62,7 +63,7 @@ def rest() -> Iterator[RecordingServer]:
 
 def top(rest: RecordingServer, *words: str, code: int = 0) -> Any:
     """The object of -o json, or what standard error says."""
-    result = CliRunner().invoke(app, ["top", *words, "-o", "json", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["top", *PATIENT, *words, "-o", "json", "--admin-url", rest.url])
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
     return json.loads(result.stdout) if not code else result.stderr
 
@@ -79,7 +80,7 @@ def test_one_look_has_rates_topics_subscriptions_and_producers(rest: RecordingSe
 
 def test_without_a_terminal_it_is_shown_once(rest: RecordingServer) -> None:
     """Plain lines, which a script can read."""
-    result = CliRunner().invoke(app, ["top", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["top", *PATIENT, "--admin-url", rest.url])
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
     lines = result.stdout.splitlines()
@@ -97,7 +98,7 @@ def test_namespace_needs_no_superuser(rest: RecordingServer) -> None:
     seen = top(rest, "public/default", "-n", "2")
     assert (seen["rates"], seen["producers"], len(seen["topics"])) == (None, None, 2)
     assert [path for _, path, _ in rest.asked if "rates" in path] == []
-    result = CliRunner().invoke(app, ["top", "public/default", "-n", "2", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["top", *PATIENT, "public/default", "-n", "2", "--admin-url", rest.url])
     assert "producers need the right admin" in result.stdout
 
 
@@ -120,7 +121,7 @@ def test_terminal_shows_frame_after_frame_and_is_given_back(rest: RecordingServe
     rest.later[f"{LIST}?sort=rate_in&limit=3"] = [page(ROW | {"topic": "public/default/" + "z" * 90})]
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 80, 0, 0))
-    words = ["top", "--interval", "0.1", "--admin-url", rest.url]
+    words = ["top", *PATIENT, "--interval", "0.1", "--admin-url", rest.url]
     with subprocess.Popen(
         command(*words), stdout=terminal, stderr=subprocess.PIPE, env=environment() | {"TERM": "xterm"}
     ) as process:
