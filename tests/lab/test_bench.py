@@ -143,3 +143,19 @@ def test_unreachable_cluster_is_one_sentence_and_an_exit_code() -> None:
     assert done.exit_code == 1
     assert isinstance(done.exception, SystemExit)
     assert "error: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("nothing", "is none of limits, publish"),
+        ("limits --kills 3", "limits does not take --kills; it takes --message-bytes, --batch-kib, --window"),
+        ("limits --url oncelog://a:1", "limits does not take it"),
+        ("publish --producers 1001", "1001 is not in 1 to 1000"),
+    ],
+)
+def test_measurement_refuses_what_it_does_not_take(words: str, told: str) -> None:
+    """Before anything is started. Two measurements may have other limits of one option."""
+    done = CliRunner().invoke(app, words.split(), env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert told in " ".join(done.stderr.replace("│", " ").split())

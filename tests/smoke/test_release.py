@@ -46,9 +46,9 @@ def test_install_is_ready_within_a_minute(release: Release) -> None:
 
 def test_declared_namespaces_and_topics_exist_after_the_install(release: Release) -> None:
     """The Job of the post-install hook has created them, and is gone. The upgrade below finds nothing to change."""
-    rights = json.loads(release.oncelog("admin", "namespaces", "permissions", "public/declared", "-o", "json"))
-    assert rights == {"importer": ["produce"]}
-    topics = release.oncelog("admin", "topics", "list-partitioned-topics", "public/declared", "-o", "json")
+    rights = release.oncelog("admin", "namespaces", "show", "public/declared", "--permissions", "-o", "json")
+    assert json.loads(rights) == {"importer": ["produce"]}
+    topics = release.oncelog("admin", "topics", "list", "public/declared", "--partitioned", "-o", "json")
     assert json.loads(topics) == ["public/declared/new"]
     assert "oncelog-provisioning" not in release.kubectl("get", "jobs", "--output", "name")
 
@@ -86,7 +86,7 @@ def test_upgrade_of_all_components_loses_no_message(release: Release) -> None:
     upgrades = [shlex.join([*release.upgrade(), *annotated, *sizes]) for sizes in (grown, shrunk)]
     command = shlex.join(["sh", "-c", " && ".join(upgrades)])
     release.chaos("--kinds", "rollout", "--seconds", "20", "--seed", "7", "--rollout-command", command)
-    nodes = json.loads(release.oncelog("admin", "storage-nodes", "list", "-o", "json"))
+    nodes = json.loads(release.oncelog("admin", "storage", "nodes", "-o", "json"))
     assert len(nodes) == 4
 
     def two_owners() -> bool:

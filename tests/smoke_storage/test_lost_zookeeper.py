@@ -107,7 +107,7 @@ def test_zookeeper_whose_volumes_are_deleted_is_restored_as_the_page_says(releas
     read = [json.loads(line)["value"] for line in release.oncelog("read", "flights", "-o", "json").splitlines()]
     assert read == [f"line {number}" for number in range(LINES)]
     assert consumed(release, "--idle", "3") == half[HALF:]
-    rights = json.loads(release.oncelog("admin", "namespaces", "permissions", "public/default", "-o", "json"))
+    rights = json.loads(release.oncelog("admin", "namespaces", "show", "public/default", "--permissions", "-o", "json"))
     assert rights == {"importer": ["produce"]}
     ttl = json.loads(release.oncelog("admin", "policy", "show", "public/default", "message-ttl", "-o", "json"))
     assert ttl == {"policy": "message-ttl", "value": 604_800, "source": "namespace"}

@@ -154,6 +154,8 @@ def wrong_with(words: list[str]) -> str | None:
     path: list[str] = []
     rest = [word for word in words if word != "…"]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands and isinstance(command, RunByDefault):
+            break
         if rest[0] not in command.commands:
             return f"{' '.join(words)}: there is no command {rest[0]}"
         command = command.commands[rest[0]]

@@ -1,5 +1,6 @@
 """The top-level commands. Each is imported when it runs, so that --help and shell completion are fast."""
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ import typer
 from oncelog.cli.extras import LAB
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
+from oncelog.cli.variables import warn_of_unknown
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
@@ -49,6 +51,14 @@ COMMANDS = {
         "Print the messages of a subscription, and acknowledge them.",
         _of("oncelog.cli.consume.command", "consume"),
     ),
+    "lag": LazyCommand(
+        "Show how far subscriptions are behind.",
+        _of("oncelog.cli.live.lag", "app"),
+    ),
+    "top": LazyCommand(
+        "Show the busiest topics, subscriptions and producers, live.",
+        _of("oncelog.cli.live.top", "app"),
+    ),
     "mirror": LazyCommand(
         "Copy topics into another cluster.",
         _of("oncelog.cli.mirror.app", "app"),
@@ -73,6 +83,10 @@ COMMANDS = {
     ),
     "context": LazyCommand(
         "Name clusters, and choose one for all commands.", _of("oncelog.cli.context.app", "context")
+    ),
+    "help": LazyCommand(
+        "Show the help of a command, or explain connection options.",
+        _of("oncelog.cli.compact_help", "show_help"),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "effects": LazyCommand(
@@ -113,10 +127,17 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+#: Its processes refuse such a variable, and so does it.
+_REFUSES = "standalone"
+
+
 @app.callback()
 def root(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    if context.invoked_subcommand != _REFUSES:
+        warn_of_unknown(os.environ)

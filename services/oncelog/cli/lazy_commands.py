@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from oncelog.cli.compact_help import compact
 from oncelog.cli.extras import LAB, check_installed, installation_of, is_installed
 from oncelog.cli.failures import explain
 from oncelog.core.errors import Fatal
@@ -42,9 +43,9 @@ class LazyCommands(MutableMapping[str, Any]):
             self._listing = False
 
     def __getitem__(self, name: str) -> Any:
+        if self._listing and name in self._commands:
+            return TyperCommand(name, help=self._commands[name].help)
         if name not in self._loaded and name in self._commands:
-            if self._listing:
-                return TyperCommand(name, help=self._commands[name].help)
             self._loaded[name] = _loaded(name, self._commands[name])
         return self._loaded[name]
 
@@ -89,10 +90,10 @@ def _loaded(name: str, command: LazyCommand) -> Any:
         return _not_installed(name, command)
     loaded = command.load()
     if not isinstance(loaded, typer.Typer):
-        single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        single = typer.Typer(add_completion=False)
         single.command(name)(loaded)
         loaded = single
-    found: Any = typer.main.get_command(loaded)
+    found = compact(typer.main.get_command(loaded))
     found.name = name
     if command.extras:
         found.invoke = _checked(found.invoke, command.extras)

@@ -1,5 +1,6 @@
 """Options that several commands share: address of the cluster, credentials, and output format."""
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,13 @@ class CompressionChoice(StrEnum):
     LZ4 = "lz4"
 
 
+def finite(value: float) -> float:
+    """`nan` and `inf` pass limits, and no clock takes them. Raises BadParameter."""
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number of seconds")
+    return value
+
+
 UrlOption = Annotated[
     str,
     typer.Option(
@@ -59,10 +67,10 @@ AdminUrlOption = Annotated[
         f"{DEFAULT_ADMIN_URL}.",
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format: table, or json for programs.")]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table, or json for programs.")]
 WideOutputOption = Annotated[
     WideOutput,
-    typer.Option("-o", "--output", help="Output format: table, wide (all columns and full ids), or json for programs."),
+    typer.Option("-o", "--output", help="table, wide (all columns and full ids), or json for programs."),
 ]
 MaxMessageBytesOption = Annotated[
     int | None,
@@ -75,7 +83,8 @@ MaxMessageBytesOption = Annotated[
 ]
 PropertyOption = Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given several times.")]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Timeout of each request to the cluster, in seconds.")
+    float,
+    typer.Option("--timeout", min=0.1, callback=finite, help="Timeout of each request to the cluster, in seconds."),
 ]
 TokenFileOption = Annotated[
     Path | None,

@@ -1,21 +1,19 @@
 """The tables of `SqlEffects`, for operators: what they have, and the changes that no program makes by itself."""
 
 import asyncio
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, create_engine, delete, inspect, make_url, select, update
+from sqlalchemy import Connection, Engine, Row, create_engine, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from oncelog.core.effects.errors import StoreMissing
 from oncelog.core.effects.ordered import Source, StoredPosition
 from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
-from oncelog.effects.sql_schema import DIALECTS, migrate, since
+from oncelog.effects.sql_schema import DIALECTS, since
 from oncelog.effects.sql_session import said_by
 from oncelog.effects.sql_store import SqlEffects, position_of
 from oncelog.effects.sql_tables import SCHEMA_VERSION
@@ -88,49 +86,11 @@ class SqlAdmin:
             view = self.view()
         return view
 
-    def migrate(self) -> tuple[int, int]:
-        """The schema version before and behind it. Raises NotFound."""
-        self.view()
-        with self._begun() as connection:
-            return migrate(connection, self._tables)
-
     def put(
         self, source: Source, names: SourceNames, decide: Callable[[StoredPosition | None], StoredPosition]
     ) -> StoredPosition:
         """`SqlEffects.claim`: waits for transactions that are under way, and voids the claim of whoever has it."""
         return asyncio.run(self._effects.claim(source, names, decide))
-
-    def detach(self) -> str:
-        """Give the store a new id, which is returned. Programs that run on it end at their next claim, at once.
-
-        Raises StoreMissing if the table of rows was dropped: no claim could be voided.
-        """
-        missing = self.view().missing
-        if missing:
-            raise StoreMissing(
-                f"the table {missing} of {self.place} was dropped, and {self._tables.meta} is still there: nothing was "
-                f"changed. Restore the table. Or, if this database is to be another store, drop {self._tables.meta}, "
-                "too: the next program makes both"
-            )
-        store_id = uuid.uuid4().hex
-        with self._begun() as connection:
-            connection.execute(update(self._tables.effects).values(claim=uuid.uuid4().hex))
-            connection.execute(update(self._tables.meta).values(store_id=store_id))
-        return store_id
-
-    def forget(self, rows: Sequence[SourceRow]) -> int:
-        """Delete these rows, unless they were claimed since; returns how many were deleted."""
-        effects, deleted = self._tables.effects, 0
-        with self._begun() as connection:
-            for row in rows:
-                statement = delete(effects).where(
-                    effects.c.effect == row.source.effect,
-                    effects.c.topic_id == row.source.topic_id,
-                    effects.c.partition_no == row.source.partition,
-                    effects.c.claim == row.stored.claim,
-                )
-                deleted += connection.execute(statement).rowcount
-        return deleted
 
     @contextmanager
     def _begun(self) -> Iterator[Connection]:

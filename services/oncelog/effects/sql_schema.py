@@ -6,7 +6,7 @@
 Rules
 - Changes of the tables only add columns and tables; a column that is not of version 1 says `info={"since": version}`,
   and takes null or has a default. So programs of the former version go on, unless `reads_from` refuses them.
-- With `create_tables=False` no program changes the schema: an administrator runs `oncelog effects migrate` or `ddl`.
+- With `create_tables=False` no program changes the schema: an administrator runs the statements of `ddl`.
 """
 
 import uuid
@@ -44,18 +44,17 @@ def prepare(connection: Connection, tables: EffectsTables, *, create: bool) -> N
         if not create:
             raise StoreSchemaTooOld(
                 f"the tables have schema version {row.schema_version}, and this library needs {SCHEMA_VERSION}: run "
-                "`oncelog effects migrate`, or the statements of `oncelog effects ddl --from-version "
-                f"{row.schema_version}`"
+                f"the statements of `oncelog effects ddl --from-version {row.schema_version}`"
             )
         migrate(connection, tables)
 
 
-def migrate(connection: Connection, tables: EffectsTables) -> tuple[int, int]:
-    """Add what is missing; returns the schema version before and behind it. Several programs may do so at once."""
+def migrate(connection: Connection, tables: EffectsTables) -> None:
+    """Add what is missing. Several programs may do so at once."""
     meta = tables.meta.c
     before: int = connection.execute(select(meta.schema_version).with_for_update()).scalar_one()
     if before >= SCHEMA_VERSION:
-        return before, before
+        return
     tables.metadata.create_all(connection)
     for table in tables.metadata.sorted_tables:
         there = {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}
@@ -63,7 +62,6 @@ def migrate(connection: Connection, tables: EffectsTables) -> tuple[int, int]:
             if column.name not in there:
                 connection.exec_driver_sql(_addition(column, connection.dialect))
     connection.execute(update(tables.meta).values(schema_version=SCHEMA_VERSION, reads_from=READS_FROM))
-    return before, SCHEMA_VERSION
 
 
 def ddl(tables: EffectsTables, dialect_name: str, *, from_version: int = 0) -> list[str]:

@@ -350,14 +350,14 @@ class SqlEffects(Generic[ConnectionT]):
         return decided
 
     def _check_store(self, connection: Connection) -> None:
-        """What is behind the engine may have become another store, and so may the store (`oncelog effects detach`);
+        """What is behind the engine may have become another store, and so may the store, by a new store id;
         hazard store-replaced-while-running."""
         found = connection.execute(select(self.tables.meta.c.store_id)).scalar_one()
         known, self._store_id = self._store_id, str(found)
         if known and known != found:
             raise StoreMismatch(
                 f"{self.place} was store {known} when this program began, and is store {found} now: it was replaced, "
-                "or detached by `oncelog effects detach`; start the program again"
+                "or got a store id of its own; start the program again"
             )
 
 

@@ -2,7 +2,7 @@
 
 The variable of the field `ledger_bytes_max` is ONCELOG_LEDGER_BYTES_MAX. Units are the last word of a name. An unknown
 variable that begins with ONCELOG_ fails the start, and the error gives the nearest known name: a misspelt setting must
-not seem to be in force.
+not seem to be in force. The command line warns of it, and goes on.
 """
 
 import dataclasses
@@ -295,8 +295,13 @@ class MetadataSettings(ProcessSettings):
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 #: The settings of all services. Variables of another service are ignored, so one environment can serve all.
 ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
-#: Variables of the command line; services ignore them.
-CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL", "ONCELOG_TOKEN_FILE"})
+#: Variables of the command line, of jobs and of programs with effects; services ignore them.
+CLIENT_VARIABLES = frozenset(
+    {
+        "ONCELOG_URL", "ONCELOG_ADMIN_URL", "ONCELOG_TOKEN_FILE", "ONCELOG_DATABASE", "ONCELOG_RELAY_DATABASE",
+        "ONCELOG_EFFECTS_REDIS", "ONCELOG_CLOSED_LEDGERS",
+    }
+)  # fmt: skip
 
 
 def check_host(field: str, host: str) -> None:
@@ -322,16 +327,20 @@ def variable(field_name: str) -> str:
     return PREFIX + field_name.upper()
 
 
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """{name: the nearest known one} of the variables that no program of the project reads."""
+    known = sorted({variable(field.name) for settings in ALL for field in fields(settings)} | CLIENT_VARIABLES)
+    wrong = [name for name in environment if name.startswith(PREFIX) and name not in known]
+    return {name: difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0] for name in wrong}
+
+
 def load(cls: type[SettingsT], environment: Mapping[str, str], **arguments: object) -> SettingsT:
     """Read the settings of one process. arguments: by field name; they override the environment. None: not given.
 
     Raises InvalidArgument for an unknown variable or argument, or a value of the wrong type or range.
     """
-    known = {variable(field.name) for settings in ALL for field in fields(settings)} | CLIENT_VARIABLES
-    for name in environment:
-        if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
-            raise InvalidArgument(f"unknown setting {name}; the nearest known one is {near[0]}", field=name)
+    for name, near in unknown_variables(environment).items():
+        raise InvalidArgument(f"unknown setting {name}; the nearest known one is {near}", field=name)
     hints = get_type_hints(cls)
     own = {field.name for field in fields(cls)}
     if unknown := sorted(set(arguments) - own):

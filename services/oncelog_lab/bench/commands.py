@@ -5,13 +5,16 @@ these processes and a standalone cluster in a temporary directory, and ends them
 machine does: run the benchmarks on an idle machine.
 """
 
+import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from oncelog.cli.default_command import RunByDefault
 from oncelog.cli.extras import check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.parameters import option_parameter, parameters_of, sign
@@ -25,13 +28,11 @@ from oncelog_lab.spark_bench.command import spark
 if TYPE_CHECKING:
     from oncelog_lab.bench.figures import BenchRow
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
-
 
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
-    """options: fields of the settings, in the order of the help. defaults:
-    where they differ from the settings'. given: what names a running cluster to measure; (): it starts its own."""
+    """options: fields of the settings that it reads. Fields of one meaning, such as `latency_seconds`, share an option.
+    defaults: where they differ from the settings'. given: what names a running cluster; (): it starts its own."""
 
     about: str
     options: tuple[str, ...]
@@ -45,81 +46,81 @@ async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) ->
     return await MEASUREMENTS[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
 
 
-#: {command: the benchmark}
+#: {measurement: the benchmark}
 _BENCHMARKS = {
     "limits": _Benchmark(
-        "Measure what this machine can move at most: the same processes and streams, which do nothing with the data.",
+        "what this machine can move at most, without any work",
         ("message_bytes", "batch_kib", "window", "seconds", "runs"),
         given=(),
     ),
     "publish": _Benchmark(
-        "Measure acknowledged messages per second: lists, single futures, larger messages, many producers.",
+        "acknowledged messages a second, in four loads",
         (
             "message_bytes", "large_message_bytes", "batch_kib", "window", "small_batch_kib", "small_window",
             "producers", "seconds", "runs",
         ),
     ),
     "latency": _Benchmark(
-        "Measure p50 and p99 of the latency of single messages at a fixed rate.",
+        "p50 and p99 of single messages at a fixed rate",
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     "small": _Benchmark(
-        "Measure messages that are given one by one or a few at a time: their rates and their CPU.",
+        "messages given one by one or a few at a time; their CPU",
         ("message_bytes", "seconds", "runs"),
     ),
     "tail": _Benchmark(
-        "Measure the latency of single messages under half load, while snapshots, rolls and takeovers happen.",
+        "latency during snapshots, rolls and takeovers",
         ("message_bytes", "rate", "latency_seconds", "runs"),
         {"latency_seconds": 10.0},
         given=(),
     ),
     "scale": _Benchmark(
-        "Measure the CPU of a message with 1 to 6 owners, and with twice as many storage nodes.",
+        "CPU of a message with 1 to 6 owners, and more nodes",
         ("message_bytes", "seconds", "runs"),
         {"seconds": 3.0, "runs": 2},
         given=(),
     ),
     "dedup-overhead": _Benchmark(
-        "Compare publishing with and without deduplication, in pairs of runs.",
+        "publishing with and without deduplication, in pairs",
         ("pairs", "message_bytes", "pair_seconds"),
         {"pair_seconds": 1.0},
         given=("url", "admin_url"),
     ),
     "consume": _Benchmark(
-        "Measure reading a whole topic, by batches and by objects, against the rate of publishing it.",
+        "reading a whole topic, by batches and by objects",
         ("messages", "message_bytes", "runs"),
     ),
     "subscribe": _Benchmark(
-        "Measure an exclusive consumer that acknowledges each batch, against reading the same topic.",
+        "a consumer that acknowledges, against reading",
         ("messages", "message_bytes", "runs"),
         {"messages": 1_000_000},
     ),
     "ack": _Benchmark(
-        "Measure durable acknowledgements: of four consumers that share a subscription, and of one message.",
+        "durable acknowledgements: of four consumers, and of one",
         ("messages", "message_bytes", "rate", "seconds", "runs"),
         {"messages": 500_000},
     ),
     "end-to-end": _Benchmark(
-        "Measure the time from sending a message until its consumer has it, against the latency of publishing.",
+        "from sending a message until its consumer has it",
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     "effects": _Benchmark(
-        "Measure effects in a database, in Redis and in a topic, against the same writes without a mark.",
+        "effects in a database, in Redis and in a topic",
         ("messages", "message_bytes", "database", "runs"),
         {"messages": 100_000, "runs": 5},
     ),
     "relay": _Benchmark(
-        "Measure the outbox relay: its rate against DELETE … RETURNING and send_many, and its latency.",
+        "the outbox relay against DELETE … RETURNING",
         ("messages", "message_bytes", "database", "latency_seconds", "runs"),
         {"messages": 20_000, "message_bytes": 200, "latency_seconds": 5.0, "runs": 5},
     ),
     "mirror": _Benchmark(
-        "Measure the copy of a topic into a second cluster, against read_batch and send_many.",
+        "the copy of a topic into a second cluster",
         ("messages", "message_bytes", "runs"),
         {"messages": 50_000, "message_bytes": 1024, "runs": 5},
     ),
     "takeover": _Benchmark(
-        "Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster.",
+        "pauses when owners and storage nodes die",
         (
             "kills", "freezes", "storage_kills", "replays", "replay_entries", "restarts", "rate", "message_bytes",
         ),
@@ -127,42 +128,155 @@ _BENCHMARKS = {
         given=(),
     ),
     "topics": _Benchmark(
-        "Measure many topics: creating them, what idle ones cost, and all of them after an owner's death.",
+        "creating many topics, idle ones, all after a death",
         ("topics", "idle_seconds"),
         given=(),
     ),
     "producers": _Benchmark(
-        "Measure many producers of one topic: their memory, a takeover with all of them, and snapshots of them.",
+        "many producers of one topic: memory, takeover, snapshots",
         ("producer_count",),
         given=(),
     ),
 }  # fmt: skip
-#: Those of `bench all`. The takeovers come last: they need a cluster with two owners.
-_ALL = ("limits", "publish", "latency", "dedup-overhead", "consume", "takeover")
-_SETTINGS = parameters_of(BenchSettings)
-_PLACE = {
-    "url": option_parameter("url", opt.Url, None),
-    "admin_url": option_parameter("admin_url", opt.AdminUrl, "http://127.0.0.1:8080"),
-    "data": option_parameter("data", opt.Data, None),
-    "output": option_parameter("output", OutputOption, Output.TABLE),
-}
+_ALL = "all"
+#: Those of `all`. The takeovers come last: they need a cluster with two owners.
+_PARTS_OF_ALL = ("limits", "publish", "latency", "dedup-overhead", "consume", "takeover")
+_BENCHMARKS[_ALL] = _Benchmark(
+    "all but Spark, in six minutes; writes 10 GB and deletes them",
+    ("runs", "kills"),
+    {"pair_seconds": 2.0},
+    given=(),
+)
+_HELP = f"""{__doc__}
+
+    oncelog bench all
+
+    oncelog bench takeover --kills 50 -o json
+
+Without the name of a command it is `run`: `oncelog bench run --help` shows its options. The measurements:
+
+\b
+{chr(10).join(f"  {name:<15} {each.about}" for name, each in _BENCHMARKS.items())}"""
+_RUN_HELP = """Measure, and print each figure with the limit of this machine that the same run has measured.
+
+`oncelog bench --help` lists the measurements. A measurement takes some of the options, and says which."""
+
+app = typer.Typer(cls=RunByDefault, no_args_is_help=True, help=_HELP)
 
 
-def _add(name: str, benchmark: _Benchmark) -> None:
-    known = {each.name: each.replace(default=benchmark.defaults.get(each.name, each.default)) for each in _SETTINGS}
+class _Setting:
+    """A field of the settings as typer reads it."""
 
-    def command(data: Path | None, output: Output, url: str | None = None, admin_url: str = "", **own: object) -> None:
-        quiet_grpc()
-        run_bench(lambda stack, tell: _measure(name, stack, tell, **own), data, output, url, admin_url)
+    def __init__(self, parameter: inspect.Parameter) -> None:
+        kind, option = get_args(parameter.annotation)
+        self.kind: type = kind
+        self.option: typer.models.OptionInfo = option
+        self.default: object = parameter.default
+        # In Annotated, what looks like the default is the first name.
+        named = isinstance(option.default, str) and option.default.startswith("--")
+        #: as it is typed
+        self.flag: str = option.default if named else f"--{parameter.name.replace('_', '-')}"
 
-    command.__doc__ = benchmark.about
-    options = [known[each] for each in benchmark.options]
-    sign(command, options + [_PLACE[each] for each in (*benchmark.given, "data", "output")])
-    app.command(name)(command)
+    def check(self, value: Any) -> None:
+        """Fields that share an option have limits of their own. Raises BadParameter."""
+        lowest, highest = self.option.min, self.option.max
+        if (lowest is not None and value < lowest) or (highest is not None and value > highest):
+            raise typer.BadParameter(f"{value} is not in {lowest:g} to {highest:g}", param_hint=self.flag)
 
 
-for _name, _benchmark in _BENCHMARKS.items():
-    _add(_name, _benchmark)
+_SETTINGS = {each.name: _Setting(each) for each in parameters_of(BenchSettings)}
+
+
+def _variable(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def run(
+    measurement: str, data: Path | None, output: Output, url: str | None, admin_url: str | None, **typed: object
+) -> None:
+    """typed: {variable of an option: value}; None: not given."""
+    benchmark = _BENCHMARKS.get(measurement)
+    if benchmark is None:
+        raise typer.BadParameter(f"{measurement!r} is none of {', '.join(_BENCHMARKS)}", param_hint="MEASUREMENT")
+    for flag, place in (("--url", url), ("--admin-url", admin_url)):
+        if place is not None and _variable(flag) not in benchmark.given:
+            raise typer.BadParameter(f"{measurement} does not take it", param_hint=flag)
+    settings = _settings_of(measurement, benchmark, typed)
+    quiet_grpc()
+    work = _everything if measurement == _ALL else _measure
+    place_of_rest = admin_url or opt.DEFAULT_ADMIN_URL
+    run_bench(lambda stack, tell: work(measurement, stack, tell, **settings), data, output, url, place_of_rest)
+
+
+def _settings_of(measurement: str, benchmark: _Benchmark, typed: Mapping[str, object]) -> dict[str, Any]:
+    """{field: value} of what was given. Raises BadParameter."""
+    own = {_variable(_SETTINGS[name].flag): name for name in benchmark.options}
+    settings: dict[str, Any] = {}
+    for variable, value in typed.items():
+        if value is None:
+            continue
+        if variable not in own:
+            known = ", ".join(_SETTINGS[name].flag for name in benchmark.options)
+            raise typer.BadParameter(f"{measurement} does not take --{variable.replace('_', '-')}; it takes {known}")
+        _SETTINGS[own[variable]].check(value)
+        settings[own[variable]] = value
+    return settings
+
+
+async def _everything(_: str, stack: BenchStack, tell: Tell, **settings: Any) -> "list[BenchRow]":
+    found: list[BenchRow] = []
+    for name in _PARTS_OF_ALL:
+        if name == _PARTS_OF_ALL[-1]:
+            await stack.end()
+        found += await _measure(name, stack, tell, **_BENCHMARKS[_ALL].defaults | settings)
+    return found
+
+
+def _run_parameters() -> list[inspect.Parameter]:
+    """The options of all measurements; with its default, if it is the same in each."""
+    uses: dict[str, list[str]] = {}
+    defaults: dict[str, set[object]] = {}
+    for benchmark in _BENCHMARKS.values():
+        for name in benchmark.options:
+            flag = _SETTINGS[name].flag
+            uses.setdefault(flag, []).append(name)
+            defaults.setdefault(flag, set()).add(benchmark.defaults.get(name, _SETTINGS[name].default))
+    options = [
+        option_parameter(_variable(flag), _annotation(_SETTINGS[names[0]], defaults[flag]), None)
+        for flag, names in uses.items()
+    ]
+    place = (
+        option_parameter("data", opt.Data, None),
+        option_parameter("output", OutputOption, Output.TABLE),
+        option_parameter("url", opt.Url, None),
+        option_parameter("admin_url", opt.AdminUrl, None),
+    )
+    return [option_parameter("measurement", _MEASUREMENT), *options, *place]
+
+
+def _annotation(setting: _Setting, defaults: set[object]) -> object:
+    """Of an option that need not be given."""
+    (default,) = defaults if len(defaults) == 1 else ("",)
+    told = f" [default: {default}]" if default else ""
+    option = typer.Option(setting.flag, metavar=setting.option.metavar, help=f"{setting.option.help}{told}")
+    return Annotated[setting.kind | None, option]
+
+
+def _completed(typed: str) -> list[str]:
+    return [name for name in _BENCHMARKS if name.startswith(typed)]
+
+
+_MEASUREMENT = Annotated[
+    str,
+    typer.Argument(
+        metavar="MEASUREMENT",
+        help="One of those that `oncelog bench --help` lists.",
+        autocompletion=_completed,
+    ),
+]
+run.__doc__ = _RUN_HELP
+sign(run, _run_parameters())
+app.command("run")(run)
 
 
 @app.command()
@@ -190,27 +304,6 @@ def plot(
         print(json.dumps({"picture": str(picture), "curves": [curve._asdict() for curve in curves]}))
     else:
         print(f"{picture}: {len(curves)} curves")
-
-
-@app.command("all")
-def everything(
-    runs: opt.Runs = 3,
-    kills: opt.Kills = 20,
-    data: opt.Data = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure everything but Spark, in about six minutes. Writes about 10 GB, which are deleted at the end."""
-    quiet_grpc()
-
-    async def all_rows(stack: BenchStack, tell: Tell) -> "list[BenchRow]":
-        found: list[BenchRow] = []
-        for name in _ALL:
-            if name == _ALL[-1]:
-                await stack.end()
-            found += await _measure(name, stack, tell, runs=runs, kills=kills, pair_seconds=2.0)
-        return found
-
-    run_bench(all_rows, data, output)
 
 
 app.command("spark")(spark)

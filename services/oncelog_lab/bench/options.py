@@ -8,7 +8,11 @@ import typer
 Url = Annotated[
     str | None, typer.Option("--url", help="URL of a running cluster. Default: a standalone cluster for this run.")
 ]
-AdminUrl = Annotated[str, typer.Option("--admin-url", help="REST URL of the running cluster.")]
+DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
+AdminUrl = Annotated[
+    str | None,
+    typer.Option("--admin-url", help=f"REST URL of the running cluster. [default: {DEFAULT_ADMIN_URL}]"),
+]
 Data = Annotated[
     Path | None,
     typer.Option("--data", help="Parent of the temporary directory, on the disk to measure. Default: the system's."),

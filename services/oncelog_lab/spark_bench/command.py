@@ -10,7 +10,7 @@ import typer
 from oncelog.cli.extras import LAB, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import Fatal
-from oncelog_lab.bench.options import AdminUrl, Data, MessageBytes, Runs, Url
+from oncelog_lab.bench.options import DEFAULT_ADMIN_URL, AdminUrl, Data, MessageBytes, Runs, Url
 from oncelog_lab.bench.running import BenchStack, Tell, run_bench
 from oncelog_lab.running import failed
 from oncelog_lab.spark_bench.settings import SparkLoad, SparkSettings
@@ -30,7 +30,7 @@ def spark(
     runs: Runs = 3,
     only: Only = None,
     url: Url = None,
-    admin_url: AdminUrl = "http://127.0.0.1:8080",
+    admin_url: AdminUrl = None,
     data: Data = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -40,7 +40,9 @@ def spark(
     except Fatal as error:
         raise failed(error) from error
     settings = SparkSettings(rows, message_bytes, runs, tuple(only or SparkLoad))
-    run_bench(lambda stack, tell: spark_rows(stack, settings, data, tell), data, output, url, admin_url)
+    run_bench(
+        lambda stack, tell: spark_rows(stack, settings, data, tell), data, output, url, admin_url or DEFAULT_ADMIN_URL
+    )
 
 
 async def spark_rows(stack: BenchStack, settings: SparkSettings, data: Path | None, tell: Tell) -> "list[BenchRow]":

@@ -25,17 +25,14 @@ NODE = "0a1b" * 8
         ("topics list --state held", ("GET", "/admin/v2/topics?state=held&limit=20", None)),
         ("topics list orders --top 5", ("GET", "/admin/v2/topics/public/orders?limit=5", None)),
         ("topics create new", ("PUT", TOPIC, None)),
-        ("topics delete new --yes", ("DELETE", TOPIC, None)),
-        ("topics create-partitioned-topic new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),
-        ("topics update-partitioned-topic new -p 8 --yes", ("POST", f"{TOPIC}/partitions", 8)),
-        ("topics get-partitioned-topic-metadata new", ("GET", f"{TOPIC}/partitions", None)),
-        ("topics list-partitioned-topics orders", ("GET", "/admin/v2/persistent/public/orders/partitioned", None)),
-        ("topics delete-partitioned-topic new --yes", ("DELETE", f"{TOPIC}/partitions", None)),
+        ("topics create new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),
+        ("topics update new -p 8 --yes", ("POST", f"{TOPIC}/partitions", 8)),
+        ("topics list orders --partitioned", ("GET", "/admin/v2/persistent/public/orders/partitioned", None)),
         ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
-        ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
+        ("topics stats persistent://public/default/new --internal", ("GET", f"{TOPIC}/internalStats", None)),
         ("topics truncate new --yes", ("DELETE", f"{TOPIC}/truncate", None)),
-        ("topics deduplication status new", ("GET", f"{TOPIC}/deduplication", None)),
-        ("topics deduplication snapshot new", ("POST", f"{TOPIC}/deduplication/snapshot", None)),
+        ("topics deduplication new", ("GET", f"{TOPIC}/deduplication", None)),
+        ("topics deduplication new --snapshot", ("POST", f"{TOPIC}/deduplication/snapshot", None)),
         ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
         (
             "producers lease new orders-partition-1 --expires 1h --request-id r",
@@ -59,25 +56,23 @@ NODE = "0a1b" * 8
                 {"leases": [{"topic": "public/default/new", "producer_id": 7, "generation": 2}], "request_id": "r"},
             ),
         ),
-        ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
+        ("topics show new --lookup", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
         ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),
-        ("tenants show acme", ("GET", "/admin/v2/tenants/acme", None)),
+        ("namespaces list acme", ("GET", "/admin/v2/namespaces/acme", None)),
+        ("namespaces show orders --permissions", ("GET", f"{NAMESPACE}/permissions", None)),
         ("tenants delete acme", ("DELETE", "/admin/v2/tenants/acme", None)),
-        (f"storage-nodes show {NODE}", ("GET", f"/admin/v2/storage-nodes/{NODE}", None)),
-        ("brokers list", ("GET", "/admin/v2/brokers", None)),
-        ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
+        (f"storage nodes {NODE}", ("GET", f"/admin/v2/storage-nodes/{NODE}", None)),
+        ("cluster health", ("GET", "/admin/v2/brokers/health", None)),
         ("cluster level", ("GET", "/admin/v2/cluster/level", None)),
-        ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
-        ("storage-nodes list --all", ("GET", "/admin/v2/storage-nodes?all=true", None)),
         ("storage nodes --all", ("GET", "/admin/v2/storage/nodes?all=true", None)),
-        (f"storage-nodes set-read-only {NODE}", ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
+        (f"storage read-only {NODE}", ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
         ("storage nodes", ("GET", "/admin/v2/storage/nodes", None)),
         ("storage ledgers 7", ("GET", "/admin/v2/storage/ledgers/7", None)),
         ("storage repair", ("GET", "/admin/v2/storage/repair", None)),
         ("storage repair 7", ("POST", "/admin/v2/storage/repair/7", None)),
         (f"storage decommission {NODE}", ("POST", f"/admin/v2/storage/nodes/{NODE}/decommission", None)),
         (f"storage decommission {NODE} --cancel", ("DELETE", f"/admin/v2/storage/nodes/{NODE}/decommission", None)),
-        (f"storage-nodes clear-read-only {NODE}", ("DELETE", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
+        (f"storage read-only {NODE} --clear", ("DELETE", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
     ],
 )
 def test_command_sends_its_request(rest: RecordingServer, words: str, asked: Asked) -> None:
@@ -103,12 +98,12 @@ def test_unique_prefix_selects_a_storage_node(rest: RecordingServer) -> None:
     """Tables show short names, and commands accept them. An ambiguous prefix is an error."""
     others = ["0a2c" * 8, "ffff" * 8]
     rest.answers["/admin/v2/storage-nodes?all=true"] = (200, [{"incarnation": one} for one in (NODE, *others)])
-    assert admin(rest, "storage-nodes", "set-read-only", "0a1b0a1b")[0] == 0
+    assert admin(rest, "storage", "read-only", "0a1b0a1b")[0] == 0
     assert rest.asked[-1] == ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)
-    code, _, errors = admin(rest, "storage-nodes", "set-read-only", "0a")
+    code, _, errors = admin(rest, "storage", "read-only", "0a")
     assert code == 1
     assert "matches 2 storage nodes" in errors
-    assert admin(rest, "storage-nodes", "show", "bbbb")[0] == 0
+    assert admin(rest, "storage", "nodes", "bbbb")[0] == 0
     assert rest.asked[-1] == ("GET", "/admin/v2/storage-nodes/bbbb", None)
 
 
@@ -168,7 +163,7 @@ def test_unreachable_server_is_a_retriable_error() -> None:
     """Exit code 4, and the message names the option to check."""
     with served() as gone:
         url = gone.url
-    result = CliRunner().invoke(app, ["admin", "brokers", "list", "--admin-url", url])
+    result = CliRunner().invoke(app, ["admin", "tenants", "list", "--admin-url", url])
     assert result.exit_code == 4
     assert "check --admin-url" in result.stderr
 
@@ -233,7 +228,7 @@ def test_ledgers_are_listed_page_by_page(rest: RecordingServer) -> None:
     rest.answers[f"{LEDGERS}?limit=500&state=under-replicated"] = (200, {"ledgers": first, "next_after": 499})
     last = {"ledgers": [{"ledger_id": 700}], "next_after": None}
     rest.answers[f"{LEDGERS}?after=499&limit=500&state=under-replicated"] = (200, last)
-    code, output, _ = admin(rest, "storage", "under-replicated", "-o", "json")
+    code, output, _ = admin(rest, "storage", "ledgers", "--state", "under-replicated", "-o", "json")
     assert code == 0
     assert [one["ledger_id"] for one in json.loads(output)] == [*range(500), 700]
     rest.answers[f"{LEDGERS}?limit=2&topic=public%2Fdefault%2Fnew"] = (200, {"ledgers": first[:2], "next_after": 1})

@@ -70,13 +70,16 @@ NAMED = (
 LOSING = [
     ("topics delete orders", f"DELETE {TOPIC}", NAMED),
     ("topics truncate orders", f"DELETE {TOPIC}/truncate", NAMED),
-    ("topics delete-partitioned-topic orders", f"DELETE {TOPIC}/partitions", NAMED),
-    ("topics update-partitioned-topic orders -p 8", f"POST {TOPIC}/partitions", "8 partitions for ever"),
+    ("topics update orders -p 8", f"POST {TOPIC}/partitions", "8 partitions for ever"),
     ("subscriptions delete orders billing", f"DELETE {BILLING}", "its backlog of 7 messages"),
-    ("subscriptions skip orders billing 3", f"POST {BILLING}/skip/3", "the oldest 3 of 7 messages"),
-    ("subscriptions clear orders billing", f"POST {BILLING}/skip_all", "backlog of billing, 7 messages"),
-    ("subscriptions expire orders billing", f"POST {BILLING}/expireMessages/604800", "billing (7 messages)"),
-    ("subscriptions expire orders", f"POST {TOPIC}/all_subscription/expireMessages/604800", NAMED),
+    ("subscriptions skip orders billing --count 3", f"POST {BILLING}/skip/3", "the oldest 3 of 7 messages"),
+    ("subscriptions skip orders billing --all", f"POST {BILLING}/skip_all", "backlog of billing, 7 messages"),
+    (
+        "subscriptions skip orders billing --older-than 604800",
+        f"POST {BILLING}/expireMessages/604800",
+        "billing (7 messages)",
+    ),
+    ("subscriptions skip orders --older-than 604800", f"POST {TOPIC}/all_subscription/expireMessages/604800", NAMED),
     ("subscriptions seek orders billing --to latest", f"POST {BILLING}/resetcursor", "its backlog (7 messages)"),
     ("namespaces delete shop", "DELETE /admin/v2/namespaces/public/shop", "the rights of 2 roles: billing, importer"),
     ("ledger end 7", f"POST {LEDGER}/end?confirm=true", f"missing nodes: {'a' * 32}"),
@@ -96,7 +99,9 @@ def test_losing_command_without_a_terminal_wants_yes(
     assert "give --yes to do it [invalid_argument]" in errors
     rest.asked.clear()
     assert admin(rest, *words.split(), "--yes", "-o", "json")[:2] == (0, "")
-    assert [f"{method} {path}" for method, path, _ in rest.asked] == [request_]
+    asked = [f"{method} {path}" for method, path, _ in rest.asked]
+    # Whether a topic has partitions is in its record.
+    assert asked == [f"GET {TOPIC}", request_] if words.startswith("topics delete") else [request_]
 
 
 def test_redrive_says_what_it_does_and_goes_on_until_nothing_is_left(rest: RecordingServer) -> None:
@@ -138,6 +143,10 @@ def test_loss_of_a_partitioned_topic_is_the_sum_of_its_partitions(rest: Recordin
     rest.answers[f"{TOPIC}-partition-1/stats"] = (404, {"code": "topic_not_found", "detail": "none"})
     errors = admin(rest, "topics", "truncate", "orders")[2]
     assert "20 messages and 1 subscription: billing (backlog 7);" in errors
+    errors = admin(rest, "topics", "delete", "orders")[2]
+    assert "delete topic orders with all its 3 partitions for ever, with 20 messages" in errors
+    assert admin(rest, "topics", "delete", "orders", "--yes")[0] == 0
+    assert changes(rest) == [f"DELETE {TOPIC}/partitions"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +168,7 @@ def test_loss_that_cannot_be_read_is_unknown(rest: RecordingServer, status: int,
 def test_losing_what_does_not_exist_says_so(rest: RecordingServer, kind: str) -> None:
     """No question about nothing: a script that deletes twice gets the same error with and without --yes."""
     missing = {"code": f"{kind}_not_found", "detail": "there is none"}
-    rest.answers |= {TOPIC: (404, missing), BILLING: (404, missing)}
+    rest.answers |= dict.fromkeys((TOPIC, f"{TOPIC}/partitions", BILLING), (404, missing))
     words = ["topics", "delete", "orders"] if kind == "topic" else ["subscriptions", "delete", "orders", "billing"]
     for more in ([], ["--yes"]):
         code, _, errors = admin(rest, *words, *more)

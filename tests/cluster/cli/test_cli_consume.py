@@ -100,15 +100,21 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     admin("create", "moved", "billing", "--from", "earliest", "--property", "team=payments")
     assert admin("list", "moved") == ["billing"]
     assert admin("properties", "moved", "billing") == {"team": "payments"}
-    admin("skip", "moved", "billing", "3", "--yes")
+    admin("skip", "moved", "billing", "--count", "3", "--yes")
     assert admin("peek", "moved", "billing")["value"] == "line 3"
     assert admin("stats", "moved", "billing")["public/default/moved"]["msg_backlog"] == 7
     assert consumed(cluster, "moved", "--count", "2") == lines(3, 4)
     admin("seek", "moved", "billing", "--to-index", "1", "--yes")
     assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
-    refused = cluster.run("admin", "subscriptions", "clear", "moved", "billing")
+    refused = cluster.run("admin", "subscriptions", "skip", "moved", "billing", "--all")
     assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
-    admin("clear", "moved", "billing", "--yes")
+    patient = ("--timeout", "60")
+    behind = json.loads(cluster.run("lag", *patient, "public/default", "-n", "10000", "-o", "json").stdout)[
+        "subscriptions"
+    ]
+    assert [row["msg_backlog"] for row in behind if row["topic"].endswith("/moved")] == [7]
+    assert "public/default/moved" in cluster.run("top", *patient, "--sort", "messages", "-n", "100").stdout.decode()
+    admin("skip", "moved", "billing", "--all", "--yes")
 
     def unused() -> bool:
         """The owner may see later that the last command has ended."""

@@ -16,7 +16,7 @@ from tests.cluster.cli.recorded_rest import RecordingServer, served
 @pytest.fixture
 def rest() -> Iterator[RecordingServer]:
     with served() as server:
-        server.answers["/admin/v2/brokers"] = (200, [])
+        server.answers["/admin/v2/tenants"] = (200, [])
         yield server
 
 
@@ -55,8 +55,8 @@ def test_contexts_are_added_used_shown_and_deleted(user: User, tmp_path: Path) -
     dev = {"url": "oncelog://b:1"}
     listed = {"current": "prod", "contexts": {"dev": dev, "prod": prod}}
     assert json.loads(user.ok("context", "list", "-o", "json")) == listed
-    assert json.loads(user.ok("context", "show", "-o", "json")) == {"context": "prod", **prod}
-    assert user.ok("context", "show", "dev") == "context      dev\nurl          oncelog://b:1\n"
+    assert json.loads(user.ok("context", "list", "prod", "-o", "json")) == {"context": "prod", **prod}
+    assert user.ok("context", "list", "dev") == "context      dev\nurl          oncelog://b:1\n"
     assert stat.S_IMODE(user.path.stat().st_mode) == 0o600
     assert "secret" not in user.path.read_text()
     user.ok("context", "delete", "prod")
@@ -73,7 +73,7 @@ def test_contexts_are_added_used_shown_and_deleted(user: User, tmp_path: Path) -
         ("add a/b --url oncelog://a:1", "context"),
         ("use prod", "there is no context prod; known are: dev"),
         ("use", "give either NAME or --none"),
-        ("show", "no context is used"),
+        ("list prod", "there is no context prod"),
         ("delete prod", "there is no context prod"),
     ],
 )
@@ -92,18 +92,18 @@ def test_command_uses_the_current_context(user: User, rest: RecordingServer, tmp
     token.write_text("t1")
     user.ok("context", "add", "prod", "--admin-url", rest.url, "--token-file", str(token))
     user.ok("context", "use", "prod")
-    user.ok("admin", "brokers", "list")
+    user.ok("admin", "tenants", "list")
     assert rest.headers[-1]["Authorization"] == "Bearer t1"
-    user.ok("admin", "brokers", "list", "--admin-url", rest.url)
+    user.ok("admin", "tenants", "list", "--admin-url", rest.url)
     assert "Authorization" not in rest.headers[-1]
-    assert user.run("admin", "brokers", "list", ONCELOG_ADMIN_URL=rest.url).exit_code == 0
+    assert user.run("admin", "tenants", "list", ONCELOG_ADMIN_URL=rest.url).exit_code == 0
     assert "Authorization" not in rest.headers[-1]
     other = tmp_path / "other.token"
     other.write_text("t2")
-    user.ok("admin", "brokers", "list", "--token-file", str(other))
+    user.ok("admin", "tenants", "list", "--token-file", str(other))
     assert rest.headers[-1]["Authorization"] == "Bearer t2"
     token.unlink()
-    gone = user.run("admin", "brokers", "list")
+    gone = user.run("admin", "tenants", "list")
     assert (gone.exit_code, f"token_file of context prod is no file: {token}" in gone.stderr) == (1, True)
 
 
@@ -116,18 +116,18 @@ def test_token_of_a_variable_for_another_address_is_told(user: User, rest: Recor
         ({"ONCELOG_ADMIN_URL": "http://a:1"}, True),
     ):
         shown = user.run(
-            "admin", "brokers", "list", "--admin-url", rest.url, ONCELOG_TOKEN_FILE=str(token), **known
+            "admin", "tenants", "list", "--admin-url", rest.url, ONCELOG_TOKEN_FILE=str(token), **known
         )  # fmt: skip
         assert (shown.exit_code, rest.headers[-1]["Authorization"]) == (0, "Bearer t1")
         told = f"the token of ONCELOG_TOKEN_FILE is sent to --admin-url {rest.url}, and ONCELOG_ADMIN_URL names another"
         assert (told in shown.stderr) is warned
     own = ("--token-file", str(token))
-    shown = user.run("admin", "brokers", "list", "--admin-url", rest.url, *own, ONCELOG_ADMIN_URL="http://a:1")
+    shown = user.run("admin", "tenants", "list", "--admin-url", rest.url, *own, ONCELOG_ADMIN_URL="http://a:1")
     assert "warning" not in shown.stderr
 
 
 @pytest.mark.parametrize(
-    "words", [("admin", "brokers", "list"), ("effects", "redo", "t", "s", "--from", "earliest", "--yes")]
+    "words", [("admin", "tenants", "list"), ("effects", "redo", "t", "s", "--from", "earliest", "--yes")]
 )
 def test_address_of_an_option_excludes_all_others(user: User, rest: RecordingServer, words: tuple[str, ...]) -> None:
     """Nothing is asked of another cluster, which a variable or the context names: a change would be made there."""
@@ -140,7 +140,7 @@ def test_address_of_an_option_excludes_all_others(user: User, rest: RecordingSer
     shown = user.run(*words, ONCELOG_URL="oncelog://127.0.0.1:1")
     assert (shown.exit_code, "127.0.0.1:1" in shown.stderr) == (4, True), shown.stderr
     assert rest.asked == []
-    user.run("admin", "brokers", "list", "--admin-url", rest.url, ONCELOG_URL="oncelog://127.0.0.1:1")
+    user.run("admin", "tenants", "list", "--admin-url", rest.url, ONCELOG_URL="oncelog://127.0.0.1:1")
     assert len(rest.asked) == 1
 
 
@@ -175,7 +175,7 @@ def test_broken_contexts_file_is_a_clear_error(user: User, text: str, why: str) 
     """Of all commands that would use it; an address of an option does not need the file."""
     user.path.parent.mkdir(parents=True)
     user.path.write_text(text)
-    for words in (["context", "list"], ["admin", "brokers", "list"], ["produce", "orders", "-m", "text"]):
+    for words in (["context", "list"], ["admin", "tenants", "list"], ["produce", "orders", "-m", "text"]):
         result = user.run(*words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"{user.path} is no contexts file: " in result.stderr

@@ -1,4 +1,4 @@
-"""`oncelog admin topics deduplication verify`: its verdict is its exit code, and a topic may move meanwhile."""
+"""`oncelog admin topics deduplication --verify`: its verdict is its exit code, and a topic may move meanwhile."""
 
 import json
 
@@ -20,7 +20,7 @@ def job(number: str, state: str, **fields: object) -> tuple[int, object]:
 
 def verify(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
-    command = ["admin", "topics", "deduplication", "verify", "orders", *words, "--admin-url", rest.url]
+    command = ["admin", "topics", "deduplication", "orders", "--verify", *words, "--admin-url", rest.url]
     result = CliRunner().invoke(app, command)
     return result.exit_code, result.stdout, result.stderr
 

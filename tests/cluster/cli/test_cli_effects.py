@@ -73,7 +73,7 @@ class Shop:
     def run(self, *words: str, database: bool = True, code: int = 0) -> str:
         """The output, or the error."""
         more = ["--database", self.url] if database else []
-        if words[0] not in ("detach", "migrate", "ddl"):
+        if words[0] != "ddl":
             more += ["--admin-url", self.rest.url]
         result = CliRunner().invoke(app, ["effects", *words, *more], env={"COLUMNS": "200"})
         assert result.exit_code == code, (result.output, result.stderr, result.exception)
@@ -136,9 +136,6 @@ def test_status_sees_a_missing_row_and_table(shop: Shop) -> None:
         connection.execute(text("drop table oncelog_effects"))
     assert "the table oncelog_effects was dropped" in shop.run("status", code=1)
     assert "store_missing" in shop.run("status", "orders", "billing", code=1)
-    detached = shop.run("detach", "--yes", code=1)
-    assert "the table oncelog_effects of sqlite" in detached
-    assert detached.strip().endswith("drop oncelog_effects_meta, too: the next program makes both [store_missing]")
     shop.run("adopt", "orders", "billing", "--position", "30", "--yes")
     assert [stored.position for _, stored in shop.rows()] == [30]
     engine.dispose()
@@ -177,8 +174,6 @@ LOSING: list[tuple[tuple[str, ...], dict[str, Any], str]] = [
     (("adopt", "orders", "billing", "--position", "50"), {}, "those from 40 to 49 get no effect any more"),
     (("adopt", "orders", "billing"), {"redo_epoch": 2}, "below index 40, and of none from there on"),
     (("rebind", "orders", "billing"), {"store_id": OTHER_STORE}, f"instead of {OTHER_STORE}: {ORDERS} from index 40"),
-    (("forget",), {"topic_id": "ee" * 16}, "delete 1 row of topics that are gone from sqlite"),
-    (("detach",), {}, "another store than"),
 ]
 
 
@@ -187,9 +182,6 @@ def test_losing_command_says_what_and_wants_yes(
     shop: Shop, words: tuple[str, ...], log: dict[str, Any], loss: str
 ) -> None:
     """Without a terminal nothing is done, in the log and in the store."""
-    topic_id = log.pop("topic_id", None) if (log := dict(log)) else None
-    if topic_id is not None:
-        shop.rest.answers[TOPIC] = (200, {"topic_id": topic_id})
     shop.log(**log)
     before = shop.rows()
     shown = shop.run(*words, database=words[0] != "redo", code=1)
@@ -289,29 +281,10 @@ def test_rebind_to_a_copy_is_refused(shop: Shop, tmp_path: Path) -> None:
     shop.log(store_id=OTHER_STORE)
     words = ("rebind", "orders", "billing", "--database", f"sqlite:///{copy}", "--from-database", shop.url, "--yes")
     assert "one is a copy of the other" in shop.run(*words, database=False, code=1)
-    shop.run("detach", "--database", f"sqlite:///{copy}", "--yes", database=False)
-    assert shop.made(f"sqlite:///{copy}") != shop.store_id
-
-
-def test_forgotten_is_only_what_is_known_to_be_gone(shop: Shop) -> None:
-    """Not what is in another cluster, or in an unknown one, and nothing while a topic's fate is unknown."""
-    gone = {"code": "topic_not_found", "detail": "none"}
-    shop.put("public/default/old", "2e" * 16)
-    shop.put("public/default/far", "1e" * 16, "d8" * 16)
-    shop.put("public/default/who", "3e" * 16, "")
-    for name in ("old", "far", "who"):
-        shop.rest.answers[f"/admin/v2/persistent/public/default/{name}"] = (404, gone)
-    shop.rest.answers[TOPIC] = (503, {"code": "service_unavailable", "detail": "away"})
-    shop.run("forget", "--yes", code=4)
-    assert len(shop.rows()) == 4
-    shop.rest.answers[TOPIC] = (200, {"topic_id": TOPIC_ID})
-    assert "deleted 1 of 1 row" in shop.run("forget", "--yes")
-    assert sorted(topic for topic, _ in shop.rows()) == ["public/default/far", ORDERS, "public/default/who"]
 
 
 def test_tables_of_an_administrator(shop: Shop) -> None:
-    """What `ddl` prints makes a database usable, and `migrate` says that there is nothing to do."""
-    assert "schema version 2: nothing to do" in shop.run("migrate")
+    """What `ddl` prints makes a database usable."""
     statements = json.loads(shop.run("ddl", "--dialect", "sqlite", "-o", "json", database=False))
     assert [statement.split()[2] for statement in statements] == ["oncelog_effects", "oncelog_effects_meta"]
     assert "use one of postgresql, sqlite" in shop.run("ddl", "--dialect", "mysql", database=False, code=1)
@@ -324,7 +297,7 @@ def test_commands_and_options_that_messages_name_exist() -> None:
     sources = re.sub(r'"\s+f?"', "", sources)  # parts of one string
     named = set(re.findall(r"`oncelog effects ([a-z]+)(?: (--[a-z-]+))?", sources))
     commands = {command.name: command for command in effects.registered_commands}
-    assert {name for name, _ in named} >= {"adopt", "redo", "rebind", "detach", "migrate", "ddl", "forget"}
+    assert {name for name, _ in named} >= {"adopt", "redo", "rebind", "ddl"}
     for name, option in sorted(named):
         shown = CliRunner().invoke(app, ["effects", name, "--help"], env={"COLUMNS": "200"}).stdout
         assert name in commands, name

@@ -96,20 +96,23 @@ def changes(rest: RecordingServer) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "asked"), [("delete", "DELETE {}/producers/7"), ("expire", "POST {}/producers/7/expire")]
+    ("option", "verb", "asked"),
+    [((), "delete", "DELETE {}/producers/7"), (("--expire",), "expire", "POST {}/producers/7/expire")],
 )
-def test_removal_says_what_it_means_and_names_the_id(rest: RecordingServer, command: str, asked: str) -> None:
+def test_removal_says_what_it_means_and_names_the_id(
+    rest: RecordingServer, option: tuple[str, ...], verb: str, asked: str
+) -> None:
     """The id that was looked up, also if another producer has the name when the request arrives."""
     rest.answers[f"{TOPIC}/producers/till-1"] = (200, [row("till-1", 7)])
-    code, _, said = admin(rest, command, "orders", "till-1")
+    code, _, said = admin(rest, "delete", "orders", "till-1", *option)
     assert (code, changes(rest)) == (1, [])
-    assert f"nothing was done: this would {command} producer till-1 (id 7) of orders" in said
+    assert f"nothing was done: this would {verb} producer till-1 (id 7) of orders" in said
     assert "the log forgets its sequence ids up to 1,000,000" in said
     assert "What its program sends again is stored again" in said
     assert "It is connected from 10.42.0.117:51234: without --force this is refused" in said
-    code, _, said = admin(rest, command, "orders", "till-1", "--force")
+    code, _, said = admin(rest, "delete", "orders", "till-1", *option, "--force")
     assert "It is connected from 10.42.0.117:51234, and is fenced" in said
-    assert admin(rest, command, "orders", "till-1", "--force", "--yes")[0] == 0
+    assert admin(rest, "delete", "orders", "till-1", *option, "--force", "--yes")[0] == 0
     assert changes(rest) == [f"{asked.format(TOPIC)}?force=true"]
 
 

@@ -140,12 +140,10 @@ LEDGERS: list[object] = [
 ANSWERS: dict[str, Any] = {
     "storage nodes": COPIES,
     "storage ledgers": LEDGERS,
-    "storage-nodes list": STORAGE,
-    "brokers list": BROKERS,
     "topics stats": STATS,
-    "topics stats-internal": INTERNAL,
+    "topics stats --internal": INTERNAL,
     "cluster show": {"cluster_id": "c" * 32, "brokers": BROKERS, "storage_nodes": STORAGE},
-    "storage-nodes show": STORAGE[0],
+    "storage nodes NODE": STORAGE[0],
     "topics list --state": STUCK,
     "topics list": ["public/default/flights", "public/default/orders"],
 }

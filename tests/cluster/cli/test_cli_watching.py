@@ -1,4 +1,4 @@
-"""`topics watch` and `subscriptions lag`: a line for each look, until Ctrl-C, also while an owner does not answer."""
+"""`topics stats --watch`: a line for each look, also while an owner does not answer."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from oncelog.cli.admin.watching import LAG_TITLE, TOPIC_TITLE, Pace, lag_line, topic_line
+from oncelog.cli.admin.watching import TOPIC_TITLE, Pace, topic_line
 from oncelog.cli.app import app
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
@@ -25,18 +25,7 @@ STATS = {
 @pytest.fixture
 def rest() -> Iterator[RecordingServer]:
     with served() as server:
-        server.answers |= {
-            f"{TOPIC}/stats": (200, STATS),
-            f"{TOPIC}/subscriptions": (200, ["audit", "billing"]),
-            f"{TOPIC}/subscription/audit": (200, {"public/default/orders": {"msg_backlog": 0}}),
-            f"{TOPIC}/subscription/billing": (
-                200,
-                {
-                    "public/default/orders-partition-0": {"msg_backlog": 3, "oldest_unacked_ms": 2_000_000_000_000},
-                    "public/default/orders-partition-1": {"msg_backlog": 4, "consumer_count": 1},
-                },
-            ),
-        }
+        server.answers[f"{TOPIC}/stats"] = (200, STATS)
         yield server
 
 
@@ -53,29 +42,21 @@ def test_line_of_a_topic_fits_its_title_and_the_terminal() -> None:
     assert "no topic owner serves it now" in topic_line({"phase": "unowned"}, pace, 60.0)
 
 
-def test_line_of_a_subscription_shows_the_age_of_its_backlog() -> None:
-    """An empty backlog has none; a backlog that shrinks has a negative rate."""
-    pace, row = Pace(), {"subscription": "billing", "oldest_unacked_ms": 120_000.0, "consumer_count": 1}
-    now_s = 2e9
-    lag_line(row | {"msg_backlog": 50}, pace, now_s)
-    line = lag_line(row | {"msg_backlog": 30, "oldest_unacked_ms": int((now_s - 150) * 1000)}, pace, now_s + 10)
-    assert line.split()[1:] == ["billing", "30", "-2.0", "2", "min", "ago", "1"]
-    assert len(LAG_TITLE) <= 80
-    assert lag_line(row | {"msg_backlog": 0, "oldest_unacked_ms": None}, Pace(), now_s).split()[-2:] == ["-", "1"]
-
-
-def test_lag_is_summed_over_partitions(rest: RecordingServer) -> None:
-    """The largest first; without --watch it is shown once."""
-    result = CliRunner().invoke(app, ["admin", "subscriptions", "lag", "orders", "-o", "json", "--admin-url", rest.url])
-    assert result.exit_code == 0
-    billing = {"subscription": "billing", "msg_backlog": 7, "oldest_unacked_ms": 2_000_000_000_000, "consumer_count": 1}
-    audit = {"subscription": "audit", "msg_backlog": 0, "oldest_unacked_ms": None, "consumer_count": 0}
-    assert [json.loads(line) for line in result.stdout.splitlines()] == [[billing, audit]]
-
-
 def test_watch_follows_a_topic_until_ctrl_c(rest: RecordingServer) -> None:
     """Also while its owner does not answer, which it says; the exit code is that of an interrupted command."""
-    words = ["admin", "topics", "watch", "orders", "--interval", "0.1", "-o", "json", "--admin-url", rest.url]
+    words = [
+        "admin",
+        "topics",
+        "stats",
+        "orders",
+        "--watch",
+        "--interval",
+        "0.1",
+        "-o",
+        "json",
+        "--admin-url",
+        rest.url,
+    ]
     with subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
@@ -91,5 +72,5 @@ def test_watch_follows_a_topic_until_ctrl_c(rest: RecordingServer) -> None:
         assert (process.wait(COMMAND_TIMEOUT_S), process.stderr.read()) == (130, "")
     missing = {"code": "topic_not_found", "detail": "there is none"}
     rest.answers[f"{TOPIC}/stats"] = (404, missing)
-    result = CliRunner().invoke(app, ["admin", "topics", "watch", "orders", "--admin-url", rest.url])
+    result = CliRunner().invoke(app, ["admin", "topics", "stats", "orders", "--watch", "--admin-url", rest.url])
     assert (result.exit_code, result.stdout) == (1, "")

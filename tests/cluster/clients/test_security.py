@@ -112,7 +112,7 @@ def test_commands_send_the_token_of_a_file(cluster: Cluster, files: Path) -> Non
 
     granted = run("admin", "namespaces", "grant", "public/default", "clerk", "admin", "consume")
     assert granted.returncode == 0, granted.stderr
-    shown = run("admin", "namespaces", "permissions", "public/default", "-o", "json")
+    shown = run("admin", "namespaces", "show", "public/default", "--permissions", "-o", "json")
     assert json.loads(shown.stdout)["clerk"] == ["admin", "consume"]
     (files / "clerk.token").write_text(token("clerk"))
     refused = run("admin", "tenants", "create", "t", ONCELOG_TOKEN_FILE=str(files / "clerk.token"))

@@ -13,6 +13,7 @@ from oncelog.effects.store import ClaimLost
 from tests.contract.effects.positions import FIRST, NAMES, SOURCE, at
 from tests.contract.effects.sql_database import Database
 from tests.contract.effects.test_sql_schema import of_version_1
+from tests.tidy.documents import fenced, text_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,8 +38,6 @@ async def test_view_shows_the_store_and_changes_nothing(database: Database) -> N
     view = await in_thread(admin.view)
     assert (view.store_id, view.schema_version, schema_is_old(view)) == ("5a" * 16, 1, True)
     assert [(row.source, row.names.cluster_id, row.stored.position) for row in view.rows] == [(SOURCE, "", 7)]
-    assert await in_thread(admin.migrate) == (1, 2)
-    assert await in_thread(admin.migrate) == (2, 2)
     effects = database.effects()
     await effects.store_id()
     await effects.claim(SOURCE, NAMES._replace(cluster_id="c7"), lambda _: FIRST)
@@ -50,13 +49,15 @@ async def test_view_shows_the_store_and_changes_nothing(database: Database) -> N
 
 
 @pytest.mark.hazard("store-replaced-while-running")
-async def test_detached_copy_ends_the_programs_on_it(database: Database) -> None:
-    """At once: what they would apply has no claim. The positions stay."""
+async def test_store_id_of_its_own_ends_the_programs_on_a_copy(database: Database) -> None:
+    """By the statements of the documents, at once: what they would apply has no claim. The positions stay."""
     effects, admin = database.effects(), admin_of(database)
     before = await effects.store_id()
     await effects.claim(SOURCE, NAMES, lambda _: FIRST)
-    now = await in_thread(admin.detach)
-    assert now != before
+    for statement in documented(f"a store id of its own, {'PostgreSQL' if database.is_postgres else 'SQLite'}"):
+        await database.run(statement)
+    now = (await in_thread(admin.view)).store_id
+    assert (now != before, len(now)) == (True, 32)
     with pytest.raises(ClaimLost):
         await effects.apply(SOURCE, at(0), at(1), database.function("INSERT INTO invoices VALUES (1)"))
     with pytest.raises(StoreMismatch, match=now):
@@ -84,16 +85,23 @@ async def test_operator_writes_a_row_and_voids_the_claim(database: Database) -> 
     admin.close()
 
 
-async def test_forgotten_are_rows_that_nobody_claimed_since(database: Database) -> None:
+async def test_rows_of_a_deleted_topic_are_deleted_by_its_id(database: Database) -> None:
+    """By the statement of the documents."""
     effects, admin = database.effects(), admin_of(database)
     await effects.store_id()
-    for partition in (0, 1):
-        await effects.claim(SOURCE._replace(partition=partition), NAMES, lambda _: FIRST)
-    rows = (await in_thread(admin.view)).rows
-    await effects.claim(rows[1].source, NAMES, lambda _: replace(FIRST, claim="0b" * 16))
-    assert await in_thread(admin.forget, rows) == 1
-    assert [row.source.partition for row in (await in_thread(admin.view)).rows] == [1]
+    for topic_id in (SOURCE.topic_id, "ee" * 16):
+        await effects.claim(SOURCE._replace(topic_id=topic_id), NAMES, lambda _: FIRST)
+    (statement,) = documented("rows of a deleted topic")
+    await database.run(statement.replace("TOPIC_ID", "ee" * 16))
+    assert [row.source.topic_id for row in (await in_thread(admin.view)).rows] == [SOURCE.topic_id]
     admin.close()
+
+
+def documented(title: str) -> list[str]:
+    """The statements of docs/effects.md below this comment; each runs in a transaction of its own here."""
+    (block,) = [block for block in fenced(text_of("docs/effects.md"), "sql") if block.startswith(f"-- {title}\n")]
+    statements = [line.strip() for line in block.partition("\n")[2].split(";")]
+    return [statement for statement in statements if statement not in ("", "BEGIN", "COMMIT")]
 
 
 async def test_database_that_cannot_be_used_is_told(tmp_path: Any) -> None:

@@ -104,13 +104,13 @@ def test_fsck_finds_an_entry_that_was_damaged_before_it_was_stored(path: Path) -
     assert not found["sound"]
 
 
-def test_dump_prints_the_records_of_a_ledger(path: Path) -> None:
+def test_inspect_prints_the_records_of_a_ledger(path: Path) -> None:
     """Erased ones are not live."""
-    lines = [json.loads(line) for line in run("dump", str(path), "--ledger", "7", "-o", "json").stdout.splitlines()]
+    lines = [json.loads(line) for line in run("inspect", str(path), "--ledger", "7", "-o", "json").stdout.splitlines()]
     assert [(line["kind"], line["number"]) for line in lines] == [("add", 1), ("add", 3), ("fence", 4)]
     assert [line["base_index"] for line in lines[:2]] == [0, 1]
     assert lines[0]["live"]
-    erased = [json.loads(line) for line in run("dump", str(path), "--ledger", "8", "-o", "json").stdout.splitlines()]
+    erased = [json.loads(line) for line in run("inspect", str(path), "--ledger", "8", "-o", "json").stdout.splitlines()]
     assert [(line["kind"], line.get("live")) for line in erased] == [("add", False), ("ledger_erased", None)]
 
 
@@ -142,7 +142,7 @@ def test_other_directory_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["inspect", "fsck", "dump"])
+@pytest.mark.parametrize("command", ["inspect", "fsck"])
 def test_help_shows_an_example(command: str) -> None:
     """A help text teaches by an example that can be copied."""
     assert f"oncelog storage {command} /var/lib/oncelog" in run(command, "--help").stdout

@@ -179,6 +179,19 @@ async def test_topics_are_listed_by_figures_and_by_name(tmp_path: Path) -> None:
         assert [(each.topic, each.rank) for each in answer.topics] == [(f"{NAMESPACE}/bills", -2)]
 
 
+async def test_topics_are_listed_by_the_messages_that_were_not_stored(tmp_path: Path) -> None:
+    """A topic whose producer sends only duplicates stores nothing, and is not the busiest one."""
+    async with owner_world(tmp_path) as (world, channel):
+        sound, repeated = await world.serve("bills"), await world.serve("orders")
+        await stored(channel, sound, 9)
+        client = PublishClient(channel)
+        granted = await client.open(repeated, "till")
+        batch = batch_of(granted, [0, 1, 2])
+        await client.stored(granted, batch, batch, batch)
+        found = await listed(channel, "", sort="refused")
+        assert [(name, each["refused"]) for name, each in found.items()] == [("orders", 6), ("bills", 0)]
+
+
 async def stored_more(channel: Channel, runner: TopicRunner, count: int) -> None:
     client = PublishClient(channel)
     granted = await client.open(runner, "another")

@@ -9,7 +9,7 @@ from oncelog.core.topic.folded_rows import Row, folded
 
 SERVED: dict[str, Any] = {
     "phase": "serving", "states": ["backlog"], "message_count": 5, "first_index": 1, "bytes": 100, "rate_in": 1.5,
-    "rate_out": 0.0, "backlog_messages": 4, "backlog_change_10m": -1, "backlog_subscription": "billing",
+    "rate_out": 0.0, "refused": 2, "backlog_messages": 4, "backlog_change_10m": -1, "backlog_subscription": "billing",
     "growing_subscription": None, "publishing": "open", "subscriptions": 2, "blocked_subscriptions": 0,
     "oldest_unacked_ms": 70, "held_since_ms": None, "held_by": None, "blocked_since_ms": None,
 }  # fmt: skip
@@ -31,6 +31,7 @@ def test_figures_of_partitions_are_added() -> None:
     assert (row["partitions"], row["message_count"], row["first_index"], row["bytes"]) == (2, 10, 2, 200)
     assert (row["rate_in"], row["rate_out"], row["backlog_messages"], row["backlog_change_10m"]) == (3.0, 0.0, 13, -2)
     assert (row["backlog_subscription"], row["oldest_unacked_ms"], row["subscriptions"]) == ("audit", 60, 3)
+    assert row["refused"] == 4
     assert (row["phase"], row["states"], row["publishing"]) == ("serving", ["backlog"], "open")
 
 

@@ -12,28 +12,27 @@ from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.ledger import ledger
-from oncelog.cli.admin.partitions import add_partitions
 from oncelog.cli.admin.policies import policy
 from oncelog.cli.admin.producers import producers
 from oncelog.cli.admin.proving import add_proving
-from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import (
     ROOT,
     lookup_path,
     namespace_path,
     namespaces_path,
+    partitions_path,
     permissions_path,
-    read_only_path,
-    storage_node,
     tenant_path,
     topic_path,
 )
-from oncelog.cli.admin.storage import EveryNodeOption, storage
+from oncelog.cli.admin.storage import storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.topic_list import add_topic_list
-from oncelog.cli.admin.watching import add_watch
+from oncelog.cli.admin.watching import add_stats
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
+from oncelog.core.errors import TopicNotFound
 from oncelog.core.names import DEFAULT_TENANT
 
 _HELP = f"""Administer a cluster through the REST interface of a metadata service.
@@ -65,17 +64,12 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name
 RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="Role, as in its token.")]
 RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT...", help="Rights: admin, produce, consume.")]
 TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="Tenant.")]
-IncarnationArgument = Annotated[
-    str, typer.Argument(metavar="INCARNATION", help="Incarnation of a storage node, or a unique prefix, from the list.")
-]
 
-admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+admin = typer.Typer(help=_HELP, no_args_is_help=True)
 tenants = typer.Typer(help="Manage tenants, which contain namespaces.", no_args_is_help=True)
 namespaces = typer.Typer(help="Manage namespaces and the rights in them.", no_args_is_help=True)
 topics = typer.Typer(help="Manage topics and their placement.", no_args_is_help=True)
 cluster = typer.Typer(help="Show the cluster, and end its upgrade.", no_args_is_help=True)
-brokers = typer.Typer(help="Show topic owners.", no_args_is_help=True)
-storage_nodes = typer.Typer(help="Show and manage storage nodes.", no_args_is_help=True)
 
 for _name, _group in (
     ("namespaces", namespaces),
@@ -85,8 +79,6 @@ for _name, _group in (
     ("policy", policy),
     ("tenants", tenants),
     ("cluster", cluster),
-    ("brokers", brokers),
-    ("storage-nodes", storage_nodes),
     ("storage", storage),
     ("ledger", ledger),
     ("backup", backup),
@@ -107,12 +99,6 @@ def create_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
     """Create a tenant."""
     api.put(tenant_path(tenant))
     return f"created tenant {tenant}"
-
-
-@admin_command(tenants, "show")
-def show_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
-    """Show a tenant and its namespaces."""
-    return api.get(tenant_path(tenant))
 
 
 @admin_command(tenants, "delete")
@@ -146,9 +132,15 @@ def create_namespace(
 
 
 @admin_command(namespaces, "show")
-def show_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Show a namespace and its policies."""
-    return api.get(namespace_path(namespace))
+def show_namespace(
+    api: AdminApi,
+    namespace: NamespaceArgument,
+    permissions: Annotated[
+        bool, typer.Option("--permissions", help="Show the rights of each role instead, without those of superusers.")
+    ] = False,
+) -> Answer:
+    """Show a namespace, or who has which rights in it. `oncelog admin policy show` has its policies."""
+    return api.get(permissions_path(namespace) if permissions else namespace_path(namespace))
 
 
 @admin_command(namespaces, "delete")
@@ -161,12 +153,6 @@ def delete_namespace(api: AdminApi, namespace: NamespaceArgument, yes: YesOption
     confirm(yes, loss, typed=namespace)
     api.delete(namespace_path(namespace))
     return f"deleted namespace {namespace}"
-
-
-@admin_command(namespaces, "permissions")
-def show_permissions(api: AdminApi, namespace: NamespaceArgument) -> Answer:
-    """Show the rights of each role in a namespace. Superusers are not listed."""
-    return api.get(permissions_path(namespace))
 
 
 @admin_command(namespaces, "grant")
@@ -186,49 +172,87 @@ def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleAr
 
 
 add_topic_list(topics)
-add_watch(topics)
+add_stats(topics)
 
 
 @admin_command(topics, "create", line="Create a topic.")
-def create_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Create a topic. Usually not needed: a topic is created on its first use unless a policy disables this."""
-    api.put(topic_path(topic))
-    return f"created topic {topic}"
+def create_topic(
+    api: AdminApi,
+    topic: TopicArgument,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="Number of partitions. By default it has none, and is one log."),
+    ] = None,
+) -> Answer:
+    """Create a topic. Usually not needed: a topic is created on its first use unless a policy disables this.
+
+    Each partition is created on its first use.
+    """
+    if partitions is None:
+        api.put(topic_path(topic))
+        return f"created topic {topic}"
+    api.put(partitions_path(topic), partitions)
+    return f"created topic {topic} with {partitions} partitions"
+
+
+@admin_command(topics, "update", line="Add partitions.")
+def update_topic(
+    api: AdminApi,
+    topic: TopicArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="New number of partitions.")],
+    yes: YesOption = False,
+) -> Answer:
+    """Give a partitioned topic more partitions. Its stored messages stay where they are.
+
+    New messages of a key may go to another partition than before, without any order between the two. Producer names
+    that exist keep the former number for messages with sequence ids of their own; new names use all partitions.
+    """
+    confirm(
+        yes,
+        lambda: (
+            f"give {topic} {partitions} partitions for ever: new messages of a key may go to another partition "
+            "than before, without any order between the two, and producer names that exist keep the former number "
+            "for messages with sequence ids of their own"
+        ),
+        typed=topic,
+    )
+    api.post(partitions_path(topic), partitions)
+    return f"topic {topic} has {partitions} partitions"
 
 
 @admin_command(topics, "delete", line="Delete a topic for ever.")
 def delete_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) -> Answer:
-    """Permanently delete a topic with all its messages. Says what is lost, and asks first.
+    """Permanently delete a topic with all its messages, and all its partitions. Says what is lost, and asks first.
 
     Its producers and readers end with an error. The log forgets the sequence ids of its producers, too.
     """
-    confirm(yes, lambda: f"delete topic {topic} for ever, with {losses.of_topic(api, topic)}", typed=topic)
-    api.delete(topic_path(topic))
-    return f"deleted topic {topic}"
+    partitions = _partitions(api, topic)
+    whole = f"topic {topic}" if not partitions else f"topic {topic} with all its {partitions} partitions"
+    confirm(yes, lambda: f"delete {whole} for ever, with {losses.of_topic(api, topic)}", typed=topic)
+    api.delete(topic_path(topic) if partitions == 0 else partitions_path(topic))
+    return f"deleted {whole}"
+
+
+def _partitions(api: AdminApi, topic: str) -> int | None:
+    """None: there is no such topic, or it is being deleted: to delete it again waits for the end, with its partitions
+    or without any."""
+    try:
+        record = api.get(topic_path(topic))
+    except TopicNotFound:
+        return None
+    return number(record.get("partitions")) if isinstance(record, dict) else 0
 
 
 @admin_command(topics, "show", line="Show the topic's record.")
-def show_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show the record of a topic: id, owner, owner epoch, number of ledgers."""
-    return api.get(topic_path(topic))
-
-
-@admin_command(topics, "lookup", line="Show the topic's owner.")
-def look_up_topic(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show the owner of a topic. A topic without a live owner is placed on one."""
-    return api.get(lookup_path(topic))
-
-
-@admin_command(topics, "stats", line="Show statistics.")
-def show_stats(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show statistics of a topic: messages, deduplication verdicts, producers, takeovers."""
-    return api.get(f"{topic_path(topic)}/stats")
-
-
-@admin_command(topics, "stats-internal", line="Show the internal state.")
-def show_internal_stats(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show the internal state of a topic: producers with sequence ids and generations, ledgers, the snapshot."""
-    return api.get(f"{topic_path(topic)}/internalStats")
+def show_topic(
+    api: AdminApi,
+    topic: TopicArgument,
+    lookup: Annotated[
+        bool, typer.Option("--lookup", help="Look up who serves it. A topic without a live owner is placed on one.")
+    ] = False,
+) -> Answer:
+    """Show the record of a topic: id, owner, owner epoch, number of ledgers and of partitions."""
+    return api.get(lookup_path(topic) if lookup else topic_path(topic))
 
 
 @admin_command(topics, "unload", line="Move a topic elsewhere.")
@@ -249,12 +273,6 @@ def truncate_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) 
     return f"truncated topic {topic}"
 
 
-@admin_command(storage_nodes, "show")
-def show_storage_node(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Show one storage node."""
-    return api.get(f"{ROOT}/storage-nodes/{storage_node(api, incarnation)}")
-
-
 @admin_command(cluster, "show")
 def show_cluster(api: AdminApi) -> Answer:
     """Show the cluster's id, its topic owners and its storage nodes."""
@@ -265,46 +283,15 @@ def show_cluster(api: AdminApi) -> Answer:
     }
 
 
-@admin_command(brokers, "list")
-def list_brokers(api: AdminApi) -> Answer:
-    """List the topic owners."""
-    return api.get(f"{ROOT}/brokers")
-
-
-@admin_command(brokers, "health")
+@admin_command(cluster, "health")
 def show_health(api: AdminApi) -> Answer:
     """Check whether topics can be placed. The exit code is 0 only if they can."""
     return api.get(f"{ROOT}/brokers/health")
 
 
-@admin_command(storage_nodes, "list")
-def list_storage_nodes(api: AdminApi, every: EveryNodeOption = False) -> Answer:
-    """List the storage nodes that are live, or away and may return."""
-    return api.get(f"{ROOT}/storage-nodes", all=every or None)
-
-
-@admin_command(storage_nodes, "set-read-only")
-def set_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Make a storage node read-only: new ledgers store nothing on it, and its entries are still read. If fewer other
-    nodes are live and writable than a ledger has copies, new ledgers still list it as a member, and repair makes that
-    copy after the ledger has ended. Persists until cleared."""
-    node = storage_node(api, incarnation)
-    api.put(read_only_path(node))
-    return f"storage node {node} is read-only"
-
-
-@admin_command(storage_nodes, "clear-read-only")
-def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
-    """Make a storage node writable again."""
-    node = storage_node(api, incarnation)
-    api.delete(read_only_path(node))
-    return f"storage node {node} is writable"
-
-
 add_apply(admin)
 add_proving(topics)
 add_level(cluster)
-add_partitions(topics)
 
 
 def _only(answer: Answer) -> Answer:

@@ -79,14 +79,27 @@ class RestCall:
         return AdminApi(place, timeout_s=self.timeout, credentials=credentials)
 
 
+@dataclass(frozen=True, slots=True)
+class LiveCall(RestCall):
+    """Of a command that looks at a cluster: who looks does not wait for long."""
+
+    timeout: TimeoutOption = 5.0
+
+
 def admin_command(
-    app: typer.Typer, name: str, *, panel: str | None = None, line: str | None = None, in_outage: bool = False
+    app: typer.Typer,
+    name: str,
+    *,
+    panel: str | None = None,
+    line: str | None = None,
+    in_outage: bool = False,
+    options: type[RestCall] = RestCall,
 ) -> Callable[[Command], Command]:
     """Add a command. It takes the API first, then its own arguments, and returns what to print.
 
     A returned string describes a change; with -o json it is not printed. An iterator is printed as it goes on, with -o
     json a line for each report. panel: its group in the help of `app`. line: its line there, by default the beginning
-    of its own help. in_outage: the command is for a cluster that is down.
+    of its own help. in_outage: the command is for a cluster that is down. options: with other defaults.
     """
 
     def add(command: Command) -> Command:
@@ -113,8 +126,8 @@ def admin_command(
             _print(answer, call.output)
 
         functools.update_wrapper(run, command)
-        sign(run, [*own_parameters(command)[1:], option_parameter("call", RestCall)])
-        run = spread_in_context(run, "call", RestCall)
+        sign(run, [*own_parameters(command)[1:], option_parameter("call", options)])
+        run = spread_in_context(run, "call", options)
         app.command(name, rich_help_panel=panel, short_help=line)(run)
         return command
 

@@ -3,7 +3,7 @@
 Rules
 - The command says what would be lost. On a terminal the user types a name; `--yes` answers beforehand.
 - Without a terminal and without `--yes` nothing is done, and the error says what would have been lost.
-- With `--yes` nothing is looked up: a script sends one request.
+- With `--yes` no loss is looked up: a script sends its request, whether or not statistics can be read.
 """
 
 import sys

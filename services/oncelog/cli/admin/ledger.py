@@ -16,12 +16,6 @@ LedgerArgument = Annotated[
 ledger = typer.Typer(help="End a ledger whose storage nodes are lost.", no_args_is_help=True)
 
 
-@admin_command(ledger, "show")
-def show_ledger(api: AdminApi, ledger_id: LedgerArgument) -> Answer:
-    """Show a ledger: its state, and each copy."""
-    return api.get(f"{ROOT}/storage/ledgers/{ledger_id}")
-
-
 @admin_command(ledger, "end")
 def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False) -> Answer:
     """End an open ledger that cannot be closed, or give up the lost entries of a closed one that hold up its topic.

@@ -3,6 +3,7 @@
 One table has the names, values, limits, defaults and meanings. What `show` prints as a value is what `set` takes.
 """
 
+import textwrap
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, NamedTuple, cast
@@ -247,22 +248,27 @@ TABLE = {
 }  # fmt: skip
 
 
+def _listed() -> str:
+    """The table, as help shows it: its lines are as long as they are."""
+    lines = [f"{name}: {each.form.typed} [{each.default}]: {each.meaning}" for name, each in TABLE.items()]
+    return "\n".join(textwrap.fill(line, 76, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
+
+
 _HELP = f"""Show, set and unset policies. The most specific level that sets one wins.
 
-    oncelog admin policy show public/shop/orders
-
-    oncelog admin policy set public/shop retention time=7d size=10G
-
-    oncelog admin policy set cluster message-ttl 30d
-
-    oncelog admin policy unset public/shop retention
+\b
+  oncelog admin policy show public/shop/orders
+  oncelog admin policy set public/shop retention time=7d size=10G
+  oncelog admin policy set cluster message-ttl 30d
+  oncelog admin policy unset public/shop retention
 
 PLACE is `cluster`, a namespace TENANT/NAMESPACE or a topic TENANT/NAMESPACE/TOPIC. NAME and VALUE, with the default in
 brackets:
 
-{"".join(f"- {name}: {each.form.typed} [{each.default}]: {each.meaning}{chr(10)}" for name, each in TABLE.items())}"""
+\b
+{_listed()}"""
 
-policy = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+policy = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 class _Place(NamedTuple):
@@ -282,7 +288,7 @@ PlaceArgument = Annotated[
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `policy --help`.", autocompletion=_complete)]
 OneOrAllArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="One policy; by default all of them.", autocompletion=_complete),
+    typer.Argument(metavar="NAME", help="One policy; by default all of them.", autocompletion=_complete),
 ]
 ValuesArgument = Annotated[list[str], typer.Argument(metavar="VALUE...", help="See `policy --help`.")]
 

@@ -55,7 +55,7 @@ RequestIdOption = Annotated[
     ),
 ]
 
-producers = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+producers = typer.Typer(help=_HELP, no_args_is_help=True)
 add_producer_list(producers)
 add_producer_removal(producers)
 

@@ -24,23 +24,11 @@ ProvedTopicArgument = Annotated[
 #: Of the verdict of each topic, where several are proved.
 _ROW = ("topic", "verdict", "messages", "findings_count", "not_checked_count", "findings", "not_checked")
 
-_HELP = """Show the deduplication of a topic, write a snapshot of it, and verify it.
-
-    oncelog admin topics deduplication status orders
-
-    oncelog admin topics deduplication snapshot orders
-
-    oncelog admin topics deduplication verify orders
-
-`oncelog admin policy set PLACE deduplication on|off` switches it on and off."""
-
-deduplication = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
-
 
 def add_proving(topics: typer.Typer) -> None:
-    """Add `prove` and the group `deduplication` to the commands for topics."""
+    """Add `prove` and `deduplication` to the commands for topics."""
     admin_command(topics, "prove")(prove_topics)
-    topics.add_typer(deduplication, name="deduplication")
+    admin_command(topics, "deduplication", line="Show, snapshot or verify deduplication.")(deduplication)
 
 
 def prove_topics(
@@ -193,39 +181,62 @@ def _parts(proof: dict[str, object]) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", proof.get("parts") or [])
 
 
-@admin_command(deduplication, "status")
-def show_deduplication(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Show whether deduplication is on and which level says so, producers, memory, duplicates refused, the newest
-    snapshot and how much a takeover would replay behind it, and failures of the snapshot writer."""
-    return api.get(f"{topic_path(topic)}/deduplication")
-
-
-@admin_command(deduplication, "snapshot")
-def take_snapshot(api: AdminApi, topic: TopicArgument) -> Answer:
-    """Write a snapshot now, so that a takeover has little to replay. Ends when the snapshot is durable."""
-    return api.post(f"{topic_path(topic)}/deduplication/snapshot")
-
-
-@admin_command(deduplication, "verify")
-def verify_deduplication(
+def deduplication(
     api: AdminApi,
     topic: TopicArgument,
+    snapshot: Annotated[
+        bool,
+        typer.Option(
+            "--snapshot",
+            help="Write a snapshot now, so that a takeover has little to replay. Ends when it is durable.",
+        ),
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Prove that the newest snapshot, the log and the ack log behind it give the state that the owner has.",
+        ),
+    ] = False,
     bytes_per_second: Annotated[
         int | None,
         typer.Option(
-            min=1024 * 1024, max=1 << 30, help="How fast the owner reads. Default: 4 MiB.", show_default=False
+            min=1024 * 1024,
+            max=1 << 30,
+            help="With --verify: how fast the owner reads. Default: 4 MiB.",
+            show_default=False,
         ),
     ] = None,
-    wait_seconds: Annotated[int, typer.Option(min=0, help="Stop waiting after this long; the proof goes on.")] = 3_600,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the verification that goes on.")] = False,
+    wait_seconds: Annotated[
+        int, typer.Option(min=0, help="With --verify: stop waiting after this long; the proof goes on.")
+    ] = 3_600,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="With --verify: cancel the verification that goes on.")
+    ] = False,
 ) -> Answer:
-    """Prove that the newest snapshot, the log and the ack log behind it give the state that the owner has.
+    """Show the deduplication of a topic, write a snapshot of it, or verify it.
 
-    The owner reads them from the storage nodes, in the background, while the topic serves. The exit code is 0 only if
-    all producers and subscriptions are equal. A difference is named with its producer or subscription, what the log
-    says (expected) and what the owner has (found). If the topic moves to another owner meanwhile, the proof begins
+    Shows whether it is on and which level says so, producers, memory, duplicates refused, the newest snapshot and how
+    much a takeover would replay behind it, and failures of the snapshot writer. `oncelog admin policy set PLACE
+    deduplication on` switches it on.
+
+    For --verify the owner reads from the storage nodes, in the background, while the topic serves. The exit code is 0
+    only if all producers and subscriptions are equal. A difference is named with its producer or subscription, what the
+    log says (expected) and what the owner has (found). If the topic moves to another owner meanwhile, the proof begins
     again there. Ctrl-C does not end it.
     """
+    if snapshot and verify:
+        raise typer.BadParameter("give one of --snapshot and --verify")
+    if not verify and (cancel or bytes_per_second is not None):
+        raise typer.BadParameter("--cancel and --bytes-per-second belong to --verify")
+    path = f"{topic_path(topic)}/deduplication"
+    if verify:
+        return _verified(api, topic, bytes_per_second, wait_seconds, cancel=cancel)
+    return api.post(f"{path}/snapshot") if snapshot else api.get(path)
+
+
+def _verified(api: AdminApi, topic: str, bytes_per_second: int | None, wait_seconds: int, *, cancel: bool) -> Answer:
+    """Raises NegativeAnswer unless all are equal."""
     path = f"{topic_path(topic)}/deduplication/verify"
     if cancel:
         state = _object(api.delete(path)).get("state")

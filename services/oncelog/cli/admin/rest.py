@@ -1,6 +1,7 @@
 """A client of the REST interface: responses are plain values, errors are those of `core.errors`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 PART_BYTES = 4 * 1024 * 1024
 #: Of a file that is uploaded.
 UPLOADED_BYTES = 64 * 1024
+#: Calls that are under way at once.
+AT_ONCE_MAX = 16
 #: A JSON value.
 Answer = dict[str, object] | list[object] | str | int | float | bool | None
+#: Of a call; None: left out.
+Query = Mapping[str, bool | int | str | None]
 
 
 class AdminApi:
@@ -36,6 +41,8 @@ class AdminApi:
         self._url = without_password(url)
         self._timeout_s = timeout_s
         self._credentials = credentials
+        #: its transport has one event loop
+        self._in_turn = is_service_url(url)
         if is_service_url(url):
             from oncelog.cli.admin.proxy import ProxyTransport
 
@@ -54,6 +61,21 @@ class AdminApi:
     def get(self, path: str, **query: bool | int | str | None) -> Answer:
         """path: absolute path. query: query parameters; None: left out. Raises OncelogError."""
         return self._call("GET", path, query=_shown(query))
+
+    def get_each(self, asked: Sequence[tuple[str, Query]]) -> list[Answer | OncelogError]:
+        """The answers, or the errors, in the order of the calls. asked: path and query. Some run at once; through a
+        service URL one after the other."""
+
+        def one(call: tuple[str, Query]) -> Answer | OncelogError:
+            try:
+                return self.get(call[0], **call[1])
+            except OncelogError as error:
+                return error
+
+        if self._in_turn or len(asked) < 2:
+            return list(map(one, asked))
+        with ThreadPoolExecutor(min(AT_ONCE_MAX, len(asked))) as pool:
+            return list(pool.map(one, asked))
 
     def download(self, path: str, name: str) -> bytes:
         """A file, part by part: through a service URL an answer has at most 15 MiB. name: of the file, for errors."""

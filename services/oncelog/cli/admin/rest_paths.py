@@ -58,6 +58,11 @@ def topics_path(namespace: str) -> str:
     return f"{ROOT}/persistent/{parse_namespace(namespace)}"
 
 
+def partitions_path(topic: str) -> str:
+    """Raises InvalidName."""
+    return f"{topic_path(topic)}/partitions"
+
+
 def lookup_path(topic: str) -> str:
     """Raises InvalidName."""
     return f"/lookup/v2/topic/persistent/{_full(parse_topic(topic))}"

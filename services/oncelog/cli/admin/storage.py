@@ -10,7 +10,7 @@ import typer
 
 from oncelog.cli.admin.commands import NegativeAnswer, admin_command
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
-from oncelog.cli.admin.rest_paths import ROOT, storage_node
+from oncelog.cli.admin.rest_paths import ROOT, read_only_path, storage_node
 from oncelog.cli.admin.waiting import progress, waited
 from oncelog.core.errors import NotFound
 from oncelog.core.names import check_part, parse_topic
@@ -47,16 +47,49 @@ storage = typer.Typer(help="Show storage nodes and ledgers, and repair them.", n
 
 
 @admin_command(storage, "nodes")
-def list_nodes(api: AdminApi, every: EveryNodeOption = False) -> Answer:
-    """List the storage nodes with what they hold, lack and owe. Retired ones are listed while a ledger names them."""
+def list_nodes(
+    api: AdminApi,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="NODE", help="Show one storage node: its incarnation, or a unique prefix of it."),
+    ] = None,
+    every: EveryNodeOption = False,
+) -> Answer:
+    """List the storage nodes with what they hold, lack and owe, or show one.
+
+    Retired nodes are listed while a ledger names them, and with --all. -o wide shows the free space of their disks.
+    """
+    if node is not None:
+        return api.get(f"{ROOT}/storage-nodes/{storage_node(api, node)}")
     return api.get(f"{_ROOT}/nodes", all=every or None)
+
+
+@admin_command(storage, "read-only")
+def set_read_only(
+    api: AdminApi,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Storage node: its incarnation, or a unique prefix of it.")
+    ],
+    clear: Annotated[bool, typer.Option("--clear", help="Make the node writable again.")] = False,
+) -> Answer:
+    """Make a storage node read-only: new ledgers store nothing on it, and its entries are still read.
+
+    If fewer other nodes are live and writable than a ledger has copies, new ledgers still list it as a member, and
+    repair makes that copy after the ledger has ended. Persists until cleared.
+    """
+    found = storage_node(api, node)
+    if clear:
+        api.delete(read_only_path(found))
+        return f"storage node {found} is writable"
+    api.put(read_only_path(found))
+    return f"storage node {found} is read-only"
 
 
 @admin_command(storage, "ledgers")
 def list_ledgers(
     api: AdminApi,
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="Id of one ledger, to show its copies.", min=0)
+        int | None, typer.Argument(metavar="LEDGER", help="Id of one ledger, to show its copies.", min=0)
     ] = None,
     state: HealthOption = None,
     topic: TopicOption = None,
@@ -68,18 +101,11 @@ def list_ledgers(
     return _ledgers(api, limit, state=state.value if state else None, topic=str(parse_topic(topic)) if topic else None)
 
 
-@admin_command(storage, "under-replicated")
-def list_under_replicated(api: AdminApi, topic: TopicOption = None, limit: LimitOption = 1_000) -> Answer:
-    """List the ledgers that have fewer copies than their write quorum."""
-    health = LedgerHealth.UNDER_REPLICATED.value
-    return _ledgers(api, limit, state=health, topic=str(parse_topic(topic)) if topic else None)
-
-
 @admin_command(storage, "repair")
 def show_repair(
     api: AdminApi,
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="Id of a ledger to repair now, before others.", min=0)
+        int | None, typer.Argument(metavar="LEDGER", help="Id of a ledger to repair now, before others.", min=0)
     ] = None,
     wait: Annotated[
         bool,

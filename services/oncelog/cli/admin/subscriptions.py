@@ -10,7 +10,6 @@ from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
 from oncelog.cli.admin.waiting import progress
-from oncelog.cli.admin.watching import add_lag
 from oncelog.cli.options import PropertyOption, properties_in
 from oncelog.cli.read.start import parse_start
 from oncelog.core.counted import counted
@@ -22,8 +21,6 @@ _HELP = """Show and change the subscriptions of topics.
     oncelog admin subscriptions list orders
 
     oncelog admin subscriptions stats orders billing
-
-    oncelog admin subscriptions lag orders --watch
 
     oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
 
@@ -41,7 +38,7 @@ REDRIVEN_AT_ONCE = 1_000
 #: What happens to a message that is acknowledged for a subscription.
 _NEVER = "they are not delivered any more"
 
-subscriptions = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+subscriptions = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @admin_command(subscriptions, "list")
@@ -59,9 +56,6 @@ def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArg
     answer = api.get(subscription_path(topic, subscription))
     only = next(iter(answer.values())) if isinstance(answer, dict) and len(answer) == 1 else None
     return Report(only if isinstance(only, dict) else answer, answer)
-
-
-add_lag(subscriptions)
 
 
 @admin_command(subscriptions, "create")
@@ -138,32 +132,42 @@ def seek_place(to: str | None, index: int | None, *, option: str = "to") -> dict
 def skip_messages(
     api: AdminApi,
     topic: TopicArgument,
-    subscription: NameArgument,
-    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="Number of messages.")],
+    subscription: Annotated[
+        str | None,
+        typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription. With --older-than by default all."),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="Skip the oldest messages, so many.")] = None,
+    older_than: Annotated[
+        int | None, typer.Option("--older-than", min=1, metavar="SECONDS", help="Skip what was stored longer ago.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Skip everything that is stored now.")] = False,
     yes: YesOption = False,
 ) -> Answer:
-    """Acknowledge the oldest messages of the backlog. Says what is lost, and asks first."""
+    """Acknowledge messages of the backlog without a consumer. Says what is lost, and asks first."""
+    if [count is not None, older_than is not None, everything].count(True) != 1:
+        raise InvalidArgument("give one of --count, --older-than and --all", field="count")
+    if subscription is None and older_than is None:
+        raise InvalidArgument("--count and --all need SUBSCRIPTION", field="subscription")
 
     def loss() -> str:
-        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
-        return f"acknowledge the oldest {count} of {backlog} in the backlog of {subscription}: {_NEVER}"
-
-    confirm(yes, loss, typed=subscription)
-    api.post(f"{subscription_path(topic, subscription)}/skip/{count}")
-    return f"skipped {count} messages of subscription {subscription}"
-
-
-@admin_command(subscriptions, "clear")
-def clear_backlog(api: AdminApi, topic: TopicArgument, subscription: NameArgument, yes: YesOption = False) -> Answer:
-    """Acknowledge everything that is stored now. Says what is lost, and asks first."""
-
-    def loss() -> str:
-        backlog = losses.of_subscription(api, subscription_path(topic, subscription))
+        if subscription is None:
+            backlog, whose = losses.of_topic(api, topic), f"all subscriptions of {topic}"
+        else:
+            backlog = losses.of_subscription(api, subscription_path(topic, subscription))
+            whose = f"subscription {subscription}"
+        if count is not None:
+            return f"acknowledge the oldest {count} of {backlog} in the backlog of {subscription}: {_NEVER}"
+        if older_than is not None:
+            return f"acknowledge what is older than {older_than} s for {whose} ({backlog}): {_NEVER}"
         return f"acknowledge the whole backlog of {subscription}, {backlog}: {_NEVER}"
 
-    confirm(yes, loss, typed=subscription)
-    api.post(f"{subscription_path(topic, subscription)}/skip_all")
-    return f"cleared the backlog of subscription {subscription}"
+    confirm(yes, loss, typed=subscription or topic)
+    if subscription is None:
+        api.post(f"{topic_path(topic)}/all_subscription/expireMessages/{older_than}")
+        return f"skipped messages of all subscriptions of {topic} that are older than {older_than} s"
+    end = f"skip/{count}" if count is not None else f"expireMessages/{older_than}" if older_than else "skip_all"
+    api.post(f"{subscription_path(topic, subscription)}/{end}")
+    return f"skipped messages of subscription {subscription}"
 
 
 @admin_command(subscriptions, "redrive")
@@ -210,36 +214,6 @@ def redrive_letters(
     if answer["kept_count"]:
         raise NegativeAnswer(answer)
     return answer
-
-
-@admin_command(subscriptions, "expire")
-def expire_messages(
-    api: AdminApi,
-    topic: TopicArgument,
-    subscription: Annotated[
-        str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Name of the subscription. Default: all.")
-    ] = None,
-    seconds: Annotated[int, typer.Option("--older-than", min=1, help="Age in seconds.")] = 604_800,
-    yes: YesOption = False,
-) -> Answer:
-    """Acknowledge messages that were stored longer ago than --older-than. Says what is lost, and asks first."""
-
-    def loss() -> str:
-        if subscription is None:
-            backlog, whose = losses.of_topic(api, topic), f"all subscriptions of {topic}"
-        else:
-            backlog, whose = (
-                losses.of_subscription(api, subscription_path(topic, subscription)),
-                f"subscription {subscription}",
-            )
-        return f"acknowledge what is older than {seconds} s for {whose} ({backlog}): {_NEVER}"
-
-    confirm(yes, loss, typed=subscription or topic)
-    if subscription is None:
-        api.post(f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
-        return f"expired messages of all subscriptions of {topic}"
-    api.post(f"{subscription_path(topic, subscription)}/expireMessages/{seconds}")
-    return f"expired messages of subscription {subscription}"
 
 
 @admin_command(subscriptions, "delete")

@@ -49,13 +49,23 @@ def add_topic_list(app: typer.Typer) -> None:
 
     @admin_command(app, "list", line="List topics, or their state.")
     def list_topics(
-        api: AdminApi, namespace: NamespaceArgument = None, state: StateOption = None, top: TopOption = None
+        api: AdminApi,
+        namespace: NamespaceArgument = None,
+        state: StateOption = None,
+        top: TopOption = None,
+        partitioned: Annotated[
+            bool, typer.Option("--partitioned", help="List only partitioned topics, without their partitions.")
+        ] = False,
     ) -> Answer:
         """List the topics of a namespace by name. With --state or --top, list topics with their state.
 
         A topic whose record is damaged is listed, too, and standard error names the record. With a state: a topic owner
         that does not answer is listed below silent_owners; its topics are missing.
         """
+        if partitioned and (state is not None or top is not None):
+            raise typer.BadParameter("--partitioned lists names: leave out --state and --top")
+        if partitioned:
+            return api.get(f"{topics_path(namespace or _DEFAULT_NAMESPACE)}/partitioned")
         if state is None and top is None:
             path = topics_path(namespace or _DEFAULT_NAMESPACE)
             names = api.get(path)

@@ -1,4 +1,4 @@
-"""`oncelog admin producers list`, `show`, `expire` and `delete`: the producers of a topic, and how to end one."""
+"""`oncelog admin producers list`, `show` and `delete`: the producers of a topic, and how to end one."""
 
 from typing import Annotated
 
@@ -117,33 +117,20 @@ def _row(row: dict[str, object]) -> dict[str, object]:
 
 
 def add_producer_removal(app: typer.Typer) -> None:
-    """Add both commands."""
+    """Add the command."""
 
-    @admin_command(app, "expire", line="Expire a producer now.")
-    def expire_producer(
-        api: AdminApi,
-        topic: TopicArgument,
-        producer: ProducerArgument,
-        force: ForceOption = False,
-        yes: YesOption = False,
-    ) -> Answer:
-        """Expire a producer before its time. Says what is lost, and asks first.
-
-        The log forgets the producer with its sequence ids, as it does when its time is over. Its program gets
-        ProducerExpired. A message that it has sent, and sends again by a new producer, is stored again. Its id is never
-        given to another producer, and its name is free. A producer that lives for ever does not expire: delete it. Of a
-        partitioned topic, name one partition: TOPIC-partition-N. Needs the right `admin`.
-        """
-        found = _found(api, topic, producer)
-        confirm(yes, lambda: f"expire {_loss(topic, found, force=force)}", typed=str(found["name"]))
-        api.post(f"{_path(found)}/expire{_forced(force)}")
-        return f"expired producer {found['name']} of {topic}"
-
-    @admin_command(app, "delete", line="Delete a producer.")
+    @admin_command(app, "delete", line="Delete or expire a producer.")
     def delete_producer(
         api: AdminApi,
         topic: TopicArgument,
         producer: ProducerArgument,
+        expire: Annotated[
+            bool,
+            typer.Option(
+                "--expire",
+                help="As if its time were over: its program gets ProducerExpired. Not for one that lives for ever.",
+            ),
+        ] = False,
         force: ForceOption = False,
         yes: YesOption = False,
     ) -> Answer:
@@ -154,9 +141,13 @@ def add_producer_removal(app: typer.Typer) -> None:
         producer. Of a partitioned topic, name one partition: TOPIC-partition-N. Needs the right `admin`.
         """
         found = _found(api, topic, producer)
-        confirm(yes, lambda: f"delete {_loss(topic, found, force=force)}", typed=str(found["name"]))
-        api.delete(f"{_path(found)}{_forced(force)}")
-        return f"deleted producer {found['name']} of {topic}"
+        verb = "expire" if expire else "delete"
+        confirm(yes, lambda: f"{verb} {_loss(topic, found, force=force)}", typed=str(found["name"]))
+        if expire:
+            api.post(f"{_path(found)}/expire{_forced(force)}")
+        else:
+            api.delete(f"{_path(found)}{_forced(force)}")
+        return f"{verb}d producer {found['name']} of {topic}"
 
 
 def _found(api: AdminApi, topic: str, producer: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`topics watch` and `subscriptions lag`: what changes from look to look, a line each."""
+"""`topics stats --watch`: what changes from look to look, a line each."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -7,63 +7,56 @@ from typing import Annotated, Any
 import typer
 
 from oncelog.cli.admin.commands import Report, admin_command
-from oncelog.cli.admin.readable import ago
-from oncelog.cli.admin.rest import AdminApi, number
-from oncelog.cli.admin.rest_paths import subscription_path, topic_path
+from oncelog.cli.admin.rest import AdminApi, Answer, number
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.admin.waiting import watched
+from oncelog.cli.options import finite
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
-IntervalOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two lines.")]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", min=0.1, max=3_600, callback=finite, help="Seconds between two looks.")
+]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")]
 
 _TOPIC_LINE = "{:<8}  {:>15}  {:>9}  {:>9}  {:>12}  {:<14}"
-_LAG_LINE = "{:<8}  {:<24}  {:>12}  {:>9}  {:>10}  {:>6}"
 TOPIC_TITLE = _TOPIC_LINE.format("time", "messages", "per s", "producers", "max. backlog", "publishing").rstrip()
-LAG_TITLE = _LAG_LINE.format("time", "subscription", "backlog", "per s", "oldest", "in use").rstrip()
 
 
-def add_watch(app: typer.Typer) -> None:
-    """Add `topics watch`."""
+def add_stats(app: typer.Typer) -> None:
+    """Add `topics stats`."""
 
-    @admin_command(app, "watch", line="Follow the statistics.")
-    def watch_topic(api: AdminApi, topic: TopicArgument, interval: IntervalOption = 2.0) -> Iterator[Report]:
-        """Follow the statistics of a topic until Ctrl-C: a line each time, with -o json the REST response as one line.
-
-        messages: stored since the topic exists. per s: new ones since the last line. producers: connected ones.
-        max. backlog: of the subscription that has the largest.
-        """
-        pace = Pace()
-        title: str | None = TOPIC_TITLE
-        for stats in watched(interval, lambda: _object(api.get(f"{topic_path(topic)}/stats"))):
-            yield Report(_titled(title, topic_line(stats, pace, time.time())), stats)
-            title = None
-
-
-def add_lag(app: typer.Typer) -> None:
-    """Add `subscriptions lag`."""
-
-    @admin_command(app, "lag")
-    def show_lag(
+    @admin_command(app, "stats", line="Show or follow statistics.")
+    def show_stats(
         api: AdminApi,
         topic: TopicArgument,
-        subscription: Annotated[
-            str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Name of the subscription. Default: all.")
-        ] = None,
+        internal: Annotated[
+            bool,
+            typer.Option(
+                "--internal",
+                help="Show the internal state: producers with sequence ids and generations, ledgers, the snapshot.",
+            ),
+        ] = False,
         watch: WatchOption = False,
         interval: IntervalOption = 2.0,
-    ) -> Iterator[Report]:
-        """Show how far subscriptions are behind: messages that are not acknowledged, over all partitions.
+    ) -> Answer | Iterator[Report]:
+        """Show statistics of a topic: messages, deduplication verdicts, producers, takeovers.
 
-        per s: how the backlog has changed since the last line. oldest: when the oldest message of the backlog was
-        stored. in use: connected consumers. With -o json a line is a list with an object for each subscription.
+        With --watch a line each time, with -o json the REST response as one line. messages: stored since the topic
+        exists. per s: new ones since the last line. producers: connected ones. max. backlog: of the subscription that
+        has the largest.
         """
-        paces: dict[str, Pace] = {}
-        title: str | None = LAG_TITLE
-        for rows in watched(interval, lambda: _lags(api, topic, subscription), once=not watch):
-            now_s = time.time()
-            lines = [lag_line(row, paces.setdefault(str(row["subscription"]), Pace()), now_s) for row in rows]
-            yield Report(_titled(title, *(lines or ["the topic has no subscription"])), list(rows))
-            title = None
+        if internal and watch:
+            raise typer.BadParameter("--internal is shown once: leave out --watch")
+        path = f"{topic_path(topic)}/{'internalStats' if internal else 'stats'}"
+        return _followed(api, path, interval) if watch else api.get(path)
+
+
+def _followed(api: AdminApi, path: str, interval: float) -> Iterator[Report]:
+    pace = Pace()
+    title: str | None = TOPIC_TITLE
+    for stats in watched(interval, lambda: _object(api.get(path))):
+        yield Report(_titled(title, topic_line(stats, pace, time.time())), stats)
+        title = None
 
 
 class Pace:
@@ -92,38 +85,6 @@ def topic_line(stats: Mapping[str, object], pace: Pace, now_s: float) -> str:
     return _TOPIC_LINE.format(
         clock, f"{count:,}", pace.of(count, now_s), f"{producers:,}", backlog, str(stats.get("publishing"))
     ).rstrip()
-
-
-def lag_line(row: Mapping[str, object], pace: Pace, now_s: float) -> str:
-    """row: as `_lags` returns them. now_s: since 1970."""
-    backlog, oldest_ms = number(row["msg_backlog"]), number(row["oldest_unacked_ms"])
-    return _LAG_LINE.format(
-        time.strftime("%H:%M:%S", time.localtime(now_s)),
-        str(row["subscription"]),
-        f"{backlog:,}",
-        pace.of(backlog, now_s),
-        ago(oldest_ms, now_s * 1000) if oldest_ms else "-",
-        number(row["consumer_count"]),
-    )
-
-
-def _lags(api: AdminApi, topic: str, subscription: str | None) -> list[dict[str, object]]:
-    """An object for each subscription, of all partitions together, the largest backlog first. Raises TopicNotFound,
-    SubscriptionNotFound."""
-    listed = [subscription] if subscription is not None else api.get(f"{topic_path(topic)}/subscriptions")
-    names = [str(each) for each in listed] if isinstance(listed, list) else []
-    rows = [_lag(name, list(_object(api.get(subscription_path(topic, name))).values())) for name in names]
-    return sorted(rows, key=lambda row: -number(row["msg_backlog"]))
-
-
-def _lag(name: str, parts: list[dict[str, object]]) -> dict[str, object]:
-    oldest = [number(part.get("oldest_unacked_ms")) for part in parts if part.get("oldest_unacked_ms")]
-    return {
-        "subscription": name,
-        "msg_backlog": sum(number(part.get("msg_backlog")) for part in parts),
-        "oldest_unacked_ms": min(oldest, default=None),
-        "consumer_count": sum(number(part.get("consumer_count")) for part in parts),
-    }
 
 
 def _object(answer: object) -> dict[str, Any]:

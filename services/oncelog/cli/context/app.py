@@ -28,7 +28,7 @@ then it uses nothing of the context. Other options and variables win over the co
 {EXIT_CODES}"""
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
-context = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+context = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @context.command("add")
@@ -38,7 +38,8 @@ def add(
     url: Annotated[str | None, typer.Option("--url", help="As --url of the other commands.")] = None,
     admin_url: Annotated[str | None, typer.Option("--admin-url", help="REST address, http[s]://HOST:PORT.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", exists=True, dir_okay=False, help="File with the token to send.")
+        Path | None,
+        typer.Option("--token-file", exists=True, dir_okay=False, help="File with the token for this cluster."),
     ] = None,
     tls_ca_file: Annotated[
         Path | None, typer.Option("--tls-ca-file", exists=True, dir_okay=False, help="PEM file of the cluster's CA.")
@@ -56,7 +57,7 @@ def add(
 @context.command("use")
 @offline
 def use(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the context.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
     none: Annotated[bool, typer.Option("--none", help="Use no context.")] = False,
 ) -> None:
     """Let all commands use a context from now on, or none with --none."""
@@ -71,33 +72,23 @@ def use(
 
 @context.command("list")
 @offline
-def list_contexts(output: OutputOption = Output.TABLE) -> None:
-    """List the contexts; a star marks the current one."""
+def list_contexts(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one with all its values.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the contexts; a star marks the current one. Or show one."""
     contexts = read_contexts(contexts_path())
+    if name is not None:
+        values = {"context": name, **contexts.named(name).values()}
+        lines = "\n".join(f"{key:<12} {value}" for key, value in values.items())
+        print(json.dumps(values) if output is Output.JSON else lines)
+        return
     if output is Output.JSON:
         shown = {name: each.values() for name, each in sorted(contexts.contexts.items())}
         print(json.dumps({"current": contexts.current, "contexts": shown}))
         return
-    for name, each in sorted(contexts.contexts.items()):
-        print(f"{'*' if name == contexts.current else ' '} {name}  {each.url or each.admin_url}")
-
-
-@context.command("show")
-@offline
-def show(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: the current one.")] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Show a context, by default the current one."""
-    contexts = read_contexts(contexts_path())
-    chosen = name or contexts.current
-    if chosen is None:
-        raise InvalidArgument("no context is used: give NAME, or choose one with `oncelog context use`", field="name")
-    values = {"context": chosen, **contexts.named(chosen).values()}
-    if output is Output.JSON:
-        print(json.dumps(values))
-    else:
-        print("\n".join(f"{key:<12} {value}" for key, value in values.items()))
+    for known, each in sorted(contexts.contexts.items()):
+        print(f"{'*' if known == contexts.current else ' '} {known}  {each.url or each.admin_url}")
 
 
 @context.command("delete")

@@ -39,7 +39,7 @@ TopicOption = Annotated[str | None, typer.Argument(metavar="[TOPIC", help="Look 
 OfSubscriptionOption = Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION]", help="And this subscription.")]
 DialectOption = Annotated[str, typer.Option("--dialect", help="postgresql or sqlite.")]
 
-effects = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+effects = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @admin_command(effects, "status")
@@ -160,22 +160,6 @@ def rebind_store(
             return rebind(api, new, topic, subscription, old=old, empty=False, yes=yes)
 
 
-@admin_command(effects, "forget")
-def forget_topics(
-    api: AdminApi,
-    *,
-    database: DatabaseOption,
-    schema: SchemaOption = None,
-    prefix: PrefixOption = "oncelog",
-    yes: YesOption = False,
-) -> Answer:
-    """Delete the rows of topics that were deleted in this cluster. Says which, and asks first."""
-    from oncelog.cli.effects.changes import forget
-
-    with opened(database, schema, prefix) as admin:
-        return forget(api, admin, yes=yes)
-
-
 @effects.command("translate")
 @offline
 @takes_target
@@ -209,29 +193,6 @@ def translate_positions(
         _show(output, {"store": admin.place, "translated": told}, told)
 
 
-@effects.command("detach")
-@offline
-def detach_store(
-    *,
-    database: DatabaseOption,
-    schema: SchemaOption = None,
-    prefix: PrefixOption = "oncelog",
-    yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Give a copy of a database, as for staging, a store id of its own. Says what that means, and asks first.
-
-    A copy has the id of the original. A program that uses the copy by mistake could take over the subscription of the
-    original: run this in each copy, before a program uses it. Positions stay: with a subscription of its own, a program
-    goes on where the copy was made.
-    """
-    from oncelog.cli.effects.changes import detach
-
-    with opened(database, schema, prefix) as admin:
-        store_id = detach(admin, yes=yes)
-        _show(output, {"store": admin.place, "store_id": store_id}, f"{admin.place} is store {store_id} now")
-
-
 @effects.command("resolve")
 @offline
 def resolve_partial(
@@ -261,26 +222,6 @@ def resolve_partial(
     store = RedisEffects.at(redis, hash_tag=hash_tag)
     line = resolve(store, topic, subscription, resolution, yes=yes)
     _show(output, {"store": store.place, "resolved": line}, line)
-
-
-@effects.command("migrate")
-@offline
-def migrate_tables(
-    *,
-    database: DatabaseOption,
-    schema: SchemaOption = None,
-    prefix: PrefixOption = "oncelog",
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Add what this version of Oncelog needs to the tables of an older one.
-
-    Programs do so by themselves, unless they use SqlEffects(create_tables=False). Programs of the older version may not
-    claim the tables after it: begin all of them with the new version.
-    """
-    with opened(database, schema, prefix) as admin:
-        before, after = admin.migrate()
-        line = f"schema version {after}" + ("" if before != after else ": nothing to do")
-        _show(output, {"store": admin.place, "from_version": before, "schema_version": after}, line)
 
 
 @effects.command("ddl")

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from oncelog.cli.admin.confirmation import confirm
 from oncelog.cli.admin.rest import AdminApi
 from oncelog.cli.admin.rest_paths import subscription_path
-from oncelog.cli.effects.log_side import LogSide, cluster_id_of, log_sides, require_stopped, topic_id_of
-from oncelog.core.counted import counted
+from oncelog.cli.effects.log_side import LogSide, log_sides, require_stopped
 from oncelog.core.effects.comparison import compared
 from oncelog.core.effects.errors import StoreSchemaTooOld
 from oncelog.core.effects.ordered import Rank, StoredPosition, rank_of
@@ -142,7 +141,7 @@ def rebind(
     if former is not None and former.store_id == view.store_id:
         raise Conflict(
             f"{former.place} and {view.place} are both store {view.store_id}: one is a copy of the other. Use the copy "
-            "as it is, without a rebind; or run `oncelog effects detach` in it before"
+            "as it is, without a rebind; or give it a store id of its own before: docs/effects.md#operating has the SQL"
         )
     # What a command that was interrupted has done already stays.
     open_sides = [side for side in sides if side.effects.store_id != view.store_id or _row_of(view, side) is None]
@@ -211,46 +210,6 @@ def _fenced(old: "SqlAdmin", former: "StoreView", side: LogSide) -> StoredPositi
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def forget(api: AdminApi, admin: "SqlAdmin", *, yes: bool) -> str:
-    """Rows of this cluster's topics that do not exist any more; an id of a topic is never used again."""
-    cluster_id, view = cluster_id_of(api), _of_this_schema(admin.view())
-    gone = [
-        row
-        for row in view.rows
-        if row.names.cluster_id == cluster_id and topic_id_of(api, row.names.topic) != row.source.topic_id
-    ]
-    if not gone:
-        return f"{view.place} has no row of a topic that is gone"
-    names = ", ".join(sorted({row.names.topic for row in gone}))
-    confirm(
-        yes,
-        lambda: (
-            f"delete {counted(len(gone), 'row')} of topics that are gone from {view.place}: {names}; your own "
-            "tables stay"
-        ),
-        typed=short(view.store_id),
-    )
-    return f"deleted {admin.forget(gone)} of {counted(len(gone), 'row')}"
-
-
-def detach(admin: "SqlAdmin", *, yes: bool) -> str:
-    view = _of_this_schema(admin.view())
-    confirm(
-        yes,
-        lambda: (
-            f"make {view.place} another store than {view.store_id}: subscriptions that are bound to that one refuse "
-            "programs with this database"
-        ),
-        typed=short(view.store_id),
-    )
-    return admin.detach()
-
-
-def short(store_id: str) -> str:
-    """What a user types."""
-    return store_id[:8]
-
-
 def _messages(side: LogSide) -> str:
     first, following = side.effects.first_index, side.effects.next_index
     return f"{first} to {following - 1}" if following > first else "none"
@@ -265,7 +224,8 @@ def _of_this_schema(view: "StoreView") -> "StoreView":
 
     if schema_is_old(view):
         raise StoreSchemaTooOld(
-            f"{view.place}: the tables have schema version {view.schema_version}: run `oncelog effects migrate` first"
+            f"{view.place}: the tables have schema version {view.schema_version}: run the statements of "
+            f"`oncelog effects ddl --from-version {view.schema_version}` first"
         )
     return view
 

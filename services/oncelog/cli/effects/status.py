@@ -25,7 +25,7 @@ _ROWS_ONLY = (
 _MEANING = {
     LOST: "the store has forgotten effects, perhaps because it was restored: a program that runs gets them again",
     UNBOUND: "the subscription is bound to no store yet: the first program that runs binds it",
-    GONE: "the topic was deleted: `oncelog effects forget` deletes the row",
+    GONE: "the topic was deleted: delete the row, docs/effects.md#operating has the SQL",
     OTHER_CLUSTER: "the topic is in another cluster",
     NO_SUBSCRIPTION: "the subscription was deleted; a new one goes on at this position",
 }
@@ -127,7 +127,10 @@ def _report(view: "StoreView", found: list[SourceStatus], scope: str = "") -> Re
         head["scope"] = scope
     shown: dict[str, object] = {**head, "sources": [_shown(each) for each in found]}
     if schema_is_old(view):
-        shown["note"] = "the tables are of an older version: run `oncelog effects migrate`"
+        shown["note"] = (
+            "the tables are of an older version: a program that may create tables brings them up to date; so do the "
+            f"statements of `oncelog effects ddl --from-version {view.schema_version}`"
+        )
     notes = {each.state: each.message or _MEANING.get(each.state, "") for each in found}
     shown |= {state: meaning for state, meaning in notes.items() if meaning}
     return Report(shown, {**head, "sources": [_answer(each) for each in found]})

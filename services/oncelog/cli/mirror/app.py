@@ -10,15 +10,15 @@ from oncelog.cli.mirror.status import status
 
 _HELP = f"""Copy topics into another cluster, each message once, and move to it.
 
-    oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
-
-    oncelog mirror status --from oncelog://a:6650 --to oncelog://b:6650 \\
-        --topic orders
+\b
+  oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
+  oncelog mirror status --from oncelog://a:6650 --to oncelog://b:6650 \\
+      --topic orders
 
 Without the name of a command it is `run`: `oncelog mirror run --help` shows its options.
 
 {EXIT_CODES}"""
 
-app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
+app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, add_completion=False)
 for _command in (run, status, cutover):
     app.command(_command.__name__)(_command)

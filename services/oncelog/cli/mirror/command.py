@@ -22,13 +22,12 @@ Run it as often as you like; one copies each partition, and the others wait for 
 again. Messages that a mirror has copied are not copied on, so two clusters can mirror each other. Run it on the side of
 the target. It needs the right `consume` at the source, and `produce` and `consume` at the target.
 
-    oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
-
-    oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 \\
-        --namespace public/default --pattern 'orders-.*'
-
-    oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 \\
-        --topic orders --once
+\b
+  oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
+  oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 \\
+      --namespace public/default --pattern 'orders-.*'
+  oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 \\
+      --topic orders --once
 
 A topic that is missing at the target is created with the source's number of partitions. Dead-letter topics (names that
 end with -DLQ) are copied only by --topic. A cluster that does not answer is waited for, and the log says so; with

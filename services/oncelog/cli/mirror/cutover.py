@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _HELP = f"""Move consumers and producers to the target of a mirror. Stop them at the source first.
 
-    oncelog mirror cutover --from oncelog://a:6650 --to oncelog://b:6650 \\
-        --topic orders --producers
-
-    oncelog mirror cutover --forced --from oncelog://a:6650 --to oncelog://b:6650 \\
-        --topic orders --producers
+\b
+  oncelog mirror cutover --from oncelog://a:6650 --to oncelog://b:6650 \\
+      --topic orders --producers
+  oncelog mirror cutover --from oncelog://a:6650 --to oncelog://b:6650 \\
+      --topic orders --producers --forced
 
 As planned: the mirror runs. The command refuses while producers or consumers are connected at the source, waits until
 everything is copied, moves the positions of consumers, and says what to do then. It may be repeated. No policy makes

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 TokenFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="File with the token for that cluster.")
 ]
-CaFile = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, help="PEM file of that cluster's CA, for oncelog+tls://.")
-]
-_MESSAGES_URL = "Metadata services of the {}, oncelog[+proxy][+tls]://HOST:PORT[,HOST:PORT...]."
+CaFile = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="PEM file of that cluster's CA.")]
+_MESSAGES_URL = "URL of the {}, as --url of other commands."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +72,11 @@ class Chosen:
     topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic of the mirror; may be given again.")] = (
         None
     )
-    namespace: Annotated[
-        str | None, typer.Option(help="All topics of this namespace, also those that it gets later.")
-    ] = None
+    namespace: Annotated[str | None, typer.Option(help="All topics of this namespace, also later ones.")] = None
     pattern: Annotated[
         str | None,
         typer.Option(
-            help="Of the namespace (default: public/default), only topics whose whole name, without tenant and "
-            "namespace, matches this regular expression."
+            help="Only topics of the namespace (default: public/default) whose name there matches this expression."
         ),
     ] = None
 

@@ -5,6 +5,7 @@
 The package must be installed where the driver and the executors run.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,8 +16,10 @@ if __name__ == "__main__":
 
 def main() -> None:
     from oncelog.cli.pipeline.app import pipeline
+    from oncelog.cli.variables import warn_of_unknown
     from oncelog.runtime.descriptors import program
 
+    warn_of_unknown(os.environ)
     program(pipeline)(prog_name="oncelog pipeline")
 
 

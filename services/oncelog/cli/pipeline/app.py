@@ -31,7 +31,7 @@ settings; all other options are the same.
 
 {EXIT_CODES}"""
 
-pipeline = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+pipeline = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @pipeline.callback()

@@ -55,40 +55,21 @@ CopiesOption = Annotated[
 _HELP = """Check whole topics against the guarantees of the log. Reads every entry from the storage nodes, in parallel.
 Without Spark, and with a rate: `oncelog admin topics prove`.
 
-    oncelog pipeline audit flights
+\b
+  oncelog pipeline audit flights
+  oncelog pipeline audit --pattern 'orders-.*' --picture orders.svg -o json
+  oncelog pipeline audit orders --compare oncelog://b:6650
 
-    oncelog pipeline audit --pattern 'orders-.*' --picture orders.svg -o json
-
-    oncelog pipeline audit flights --all-copies      # all copies of each entry: reads three times as much
-
-    oncelog pipeline audit orders --compare oncelog://b:6650      # and the copies of a mirror in cluster b
-
-The checks:
-
-- once: each id of a producer is stored once. order: the ids of a producer ascend. contiguous: the ids of a contiguous
-  producer have no gap.
-- producers: names, generations, fences and the last ids at each opening agree with the log.
-- base_index: messages are numbered without a gap. chain: ledgers are complete, and follow each other without a gap.
-- digests: each entry can be read, and has the right checksums, its own and that of its batch.
-- copies: every storage node of a closed ledger holds it. With --all-copies each entry has the guaranteed number of
-  copies, and all are equal.
-- live map: the topic owner has the same last id of each producer as the log. snapshot: so does its last snapshot, at
-  the snapshot's position; the batches that it remembers are there; and a log that needs a snapshot has a readable one.
-- mirror, with --compare: each message has one copy, in order, with the position and checksum that it has here, and with
-  the same content. Messages that are not copied yet make the verdict incomplete. Not compared are messages that were
-  copied from other clusters.
+The checks: each id of a producer is stored once (once), and its ids ascend (order), without a gap if they are
+contiguous (contiguous); producers and their fences agree with the log (producers); messages are numbered without a
+gap (base_index) in ledgers that follow each other (chain); each entry can be read and has its checksums (digests),
+and every storage node of a closed ledger holds it (copies); the topic owner and its snapshot have what the log says
+(live map, snapshot). With --compare: each message has one copy, in order, with the same content (mirror); those that
+are not copied yet make the verdict incomplete.
 
 The audit covers each topic up to its end when the audit begins. If something cannot be checked, the verdict is
-incomplete, never good: messages that were trimmed, entries that cannot be read, producers that the topic owner does not
-list.
-
-In a cluster with tokens the audit needs a superuser's token, because storage nodes serve only superusers. -o json
-prints: format, verdict (good, violations, incomplete), began_ms, seconds, and for each of `topics`: topic, topic_id,
-verdict, end, first_index, ledgers, ranges, entries, messages, messages_not_deduplicated, bytes, producers, checks
-(check, state, violations, compared_with), violations_count, violations (rule, position, message), not_checked, notes,
-duplicates_refused (in_log, reported_by_owner, owner_epoch), takeovers, timeline.
-With --compare each topic also has mirror: compared, missing, doubled, order, differs, not_copied, not_compared,
-not_copied_from; null if the other cluster does not have the topic.
+incomplete, never good. With tokens it needs a superuser's, because storage nodes serve only superusers. `oncelog help
+json` has the fields of -o json.
 
 Exit codes: 0 good; 1 violations, incomplete, or failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130
 interrupted."""

@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 
 _HELP = f"""Write the new messages of topics to Parquet files, each message to exactly one file of the export.
 
-    oncelog pipeline export flights --to /data/flights       # run it again, for example by cron: it continues
-
-    oncelog pipeline export --pattern '.*' --to /data/all    # every topic of public/default
-
-    oncelog pipeline export --to /data/flights --verify      # check all files against their manifests
-
-    oncelog pipeline export --to /data/flights --clean       # delete the files of killed runs
+\b
+  oncelog pipeline export flights --to /data/flights     # again: it continues
+  oncelog pipeline export --pattern '.*' --to /data/all
+  oncelog pipeline export --to /data/flights --verify
+  oncelog pipeline export --to /data/flights --clean
 
 The files are in DIR/run=…/topic=…/date=…; the date is that of publishing, in UTC. DIR/_manifests has a manifest for
 each run that succeeded: its files, their rows, and the message numbers of each partition. Only files that a manifest
@@ -43,11 +41,7 @@ DIR is a path, which driver and executors must share, or hdfs://; other schemes 
 before they were exported or given up with a ledger, and topics that were deleted, are errors without --allow-data-loss.
 A topic that was deleted and created again needs another directory.
 
--o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
-kept_from; given_up, if there is any behind kept_from: a list of first number and end), gone, leftovers (run, files,
-bytes), phases (planning, writing, reading_back, committing; in seconds), seconds; with --verify: manifests, files,
-rows, bytes, topics (topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with
-run= but do not belong to this export; they are kept).
+`oncelog help json` has the fields of -o json.
 
 {EXIT_CODES}"""
 

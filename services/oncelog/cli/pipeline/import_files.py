@@ -26,8 +26,7 @@ The value of a message is a JSON object of all columns, or the column --value as
 8601, or ms since 1970) and --property use further columns. A whole file is checked before its first row is published: a
 row that cannot be a message is an error that names file and row, and nothing of this file is published.
 
--o json prints: topic, found, done (before), new, resumed (files), rows (published now), bytes (of new files), files
-(path, rows; those that are new or resumed), seconds.
+`oncelog help json` has the fields of -o json.
 
 {EXIT_CODES}"""
 

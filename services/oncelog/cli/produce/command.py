@@ -69,39 +69,21 @@ class Job:
 
 _HELP = f"""Publish lines: each line of a file, or of standard input, is one message. Or publish the texts of -m.
 
-With --from-file the byte offset of a line is its sequence id. After any interruption (Ctrl-C, a crash, kill -9, a
-network failure) run the same command again: it continues after the last stored line, so that no line is lost or stored
-twice. The newline is not part of a message; a carriage return is. An empty line is an empty message.
+\b
+  oncelog produce flights --from-file flights.csv --producer-name importer
+  tail -F app.log | oncelog produce logs --stdin
+  oncelog produce greetings -m hello --key table-4 --property source=till
 
-A last line without a newline may be incomplete. It is not published until it has a newline; the command reports this
-and exits with 0. With --final it is published. Use --final only if the file will not grow: bytes that are appended to a
-published line are lost.
+With --from-file the byte offset of a line is its sequence id. After any interruption (Ctrl-C, a crash, kill -9) run the
+same command again: it continues after the last stored line, so that no line is lost or stored twice. The newline is not
+part of a message; a carriage return is. A last line without a newline may be incomplete: it is reported, and published
+only with --final. What is appended to it after that is lost.
 
-With --stdin sequence ids are assigned automatically, because standard input cannot be replayed: lines that you pipe in
-again are stored again. To avoid this, save the input to a file and use --from-file. The bytes after the last newline of
-standard input are published as a line. It is the same with -m: run again, its texts are stored again. Without
---producer-name both get a new name.
+With --stdin and -m, run again, lines and texts are stored again, because nothing can be replayed: save the input to a
+file instead. Bytes after the last newline of standard input are a line.
 
-If the cluster cannot be reached at the start, the command ends after --timeout with exit code 4. If it becomes
-unavailable later, the command retries without a time limit. Ctrl-C stops reading, waits for pending messages and prints
-the progress. A second Ctrl-C exits immediately.
-
-    oncelog produce flights --from-file flights.csv --producer-name importer
-
-    oncelog produce flights --from-file flights.csv --producer-name importer --rate 5000
-
-    oncelog produce flights --from-file flights.csv --producer-name importer --final
-
-    tail -F app.log | oncelog produce logs --stdin
-
-    oncelog produce greetings -m hello -m world --key table-4 --property source=till
-
-With -o json the summary has: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, but stored
-before), unverified (duplicates that may not be stored: their ids are older than all batches that the log remembers for
-the producer name), differing (duplicates in batches that are not what is stored under their ids, as far as the log can
-compare them: the file was changed), resumed_from (byte offset, null for a first run), position (byte offset before
-which all lines are stored), incomplete (null, or offset and bytes of an unpublished last line without a newline),
-seconds, interrupted.
+A cluster that does not answer at the start ends the command after --timeout with exit code 4. Later it retries without
+a limit. Ctrl-C waits for pending messages; a second one does not. `oncelog help json` has the fields of -o json.
 
 {EXIT_CODES}"""
 
@@ -121,41 +103,32 @@ def produce(
     final: Annotated[
         bool,
         typer.Option(
-            "--final", help="Publish the last line also without a newline. Use it only if the file will not grow."
+            "--final",
+            help="Publish the last line also without a newline.",
         ),
     ] = False,
-    producer_name: Annotated[
-        str | None, typer.Option(help="Stable name of the producer. Use the same name for the same file on every run.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Maximum lines per second. By default there is no limit.")
-    ] = None,
+    producer_name: Annotated[str | None, typer.Option(help="Stable name: the same in each run of a file.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Maximum lines per second.")] = None,
     replay: Annotated[
         int,
-        typer.Option(
-            min=0, help="Number of stored lines to send again before continuing. They are refused as duplicates."
-        ),
+        typer.Option(min=0, help="Send so many stored lines again first. They are refused as duplicates."),
     ] = 0,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send the whole file again, from its first line.")
-    ] = False,
+    from_start: Annotated[bool, typer.Option("--from-start", help="Send the whole file again.")] = False,
     on_conflict: Annotated[
         ConflictChoice,
-        typer.Option(help="If another instance uses the producer name: fence that instance, or refuse to start."),
+        typer.Option(help="If another instance uses the name: fence it, or refuse to start."),
     ] = ConflictChoice.FENCE,
     on_unverified: Annotated[
         UnverifiedChoice,
         typer.Option(
-            help="If a line's id is older than all batches that the log remembers for the name, so that it may not be "
-            "stored: accept and report it, or raise an error."
+            help="If a line's id is older than what the log remembers of the name: accept and report it, or raise an "
+            "error."
         ),
     ] = UnverifiedChoice.ACCEPT,
     compression: CompressionOption = None,
     progress: Annotated[
         ProgressKind,
-        typer.Option(
-            help="Progress display: auto (a bar on a terminal), bar, json (a line per acknowledged batch), or none."
-        ),
+        typer.Option(help="auto: a bar on a terminal. json: a line per acknowledged batch."),
     ] = ProgressKind.AUTO,
     *,
     connection: Connection,

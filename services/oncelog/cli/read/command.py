@@ -40,28 +40,15 @@ class CorruptChoice(StrEnum):
 
 _HELP = f"""Print the messages of a topic: those that are stored now, or with --follow also new ones.
 
-With -o raw each value is printed with a newline. With -o json each message is an object with: value (value_base64 if it
-is not UTF-8), producer_name, producer_id (null: stored without deduplication; without a name: the producer has
-expired), sequence_id, message_id, publish_time, index (number of the message in the topic), and, if set, key,
-event_time_ms and properties. Reading acknowledges nothing: to continue later, pass the last
-message_id to --from.
+\b
+  oncelog read flights -o json --limit 3
+  oncelog read flights --from 2026-01-31T12:00:00+01:00 --follow
+  oncelog read orders --filter '.customer == "Ann"' -n 10 --from-end
+  oncelog read orders --key table-4 --producer-name till-1 -f '%i %k %v'
 
-An entry that cannot be read ends the command with an error. With --on-corrupt skip, the command skips it and reports it
-on standard error; with -o json also as an object with the only field skipped (position, first_index, count, reason).
-Where messages were trimmed or given up, their indexes are left out; the command reports that on standard error, and
-with -o json also as an object with the only field gap (first_index, last_index, given_up).
-
-    oncelog read flights -o json --limit 3
-
-    oncelog read flights --from 17:4 --follow
-
-    oncelog read flights --from 2026-01-31T12:00:00+01:00
-
-    oncelog read flights --from-index 1000000
-
-    oncelog read orders --filter '.customer.name contains "Ann"' -n 10 --from-end
-
-    oncelog read orders --key table-4 --producer-name till-1 -f '%i %t %k %v'
+Reading acknowledges nothing: to continue later, pass the last message_id to --from. `oncelog help json` has the fields
+of -o json. Messages that were trimmed or given up, and with --on-corrupt skip what cannot be read, are reported on
+standard error, and with -o json also as an object.
 
 --key, --text, --filter and --producer-name print only messages for which all of them hold; standard error says at
 how many messages the command has looked. A filter is a path in a JSON value, with ==, !=, <, <=, >, >= or contains and

@@ -55,7 +55,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 
 
-app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=RunByDefault, help=_HELP, no_args_is_help=True, add_completion=False)
 DatabaseOption = Annotated[
     str,
     typer.Option(

@@ -20,7 +20,7 @@ A running process holds the lock of its directory: stop it first, or work on a c
 
     oncelog storage fsck /var/lib/oncelog
 
-    oncelog storage dump /var/lib/oncelog --ledger 17
+    oncelog storage inspect /var/lib/oncelog --ledger 17
 
     oncelog storage mark-restored /var/lib/oncelog
 
@@ -35,6 +35,11 @@ the node into limbo: ledgers below `limbo_below` may lack entries, except those 
 
     oncelog storage inspect /var/lib/oncelog -o json
 
+With --ledger: the records of one ledger, in the order of the files. live: whether this copy of the entry is used. With
+-o json, each line is a JSON object.
+
+    oncelog storage inspect /var/lib/oncelog --ledger 17
+
 {EXIT_CODES}"""
 _FSCK_HELP = f"""Read everything, and check every checksum. The exit code is 1 if anything is damaged.
 
@@ -46,14 +51,6 @@ To repair damage, start the node: repair copies what it lacks from other nodes. 
 a damaged one: it may have the only copy of an entry.
 
 {EXIT_CODES}"""
-_DUMP_HELP = f"""Print the records of one ledger, one line each, in the order of the files.
-
-live: whether this copy of the entry is used. With -o json, each line is a JSON object.
-
-    oncelog storage dump /var/lib/oncelog --ledger 17
-
-{EXIT_CODES}"""
-
 _MARK_RESTORED_HELP = f"""Mark a directory that was restored from a backup, a snapshot or a copy.
 
 It may lack what was stored since. Mark it before its first start: the node then starts in limbo, serves what it has,
@@ -69,26 +66,37 @@ DirectoryArgument = Annotated[
     typer.Argument(metavar="DIRECTORY", exists=True, file_okay=False, help="Data directory of a stopped storage node."),
 ]
 
-storage = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+storage = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @storage.command("inspect", help=_INSPECT_HELP)
-def inspect(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
+def inspect(
+    directory: DirectoryArgument,
+    ledger: Annotated[
+        int | None, typer.Option("--ledger", min=0, help="Print the records of this ledger instead, a line each.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     def run() -> Exit:
         from oncelog.log_storage.directory import offline
 
+        if ledger is not None:
+            for record in offline.records_of(directory, ledger):
+                line = "  ".join(f"{name}={value}" for name, value in record.items())
+                print(json.dumps(record) if output is Output.JSON else line)
+            return Exit.OK
         found = offline.inspect(directory)
         if output is Output.JSON:
             print(json.dumps(found))
             return Exit.OK
         _print_summary(found)
         print(f"\n{'LEDGER':>10} {'ENTRIES':>10} {'FIRST':>10} {'LAST':>10} {'SIZE':>10}  STATE")
-        for ledger in found["ledgers"]:
-            first, last = ("-" if ledger[name] is None else ledger[name] for name in ("first_entry", "last_entry"))
-            states = [name for name in ("fenced", "erased", "deleted", "limbo") if ledger[name]]
+        for each in found["ledgers"]:
+            first, last = ("-" if each[name] is None else each[name] for name in ("first_entry", "last_entry"))
+            states = [name for name in ("fenced", "erased", "deleted", "limbo") if each[name]]
             print(
-                f"{ledger['ledger_id']:>10} {ledger['entries']:>10} {first:>10} {last:>10} "
-                f"{size(ledger['bytes']):>10}  {', '.join(states)}".rstrip()
+                f"{each['ledger_id']:>10} {each['entries']:>10} {first:>10} {last:>10} "
+                f"{size(each['bytes']):>10}  {', '.join(states)}".rstrip()
             )
         return Exit.OK
 
@@ -109,25 +117,6 @@ def fsck(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> N
                 print(f"bad entry    ledger {entry['ledger_id']}, entry {entry['entry_id']}: {entry['reason']}")
             print("ok: everything was read, and every checksum is right" if found["sound"] else "DAMAGED: see above")
         return Exit.OK if found["sound"] else Exit.FAILED
-
-    _run(run)
-
-
-@storage.command("dump", help=_DUMP_HELP)
-def dump(
-    directory: DirectoryArgument,
-    ledger: Annotated[int, typer.Option("--ledger", min=0, help="Id of the ledger.")],
-    output: OutputOption = Output.TABLE,
-) -> None:
-    def run() -> Exit:
-        from oncelog.log_storage.directory import offline
-
-        for record in offline.records_of(directory, ledger):
-            if output is Output.JSON:
-                print(json.dumps(record))
-            else:
-                print("  ".join(f"{name}={value}" for name, value in record.items()))
-        return Exit.OK
 
     _run(run)
 

@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 
 _SUMS = (
     "message_count", "first_index", "bytes", "rate_in", "rate_out", "backlog_messages", "backlog_change_10m",
+    "refused",
 )  # fmt: skip
 _HIGHEST = ("subscriptions", "blocked_subscriptions")
 #: {since when: what is shown of the partition with the lowest}

@@ -51,6 +51,8 @@ class ListSort(StrEnum):
     RATE_OUT = "rate_out"
     BACKLOG = "backlog"
     BYTES = "bytes"
+    #: messages that were not stored since the owner took the topic over
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def check_partitions(topic: TopicName, at_source: int, at_target: int) -> None:
     if at_source != at_target:
         raise PartitionsDiffer(
             f"{topic} has {at_source} partitions at the source and {at_target} at the target, so a key would be in "
-            "different ones: give the smaller one more partitions (oncelog admin topics update-partitioned-topic)",
+            "different ones: give the smaller one more partitions (oncelog admin topics update)",
             source=at_source,
             target=at_target,
         )

@@ -35,8 +35,8 @@ NameQuery = Annotated[
 SortQuery = Annotated[
     ListSort | None,
     Query(
-        description="name; or messages, rate_in, rate_out, backlog (of the subscription that has the most) or bytes, "
-        "the largest first. Left out: the worst of the state first; without a state by name"
+        description="name; or messages, rate_in, rate_out, backlog (of the subscription that has the most), bytes or "
+        "refused, the largest first. Left out: the worst of the state first; without a state by name"
     ),
 ]
 PartitionsQuery = Annotated[
@@ -89,6 +89,11 @@ class TopicRow(BaseModel):
     )
     rate_in: float | None = Field(None, description="Messages stored a second, over the last 10 s or so")
     rate_out: float | None = Field(None, description="Messages sent to consumers a second, also again")
+    refused: int | None = Field(
+        None,
+        description="Messages that were not stored since the owner took the topic over: duplicates, stale and "
+        "unverified ones; `…/producers` has them by producer",
+    )
     backlog_change_10m: int | None = Field(
         None,
         description="By how many messages a backlog has grown in ten minutes, or since the owner serves the topic: of "

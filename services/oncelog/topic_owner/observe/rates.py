@@ -139,6 +139,11 @@ def _verdicts(serving: Serving) -> tuple[int, ...]:
     return tuple(counters[verdict] for verdict in _VERDICTS.values()) if counters else _NO_VERDICTS
 
 
+def refused(serving: Serving) -> int:
+    """Messages that were not stored since this owner took the topic over: duplicates, stale and unverified ones."""
+    return sum(_verdicts(serving))
+
+
 def _counts(serving: Serving) -> list[SubscriptionCounts]:
     return [
         (state.number, state.seek_epoch, state.acks.mark_delete + state.acks.acked_count, each.delivered_counts[0])

@@ -16,7 +16,7 @@ from oncelog.core.names import whole_topic
 from oncelog.core.topic.folded_rows import Row, folded
 from oncelog.core.topic.listing import UNCONSUMED_MS, ListedState, ListPosition, ListQuery, ListSort
 from oncelog.core.topic.serving import Serving
-from oncelog.topic_owner.observe.rates import OwnerRates
+from oncelog.topic_owner.observe.rates import OwnerRates, refused
 from oncelog.topic_owner.observe.subscription_states import (
     backlog_of,
     blocked_since_ms,
@@ -144,6 +144,8 @@ class TopicListing:
                 return 0 if rates is None else round((rates.rate_in or 0) * 1000)
             case ListSort.RATE_OUT:
                 return 0 if rates is None else round((rates.rate_out or 0) * 1000)
+            case ListSort.REFUSED:
+                return refused(serving)
 
     def _listed(self, found: _Found, *, fold: bool) -> pb.ListedTopic:
         rows, (first, *_) = [self._row(runner) for runner in found.runners], found.runners
@@ -178,6 +180,7 @@ class TopicListing:
             "bytes": serving.space.ledgers.message_bytes,
             "rate_in": None if rates is None else rates.rate_in,
             "rate_out": None if rates is None else rates.rate_out,
+            "refused": refused(serving),
             "backlog_change_10m": None if rates is None else rates.backlog_change,
             "growing_subscription": None if growing is None else name_of(serving, growing[0]),
             "unconsumed_subscription": None if idle is None else idle[0].state.name,

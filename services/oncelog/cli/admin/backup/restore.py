@@ -50,7 +50,7 @@ def add_restore(backup: typer.Typer) -> None:
         file: Annotated[
             Path | None,
             typer.Argument(
-                metavar="[FILE]",
+                metavar="FILE",
                 exists=True,
                 dir_okay=False,
                 help="Also use this copy, which is outside of the cluster. It is checked, and storage nodes keep it, "

@@ -1,0 +1,1 @@
+"""`oncelog lag` and `oncelog top`: what a cluster does now, at the terminal."""
