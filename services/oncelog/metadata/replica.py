@@ -9,6 +9,7 @@ from oncelog.metadata.coordination.cluster_level import ClusterLevel
 from oncelog.metadata.coordination.dependencies import Dependencies
 from oncelog.metadata.coordination.event_lists import EventLister
 from oncelog.metadata.coordination.grants import Grants
+from oncelog.metadata.coordination.lag_listing import LagLister
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -75,6 +76,7 @@ class Coordination:
     producers: ProducerCalls
     growth: PartitionGrowth
     lister: TopicLister
+    lags: LagLister
     deletions: TopicDeletions
     repair: Repair
     copies: RecordCopies
@@ -162,6 +164,7 @@ class Coordination:
             producers=ProducerCalls(topic_calls, calls),
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
+            lags=LagLister(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
             copies=kept,

@@ -31,7 +31,7 @@ class ListTopicsRequest(_message.Message):
     SORT_FIELD_NUMBER: _builtins.int
     FOLDED_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    """held, waiting, blocked, backlog or growing; empty: all topics."""
+    """held, waiting, blocked, backlog, growing, unconsumed or dead_letters; empty: all topics."""
     namespace: _builtins.str
     """tenant/namespace; empty: of all namespaces."""
     limit: _builtins.int
@@ -127,6 +127,124 @@ class ListedTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListedTopic: _TypeAlias = ListedTopic  # noqa: Y015
+
+@_typing.final
+class ListLagsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    SORT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_RANK_FIELD_NUMBER: _builtins.int
+    AFTER_NAME_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """backlog, no_consumer or blocked; empty: all subscriptions."""
+    namespace: _builtins.str
+    """tenant/namespace; empty: of all namespaces."""
+    topic: _builtins.str
+    """Only subscriptions of topics whose full name contains this text, in any case; empty: of all."""
+    subscription: _builtins.str
+    """Only subscriptions whose name contains this text, in any case; empty: all."""
+    sort: _builtins.str
+    """backlog, age or name; empty: backlog."""
+    limit: _builtins.int
+    after_rank: _builtins.int
+    """Only subscriptions behind this rank and, in it, this "topic subscription"; an empty name: from the beginning."""
+    after_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        subscription: _builtins.str = ...,
+        sort: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after_rank: _builtins.int = ...,
+        after_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_name", b"after_name", "after_rank", b"after_rank", "limit", b"limit", "namespace", b"namespace", "sort", b"sort", "state", b"state", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLagsRequest: _TypeAlias = ListLagsRequest  # noqa: Y015
+
+@_typing.final
+class ListLagsAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAGS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    OLDEST_UNACKED_MS_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """Subscriptions of this owner for which the request holds, also before `after` and beyond `limit`; the sum of their
+    backlogs; and when the oldest message of any of them was stored. Not set: there is none, or it is not known.
+    """
+    backlog_messages: _builtins.int
+    oldest_unacked_ms: _builtins.int
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedLag]:
+        """By rank, then topic, then name."""
+
+    def __init__(
+        self,
+        *,
+        lags: _abc.Iterable[Global___ListedLag] | None = ...,
+        total: _builtins.int = ...,
+        backlog_messages: _builtins.int = ...,
+        oldest_unacked_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "lags", b"lags", "oldest_unacked_ms", b"oldest_unacked_ms", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__oldest_unacked_ms: _TypeAlias = _typing.Literal["oldest_unacked_ms"]  # noqa: Y015
+    _WhichOneofArgType__oldest_unacked_ms: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_unacked_ms) -> _WhichOneofReturnType__oldest_unacked_ms | None: ...
+
+Global___ListLagsAnswer: _TypeAlias = ListLagsAnswer  # noqa: Y015
+
+@_typing.final
+class ListedLag(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SUMMARY_JSON_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    owner_epoch: _builtins.int
+    subscription: _builtins.str
+    rank: _builtins.int
+    """The order, ascending."""
+    summary_json: _builtins.str
+    """One JSON object."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        owner_epoch: _builtins.int = ...,
+        subscription: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        summary_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_epoch", b"owner_epoch", "rank", b"rank", "subscription", b"subscription", "summary_json", b"summary_json", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedLag: _TypeAlias = ListedLag  # noqa: Y015
 
 @_typing.final
 class RatesRequest(_message.Message):

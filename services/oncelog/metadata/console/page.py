@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.rest_reading import Asker, Block, Reading
 
 QUERY_CHARACTERS_MAX = 2_000
@@ -62,6 +63,15 @@ class View:
         given = {**self.query, "done": None, **changed}
         kept = {name: str(value) for name, value in given.items() if value is not None and value != ""}
         return f"{self.path}?{urlencode(kept)}" if kept else self.path
+
+
+def namespace_of(view: View) -> str:
+    """The namespace in the query of a list; empty: all. Raises InvalidArgument."""
+    namespace = view.query.get("namespace", "")
+    parts = namespace.split("/")
+    if namespace and (len(parts) != 2 or not all(parts)):
+        raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
+    return namespace
 
 
 @dataclass(frozen=True, slots=True)

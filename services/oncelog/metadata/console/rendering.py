@@ -50,6 +50,7 @@ class Rendering:
         )
         environment.filters |= {
             "number": shown.number,
+            "change": shown.change,
             "binary": shown.binary,
             "duration": shown.duration,
             "exact": shown.exact,

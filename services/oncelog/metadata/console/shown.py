@@ -25,6 +25,14 @@ def number(value: float | None) -> str:
     return f"{round(value):,}".replace(",", _THIN)
 
 
+def change(value: int | None) -> str:
+    """+1 200, −30, 0; unknown: –."""
+    if value is None:
+        return "–"
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return f"{sign}{number(abs(value))}"
+
+
 def counted(count: int, what: str, many: str | None = None) -> str:
     """1 message, 1 204 331 messages; see `core.counted`."""
     return core_counted(count, what, many).replace(",", _THIN)

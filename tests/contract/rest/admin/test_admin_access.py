@@ -76,6 +76,8 @@ RULES = {
     "GET /admin/v2/clusters": "*",
     "GET /admin/v2/brokers/health": "*",
     "GET /admin/v2/me": "*",
+    "GET /admin/v2/subscriptions": "",
+    "GET /admin/v2/subscriptions/public/default": "ac",
     "GET /admin/v2/topics": "",
     "GET /admin/v2/topics/public/default": "apc",
     "GET /admin/v2/brokers": "",

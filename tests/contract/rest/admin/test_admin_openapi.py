@@ -122,6 +122,8 @@ GET /admin/v2/storage-nodes/{incarnation}
 DELETE PUT /admin/v2/storage-nodes/{incarnation}/read-only
 GET /admin/v2/tenants
 DELETE GET PUT /admin/v2/tenants/{tenant}
+GET /admin/v2/subscriptions
+GET /admin/v2/subscriptions/{tenant}/{namespace}
 GET /admin/v2/topics
 GET /admin/v2/topics/{tenant}/{namespace}
 GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}

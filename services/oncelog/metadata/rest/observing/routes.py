@@ -8,6 +8,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.observing import (
     dependencies,
     events,
+    lags,
     me,
     messages,
     proofs,
@@ -29,6 +30,7 @@ PARTS: tuple[Part, ...] = (
     dependencies,
     rates,
     subscription_looks,
+    lags,
     topic_ledgers,
     events,
     proofs,
