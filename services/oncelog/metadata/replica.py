@@ -24,6 +24,7 @@ from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.history import HistorySampler
 from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.proofs import Proofs
@@ -77,6 +78,7 @@ class Coordination:
     growth: PartitionGrowth
     lister: TopicLister
     lags: LagLister
+    history: HistorySampler
     deletions: TopicDeletions
     repair: Repair
     copies: RecordCopies
@@ -165,6 +167,7 @@ class Coordination:
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
             lags=LagLister(owners, calls),
+            history=HistorySampler(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
             copies=kept,

@@ -267,6 +267,129 @@ class RatesRequest(_message.Message):
 Global___RatesRequest: _TypeAlias = RatesRequest  # noqa: Y015
 
 @_typing.final
+class SampleTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """At most so many topics, and so many subscriptions in all: the busiest."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleTopicsRequest: _TypeAlias = SampleTopicsRequest  # noqa: Y015
+
+@_typing.final
+class SampleTopicsAnswer(_message.Message):
+    """What a metadata service keeps for plots, each 10 s. What is idle is left out: its rates and backlogs are 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    SERVED_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.int
+    """Topics and subscriptions that are not idle and that `limit` has left out."""
+    backlog_messages: _builtins.int
+    """Messages that are not acknowledged, of all subscriptions."""
+    served: _builtins.int
+    """Topics that are served."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSample]: ...
+    @_builtins.property
+    def newest(self) -> Global___RatesSample:
+        """Of all topics together, as Rates answers; not set: the owner has not sampled yet."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___TopicSample] | None = ...,
+        left_out: _builtins.int = ...,
+        newest: Global___RatesSample | None = ...,
+        backlog_messages: _builtins.int = ...,
+        served: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_newest", b"_newest", "newest", b"newest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest", b"_newest", "backlog_messages", b"backlog_messages", "left_out", b"left_out", "newest", b"newest", "served", b"served", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__newest: _TypeAlias = _typing.Literal["newest"]  # noqa: Y015
+    _WhichOneofArgType__newest: _TypeAlias = _typing.Literal["_newest", b"_newest"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest) -> _WhichOneofReturnType__newest | None: ...
+
+Global___SampleTopicsAnswer: _TypeAlias = SampleTopicsAnswer  # noqa: Y015
+
+@_typing.final
+class TopicSample(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RATE_IN_FIELD_NUMBER: _builtins.int
+    RATE_OUT_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Full name."""
+    rate_in: _builtins.float
+    """Messages a second, over the owner's last two samples."""
+    rate_out: _builtins.float
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionSample]:
+        """Those with messages that are not acknowledged."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        rate_in: _builtins.float = ...,
+        rate_out: _builtins.float = ...,
+        subscriptions: _abc.Iterable[Global___SubscriptionSample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rate_in", b"rate_in", "rate_out", b"rate_out", "subscriptions", b"subscriptions", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSample: _TypeAlias = TopicSample  # noqa: Y015
+
+@_typing.final
+class SubscriptionSample(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    OLDEST_UNACKED_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    backlog_messages: _builtins.int
+    oldest_unacked_ms: _builtins.int
+    """When the oldest of them was stored, at the latest; not set: not known."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        backlog_messages: _builtins.int = ...,
+        oldest_unacked_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "name", b"name", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__oldest_unacked_ms: _TypeAlias = _typing.Literal["oldest_unacked_ms"]  # noqa: Y015
+    _WhichOneofArgType__oldest_unacked_ms: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_unacked_ms) -> _WhichOneofReturnType__oldest_unacked_ms | None: ...
+
+Global___SubscriptionSample: _TypeAlias = SubscriptionSample  # noqa: Y015
+
+@_typing.final
 class RatesAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -20,7 +20,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.metadata_codec import LOOKUP, OWNER_STREAM
-from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_LAGS, LIST_TOPICS, RATES, TOPIC_STATES, UNLOAD
+from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_LAGS, LIST_TOPICS, RATES, SAMPLE_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.runtime.observing.events import EventRing
 from oncelog.wire import metadata_pb2 as pb
@@ -89,6 +89,8 @@ class FakeOwner:
     lags_asked: list[observation_pb2.ListLagsRequest] = field(default_factory=list)
     #: what it answers for
     events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
+    #: what it says of its topics, for plots
+    samples: observation_pb2.SampleTopicsAnswer = field(default_factory=observation_pb2.SampleTopicsAnswer)
     #: what it says of its rates, the oldest first
     sampled: list[observation_pb2.RatesSample] = field(default_factory=list)
     #: whether it takes several assignments in one message; and how many each message had
@@ -209,6 +211,11 @@ class FakeOwner:
             oldest_unacked_ms=min((each["oldest_unacked_ms"] for each in shown), default=None),
         )
 
+    async def sample_topics(self, request: observation_pb2.SampleTopicsRequest) -> observation_pb2.SampleTopicsAnswer:
+        if self.listed is None:
+            raise DeadlineExceeded("the owner does not answer in time")
+        return self.samples
+
     async def rates(self, request: observation_pb2.RatesRequest) -> observation_pb2.RatesAnswer:
         return observation_pb2.RatesAnswer(samples=self.sampled[-request.seconds // 10 :])
 
@@ -274,6 +281,7 @@ class World:
         server.unary(TOPIC_STATES, owner.topic_states)
         server.unary(LIST_TOPICS, owner.list_topics)
         server.unary(LIST_LAGS, owner.list_lags)
+        server.unary(SAMPLE_TOPICS, owner.sample_topics)
         owner.events.name = owner.incarnation
         serve_events(server, owner.events)
         server.unary(RATES, owner.rates)

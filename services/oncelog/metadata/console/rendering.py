@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from oncelog.metadata.console import charts, shown
+from oncelog.metadata.console import charts, plots, shown
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
 from oncelog.metadata.console.staleness import Stale, distinct_problems
@@ -66,6 +66,7 @@ class Rendering:
             "distinct_problems": distinct_problems,
             "lines": charts.lines,
             "strip_of": charts.strip,
+            "ranges": plots.RANGES,
             "navigation": navigation,
             "done": done,
         }

@@ -117,6 +117,11 @@ class OwnerRates:
             "delivered": sum(counts.delivered.values()),
         }
 
+    @property
+    def newest(self) -> pb.RatesSample | None:
+        """None: there is none yet."""
+        return self._samples[-1] if self._samples else None
+
     def of(self, runner: TopicRunner) -> TopicRates | None:
         """None: the topic is not served, or was not sampled yet."""
         known = self._of.get(runner.topic_id)

@@ -86,6 +86,9 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/proof
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/history
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/history
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/history
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages/find
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
 _RATES_S = 600
@@ -78,21 +79,23 @@ def newest_proofs(page: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 async def collect(view: View) -> dict[str, Any]:
-    calls = {"health": "/admin/v2/brokers/health"}
+    calls, range_name = {"health": "/admin/v2/brokers/health"}, chosen_range(view.query)
     if view.caller.superuser:
-        calls |= _cluster_calls()
+        calls |= _cluster_calls() | {"history": rest_path("/admin/v2/history", range=range_name)}
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
-    rates = reads.get("rates")
-    copies = _copies(reads["repair"].value) if "repair" in reads and reads["repair"].known else None
-    proofs = reads.get("proofs")
-    newest = newest_proofs(proofs.value) if proofs and proofs.known else []
     return {
-        "copies": copies,
-        "newest": newest,
+        "copies": _copies(reads["repair"].value) if _known(reads, "repair") else None,
+        "newest": newest_proofs(reads["proofs"].value) if _known(reads, "proofs") else [],
         "unsound": await _unsound(view, reads["health"]),
         **reads,
-        "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates(),
+        "plots": plots_of("cluster", reads["history"].value, range_name) if _known(reads, "history") else [],
+        "shown_range": range_name,
+        "sums": cluster_rates(reads["rates"].value) if _known(reads, "rates") else ClusterRates(),
     }
+
+
+def _known(reads: Mapping[str, Block], name: str) -> bool:
+    return name in reads and reads[name].known
 
 
 def _cluster_calls() -> dict[str, str]:

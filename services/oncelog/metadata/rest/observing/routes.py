@@ -8,6 +8,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.observing import (
     dependencies,
     events,
+    history,
     lags,
     me,
     messages,
@@ -29,6 +30,7 @@ PARTS: tuple[Part, ...] = (
     me,
     dependencies,
     rates,
+    history,
     subscription_looks,
     lags,
     topic_ledgers,
