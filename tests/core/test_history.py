@@ -50,9 +50,9 @@ def test_range_is_shown_as_finely_as_it_is_kept(range_ms: int, step_ms: int) -> 
 
 def test_old_places_are_not_shown_again() -> None:
     """A ring has the places of an hour ago where those of now belong; and after a pause all are unknown."""
-    series = filled((60, 7.0, 7.0), (0, 1.0, 1.0))
+    series = filled((63, 7.0, 7.0), (0, 1.0, 1.0))
     assert series.lines(600_000, NOW).values[0] == [None] * 59 + [1.0]
-    later = NOW + 10 * LONGEST_MS
+    later = NOW + 10 * LONGEST_MS + 7 * STEP
     assert set(series.lines(600_000, later).values[0]) == {None}
     series.put((2.0, 2.0), later)
     assert series.lines(600_000, later).values[0] == [None] * 59 + [2.0]
