@@ -77,7 +77,8 @@ def namespace_of(view: View) -> str:
 @dataclass(frozen=True, slots=True)
 class Page:
     """path: with {parts}, below /console/. template: its file; the context is what `collect` returns, and `view`.
-    interval_s: how often a live page is rendered; None: the page is not live. key: it is in the navigation, and the
+    interval_s: how often a live page is rendered; None: the page is not live. live_when: which views of it are live;
+    None: all. key: it is in the navigation, and the
     keys `g` and this one go to it.
     """
 
@@ -87,3 +88,7 @@ class Page:
     collect: Callable[[View], Awaitable[dict[str, Any]]]
     interval_s: float | None = 1.0
     key: str | None = None
+    live_when: Callable[[View], bool] | None = None
+
+    def is_live(self, view: View) -> bool:
+        return self.interval_s is not None and (self.live_when is None or self.live_when(view))

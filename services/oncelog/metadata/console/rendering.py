@@ -44,6 +44,7 @@ class Rendering:
             loader=PackageLoader("oncelog.metadata.console", "templates"),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=shown.visible,
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
@@ -79,7 +80,7 @@ class Rendering:
             fragments[name] = str(html)
             return html
 
-        live = None if page.interval_s is None else rest_path("/console/live", page=view.url())
+        live = rest_path("/console/live", page=view.url()) if page.is_live(view) else None
         html = self.text(page.template, title=page.title, view=view, keep=keep, live=live, **context)
         return Rendered(html, fragments)
 

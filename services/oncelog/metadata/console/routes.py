@@ -139,7 +139,10 @@ class Console:
             match, page = next(((match, page) for match, page in found if match), (None, None))
             if match is None or page is None:
                 raise NotFound("no live page has this path: reload the page", field="page")
-            return self.hub.open(page, await self._view(request, caller, path, match.groupdict(), query))
+            view = await self._view(request, caller, path, match.groupdict(), query)
+            if not page.is_live(view):
+                raise NotFound("this page is not live", field="page")
+            return self.hub.open(page, view)
 
     async def rendered(self, page: Page, view: View) -> Rendered:
         """Raises what the page raises about its path and its query; a call that fails is shown in its block."""

@@ -1,6 +1,7 @@
 """How values are shown: the filters of the templates."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,18 @@ from oncelog.core.counted import counted as core_counted
 _THIN = "\u202f"
 _SHORT_MAX = 14
 _STEPS = ((60, "s", 1), (3_600, "min", 60), (86_400, "h", 3_600))
+
+
+#: What changes the direction of the text that follows it: a name with one reads as another name.
+_DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(value: object) -> object:
+    """Any value that a template inserts: with characters that change the direction of text shown as what they are.
+    What is HTML was made of such values."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _DIRECTIONS.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", value)
+    return value
 
 
 def number(value: float | None) -> str:
