@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from oncelog.metadata.console import charts, plots, shown
+from oncelog.metadata.console import charts, plots, policies, shown
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
 from oncelog.metadata.console.staleness import Stale, distinct_problems
@@ -68,6 +68,8 @@ class Rendering:
             "lines": charts.lines,
             "strip_of": charts.strip,
             "ranges": plots.RANGES,
+            "topic_policies": policies.POLICIES,
+            "sources": policies.SOURCES,
             "navigation": navigation,
             "done": done,
         }
