@@ -21,7 +21,8 @@ RANGES = {
     "6h": ("6 hours", 5_400_000),
     "24h": ("24 hours", 21_600_000),
 }
-_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 18_000, 43_200, 86_400)
+#: Of which up to four times are written exactly in one unit.
+_SECONDS = (1, 2, 5, 10, 15, 60, 120, 300, 900, 3_600, 7_200, 21_600, 86_400)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,9 @@ class Console:
             except PermissionDenied as error:
                 note_code(request.scope, error.code)
                 return await self._confirmation(action, view, Problem(403, error.code, error.message))
-            if fields.get(TYPED, "").strip() != action.typed(view):
-                text = f"nothing was done: type {action.typed(view)} to confirm"
+            typed = action.typed(view)
+            if typed is not None and fields.get(TYPED, "").strip() != typed:
+                text = f"nothing was done: type {typed} to confirm"
                 return await self._confirmation(action, view, Problem(422, "invalid_argument", text))
             try:
                 self._tokens.take(token)

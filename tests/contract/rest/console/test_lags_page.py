@@ -25,7 +25,7 @@ async def test_lags_are_shown_with_their_sum_and_sorted_by_the_address() -> None
         page = await console.page(f"{LAGS}?state=backlog&topic=b&subscription=i&sort=age")
         found = block_of(page, "lags")
         text = text_of(found)
-        assert "3 subscriptions have a backlog of 16 204 messages; the oldest was stored" in text
+        assert "3 subscriptions have a backlog of 16 204 messages together; the oldest was stored" in text
         assert "public/default/orders billing 16 200 −30 158 KiB" in text
         assert "public/default/bills audit 3 – 30 B" in text
         assert "public/default/bills blocked 1 +1 200" in text

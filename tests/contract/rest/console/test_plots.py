@@ -38,6 +38,8 @@ def history(**lines: list[float | None]) -> dict[str, Any]:
         (0.35, PER_SECOND, ["0/s", "0.1/s", "0.2/s", "0.3/s", "0.4/s"]),
         (3 << 20, BYTES_PER_SECOND, ["0 B/s", "1.0 MiB/s", "2.0 MiB/s", "3.0 MiB/s"]),
         (400, AGE, ["0 s", "2 min", "4 min", "6 min", "8 min"]),
+        (55, AGE, ["0 s", "15 s", "30 s", "45 s", "1 min"]),
+        (50_000, AGE, ["0 s", "6 h", "12 h", "18 h"]),
         (3e5, AGE, ["0 s", "1 d", "2 d", "3 d", "4 d"]),
     ],
 )
