@@ -31,7 +31,6 @@ ADVICE: dict[str, Advice] = {
         ),
         (
             "oncelog admin subscriptions list TOPIC",
-            "oncelog admin subscriptions clear TOPIC SUBSCRIPTION",
             "oncelog admin subscriptions delete TOPIC SUBSCRIPTION",
         ),
         "docs/operating.md#subscriptions",
@@ -58,7 +57,7 @@ ADVICE: dict[str, Advice] = {
             "If the topic waits for these entries, give them up. This cannot be undone.",
         ),
         ("oncelog admin ledger end LEDGER",),
-        "docs/operating.md#giving-up-a-ledger",
+        "docs/incidents.md#giving-up-a-ledger",
     ),
     "unavailable": Advice(
         "A ledger that is unavailable",
@@ -69,7 +68,7 @@ ADVICE: dict[str, Advice] = {
             "The page Storage says which ones are away.",
         ),
         ("oncelog admin storage nodes",),
-        "docs/operating.md#storage-losing-a-node-a-disk-a-byte",
+        "docs/incidents.md#storage-losing-a-node-a-disk-a-byte",
     ),
     "frozen": Advice(
         "A ledger with copies that differ",
@@ -79,14 +78,14 @@ ADVICE: dict[str, Advice] = {
             "Take it as a bug or as damage by another program, and report it.",
         ),
         (),
-        "docs/operating.md#what-the-alerts-mean",
+        "docs/incidents.md#what-the-alerts-mean",
     ),
     "waiting": Advice(
         "A topic that waits",
         "The topic is not served: its producers and consumers wait. The reason is in its row and on its page.",
         ("Read the reason on the page of the topic: it says what helps.",),
         ("oncelog admin topics stats TOPIC",),
-        "docs/operating.md#storage-losing-a-node-a-disk-a-byte",
+        "docs/incidents.md#storage-losing-a-node-a-disk-a-byte",
     ),
     "held": Advice(
         "A topic that holds publishing back",
