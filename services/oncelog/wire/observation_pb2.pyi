@@ -394,6 +394,13 @@ class RatesAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SAMPLES_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    producers: _builtins.int
+    """Connected now, and topics that are served; not set by owners that do not count them."""
+    consumers: _builtins.int
+    topics: _builtins.int
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___RatesSample]:
         """The oldest first."""
@@ -402,12 +409,26 @@ class RatesAnswer(_message.Message):
         self,
         *,
         samples: _abc.Iterable[Global___RatesSample] | None = ...,
+        producers: _builtins.int | None = ...,
+        consumers: _builtins.int | None = ...,
+        topics: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_consumers", b"_consumers", "_producers", b"_producers", "_topics", b"_topics", "consumers", b"consumers", "producers", b"producers", "topics", b"topics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consumers", b"_consumers", "_producers", b"_producers", "_topics", b"_topics", "consumers", b"consumers", "producers", b"producers", "samples", b"samples", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__consumers: _TypeAlias = _typing.Literal["consumers"]  # noqa: Y015
+    _WhichOneofArgType__consumers: _TypeAlias = _typing.Literal["_consumers", b"_consumers"]  # noqa: Y015
+    _WhichOneofReturnType__producers: _TypeAlias = _typing.Literal["producers"]  # noqa: Y015
+    _WhichOneofArgType__producers: _TypeAlias = _typing.Literal["_producers", b"_producers"]  # noqa: Y015
+    _WhichOneofReturnType__topics: _TypeAlias = _typing.Literal["topics"]  # noqa: Y015
+    _WhichOneofArgType__topics: _TypeAlias = _typing.Literal["_topics", b"_topics"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__consumers) -> _WhichOneofReturnType__consumers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producers) -> _WhichOneofReturnType__producers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topics) -> _WhichOneofReturnType__topics | None: ...
 
 Global___RatesAnswer: _TypeAlias = RatesAnswer  # noqa: Y015
 

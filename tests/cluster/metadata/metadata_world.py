@@ -217,7 +217,9 @@ class FakeOwner:
         return self.samples
 
     async def rates(self, request: observation_pb2.RatesRequest) -> observation_pb2.RatesAnswer:
-        return observation_pb2.RatesAnswer(samples=self.sampled[-request.seconds // 10 :])
+        return observation_pb2.RatesAnswer(
+            samples=self.sampled[-request.seconds // 10 :], producers=3, consumers=2, topics=1
+        )
 
     async def stop_listening(self) -> None:
         await self.server.stop(grace_ms=0)

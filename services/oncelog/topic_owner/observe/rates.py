@@ -132,7 +132,13 @@ class OwnerRates:
         if not request.seconds:
             raise InvalidArgument("seconds=0: give how far back, in seconds", field="seconds")
         since_ms = time.time_ns() // 1_000_000 - request.seconds * 1000
-        return pb.RatesAnswer(samples=[each for each in self._samples if each.at_ms > since_ms])
+        servings = [serving for runner in self._topics if (serving := runner.core.serving) is not None]
+        return pb.RatesAnswer(
+            samples=[each for each in self._samples if each.at_ms > since_ms],
+            producers=sum(len(each.sessions.open_sessions) for each in servings),
+            consumers=sum(len(list(one.consumers)) for each in servings for one in each.subscriptions),
+            topics=len(servings),
+        )
 
 
 def _running_ms() -> int:

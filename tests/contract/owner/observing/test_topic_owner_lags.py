@@ -10,7 +10,7 @@ from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import REDRIVE_TOPIC
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.codecs.owner_codec import LIST_LAGS
+from oncelog.rpc.codecs.owner_codec import LIST_LAGS, RATES
 from oncelog.topic_owner.observe.lag_listing import LISTED_MAX
 from oncelog.wire import observation_pb2 as pb
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
@@ -98,3 +98,13 @@ async def test_topic_with_dead_letters_is_listed(tmp_path: Path) -> None:
         await Administrator(channel, letters).create("redrive-1", index=2, **{REDRIVE_TOPIC: "public/default/orders"})
         assert (await listed(channel, "dead_letters"))["orders-billing-DLQ"]["dead_letters"] == 1
         assert await names(channel, state="no_consumer") == []
+
+
+async def test_rates_count_what_is_connected_and_served(tmp_path: Path) -> None:
+    """For the picture of the cluster."""
+    async with owner_world(tmp_path) as (world, channel):
+        await filled(world, channel)
+        answer = await channel.call(RATES, pb.RatesRequest(seconds=10), timeout_ms=TIMEOUT_MS)
+        sessions = sum(len(each.core.serving.sessions.open_sessions) for each in world.topics if each.core.serving)
+        assert (answer.topics, answer.consumers, answer.producers) == (2, 1, sessions)
+        assert sessions > 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.picture import Tier, picture
 from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
@@ -18,6 +19,8 @@ _RATES_S = 600
 _PROOFS_READ, _PROOFS_SHOWN = 100, 5
 #: Topics, subscriptions and ledgers of one list.
 _ROWS, _LEDGERS = 5, 20
+#: The reads that the picture of the cluster is made of.
+PICTURED = ("owners", "rates", "nodes")
 #: {name of the read: state of topics}, the worst first.
 STUCK = {"waiting": "waiting", "held": "held", "blocked": "blocked", "growing": "growing", "letters": "dead_letters"}
 #: States of ledgers with entries that cannot be read now, the worst first.
@@ -88,10 +91,19 @@ async def collect(view: View) -> dict[str, Any]:
         "newest": newest_proofs(reads["proofs"].value) if _known(reads, "proofs") else [],
         "unsound": await _unsound(view, reads["health"]),
         **reads,
+        "picture": _picture(reads),
         "plots": plots_of("cluster", reads["history"].value, range_name) if _known(reads, "history") else [],
         "shown_range": range_name,
         "sums": cluster_rates(reads["rates"].value) if _known(reads, "rates") else ClusterRates(),
     }
+
+
+def _picture(reads: Mapping[str, Block]) -> list[Tier]:
+    """None of it is shown before all of it is known."""
+    if not all(_known(reads, name) for name in PICTURED):
+        return []
+    owners, rates, nodes = (reads[name].value for name in PICTURED)
+    return picture(owners, rates, nodes)
 
 
 def _known(reads: Mapping[str, Block], name: str) -> bool:
