@@ -92,6 +92,11 @@ async def test_keys_go_to_pages_and_rows_without_a_pointer(visitor: Visitor, cli
     await expect(page.locator(".filter")).to_be_focused()
     await page.keyboard.type("SHOP/orders")
     await expect(rows).to_have_count(2)  # with the dead letters
+    await expect(page).to_have_url(re.compile(r"[?&]rows=SHOP%2Forders$"))
+    await page.reload()
+    await listens(page)
+    await expect(rows).to_have_count(2)
+    await page.locator(".filter").focus()
     await page.keyboard.press("Tab")
     await rows.first.get_by_role("link").first.focus()
     await page.keyboard.press("ArrowDown")

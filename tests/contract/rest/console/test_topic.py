@@ -53,6 +53,10 @@ async def test_topic_is_shown_with_its_log_producers_subscriptions_and_policies(
         assert "6 to 9: 0 acknowledged, 0 with consumers, of 4" in subscriptions
         assert "4 to 4: 0 acknowledged, 1 with consumers, of 1" in subscriptions
         assert "idle exclusive 0 0 0 B – 0 everything ● ok" in text_of(subscriptions)
+        assert f'href="{TOPIC}?subscriptions_sort=name"' in subscriptions
+        by_name = text_of(block_of(await console.page(f"{TOPIC}?subscriptions_sort=name"), "subscriptions"))
+        assert "Subscription ▲" in by_name
+        assert "2 subscriptions, by name." in by_name
         takeovers = text_of(block_of(page, "takeovers"))
         assert "Acquire Recover Load snapshot Replay Open" in takeovers
         policies = text_of(block_of(page, "policies"))

@@ -31,13 +31,14 @@ _HEALTH = {"ok": "good", "unverified": "good", "under-replicated": "warn"} | dic
 async def collect(view: View) -> dict[str, Any]:
     """Reads that were not made are none."""
     after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
+    sort = view.query.get("subscriptions_sort") or "backlog"
     range_name = chosen_range(view.query)
     about, stats, policies, ledgers, subscriptions, proof, history = await view.read_all(
         rest_topic(view),
         rest_topic(view, "/stats", subscriptions=False),
         rest_topic(view, "/policies"),
         rest_topic(view, "/ledgers", limit=LEDGERS),
-        rest_topic(view, "/subscriptionStats", limit=ROWS, after=after),
+        rest_topic(view, "/subscriptionStats", limit=ROWS, after=after, sort=sort),
         rest_topic(view, "/proof"),
         rest_topic(view, "/history", range=range_name),
     )
@@ -73,6 +74,7 @@ async def collect(view: View) -> dict[str, Any]:
         "ledgers": ledgers,
         "log": list(_log_parts(ledgers.value, stats.value)) if ledgers.known else [],
         "subscriptions": subscriptions,
+        "subscriptions_sort": sort,
         "proof": proof,
         "strips": strips,
         "ack_reads": acks,
