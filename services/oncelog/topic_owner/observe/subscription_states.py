@@ -107,8 +107,8 @@ def dead_letters_waiting(topic: str, serving: Serving) -> int | None:
     redrives = [each for each in serving.subscriptions if is_redrive(each)]
     if redrives:
         return max(backlog_of(each, serving) for each in redrives)
-    producers = islice(serving.log.table.state.producers.values(), _LOOKED_AT_PRODUCERS)
-    if topic.endswith(DEAD_LETTER_SUFFIX) or any(each.name.startswith(DEAD_LETTERS) for each in producers):
+    names = islice(serving.log.table.state.producers.names, _LOOKED_AT_PRODUCERS)
+    if topic.endswith(DEAD_LETTER_SUFFIX) or any(name.startswith(DEAD_LETTERS) for name in names):
         return serving.log.table.state.next_index - serving.subscriptions.log.first_index
     return None
 

@@ -15,7 +15,7 @@ from oncelog.topic_owner.observe.lag_listing import LISTED_MAX
 from oncelog.wire import observation_pb2 as pb
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
-from tests.contract.owner.owner_world import OwnerWorld, owner_world
+from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.owner.test_topic_owner_listing import listed
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
 
@@ -98,6 +98,11 @@ async def test_topic_with_dead_letters_is_listed(tmp_path: Path) -> None:
         await Administrator(channel, letters).create("redrive-1", index=2, **{REDRIVE_TOPIC: "public/default/orders"})
         assert (await listed(channel, "dead_letters"))["orders-billing-DLQ"]["dead_letters"] == 1
         assert await names(channel, state="no_consumer") == []
+        named = await world.serve("refused")
+        client = PublishClient(channel)
+        granted = await client.open(named, "dead-letters/1/1")
+        await client.stored(granted, batch_of(granted, range(2)))
+        assert (await listed(channel, "dead_letters"))["refused"]["dead_letters"] == 2
 
 
 async def test_rates_count_what_is_connected_and_served(tmp_path: Path) -> None:
