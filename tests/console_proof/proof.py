@@ -138,7 +138,11 @@ async def measure_viewers(cluster: Cluster, rest: httpx.AsyncClient, paths: dict
     """The CPU of the metadata service for so many viewers of one page, beyond what it takes without them."""
     lab = LabCluster(ClusterAccess(cluster.url, cluster.admin_url), cluster.data)
     idle = await _cores(lab)
-    live = [paths[page.title.lower()] for page in PAGES if page.interval_s is not None]
+    live = [
+        paths[page.title.lower()] + ("" if page.live_when is None else "?tail=on")
+        for page in PAGES
+        if page.interval_s is not None
+    ]
     for name, targets in (("the overview", ["/console/"]), (f"{len(live)} pages", live)):
         async with AsyncExitStack() as stack:
             reading = [

@@ -18,6 +18,7 @@ from oncelog.cli.default_command import RunByDefault
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE
 from oncelog.metadata.app import new_app
+from oncelog.metadata.console.pages.what_to_do import ADVICE
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.problems import problem
 from oncelog.pipeline.sink import options as sink_options
@@ -189,6 +190,16 @@ def _help_fails(path: tuple[str, ...]) -> str:
 def test_commands_exist(name: str) -> None:
     """With their options."""
     assert [wrong for words in commands_of(text_of(name)) if (wrong := wrong_with(words))] == []
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_console_says_what_to_do_by_commands_and_sections_that_exist(name: str) -> None:
+    """Its page of advice is a document, too."""
+    advice = ADVICE[name]
+    assert [wrong for each in advice.commands if (wrong := wrong_with(each.split()[1:]))] == []
+    path, _, anchor = advice.read.partition("#")
+    titles = re.findall("^#+ (.*)$", text_of(path), re.MULTILINE)
+    assert anchor in map(anchor_of, titles), advice.read
 
 
 def test_wrong_command_and_option_are_found() -> None:

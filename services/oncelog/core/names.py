@@ -109,6 +109,10 @@ def check_part(text: str, *, field: str) -> str:
 
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
+#: Of a dead-letter topic that no consumer names.
+DEAD_LETTER_SUFFIX = "-DLQ"
+#: The property of a subscription that keeps which dead letters were redriven: the topic that they come from.
+REDRIVE_TOPIC = "redrive.topic"
 #: Of the producers that publish dead letters again: the id of the dead-letter topic and the subscription follow.
 REDRIVE = "redrive/"
 #: Of the producers that store the outputs of effects, the rows of an outbox, the copies of another cluster's topics.
@@ -199,7 +203,7 @@ def dead_letter_topic(topic: TopicName, subscription: str, named: str) -> TopicN
 
     The default is that of Pulsar: the partitions of a topic share it. Raises InvalidName, InvalidArgument.
     """
-    name = parse_topic(named or f"{topic.namespace_name}/{topic.local}-{subscription}-DLQ")
+    name = parse_topic(named or f"{topic.namespace_name}/{topic.local}-{subscription}{DEAD_LETTER_SUFFIX}")
     if name == topic:
         raise InvalidArgument("a topic cannot be its own dead-letter topic", field="dead_letter_topic")
     return name

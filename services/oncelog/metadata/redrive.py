@@ -39,7 +39,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.ids import TopicId
-from oncelog.core.names import DEAD_LETTERS, REDRIVE, TopicName, dead_letter_topic, parse_topic
+from oncelog.core.names import DEAD_LETTERS, REDRIVE, REDRIVE_TOPIC, TopicName, dead_letter_topic, parse_topic
 from oncelog.metadata.coordination.subscription_calls import CALL_TIMEOUT_MS, SubscriptionCalls
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.dead_letters import ORIGIN, read_message, send_letters
@@ -154,7 +154,7 @@ class Redrive:
         try:
             consumer = await self._client.subscribe(
                 where, subscription=letters.kept_by, start=EARLIEST, receive_window=PART_LETTERS,
-                properties={"redrive.topic": str(letters.topic), "redrive.subscription": letters.subscription},
+                properties={REDRIVE_TOPIC: str(letters.topic), "redrive.subscription": letters.subscription},
             )  # fmt: skip
         except ConsumerBusy as error:
             raise Conflict(f"another redrive of the letters in {where} is running: wait for its end") from error

@@ -10,6 +10,7 @@ from oncelog.metadata.coordination.dependencies import Dependencies
 from oncelog.metadata.coordination.era_proof import EraProof
 from oncelog.metadata.coordination.event_lists import EventLister
 from oncelog.metadata.coordination.grants import Grants
+from oncelog.metadata.coordination.lag_listing import LagLister
 from oncelog.metadata.coordination.ledger_fences import LedgerFences
 from oncelog.metadata.coordination.lookup_service import LookupService
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -24,6 +25,7 @@ from oncelog.metadata.coordination.topic_calls import TopicCalls
 from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.coordination.topic_listing import TopicLister
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.history import HistorySampler
 from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.proofs import Proofs
@@ -76,6 +78,8 @@ class Coordination:
     producers: ProducerCalls
     growth: PartitionGrowth
     lister: TopicLister
+    lags: LagLister
+    history: HistorySampler
     deletions: TopicDeletions
     repair: Repair
     copies: RecordCopies
@@ -165,6 +169,8 @@ class Coordination:
             producers=ProducerCalls(topic_calls, calls),
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
+            lags=LagLister(owners, calls),
+            history=HistorySampler(owners, calls),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
             copies=kept,

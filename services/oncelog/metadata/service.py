@@ -224,6 +224,7 @@ class MetadataService:
         start(coordination.owners.follow())
         start(_follow_owners(coordination, gateway))
         start(coordination.deletions.run())
+        start(coordination.history.run())
         metrics.observe_coordination(self.telemetry, coordination)
         metrics.observe_gateway(self.telemetry, gateway)
         metrics.observe_levels(self.telemetry, lambda: self._level.stored)

@@ -56,8 +56,10 @@ from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
+from oncelog.topic_owner.observe.lag_listing import LagListing
 from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.topic_listing import TopicListing
+from oncelog.topic_owner.observe.topic_samples import TopicSamples
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import PREFETCH_BELOW, IdSource
@@ -360,6 +362,8 @@ class Owner:
         server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.LIST_TOPICS, TopicListing(self.topics, self.rates).answer)
+        server.unary(owner_codec.LIST_LAGS, LagListing(self.topics, self.rates).answer)
+        server.unary(owner_codec.SAMPLE_TOPICS, TopicSamples(self.topics, self.rates).answer)
         server.unary(owner_codec.RATES, self.rates.answer)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)

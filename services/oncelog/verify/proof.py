@@ -87,6 +87,25 @@ class PartProof:
     thin: int = 0
 
 
+#: Former verdicts that a verdict keeps.
+FORMER_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FormerVerdict:
+    """What stays of a verdict when a newer one replaces it. finding: the first one, with its position; empty: none."""
+
+    state: ProofState
+    by: str
+    began_ms: int
+    ended_ms: int
+    from_index: int
+    until_index: int
+    findings_count: int
+    not_checked_count: int
+    finding: str
+
+
 _UNITS = {
     Part.END: "ledgers",
     Part.ONCE: "entries",
@@ -102,7 +121,8 @@ class TopicProof:
 
     by: the role that asked for it. replica: the metadata service that works on it; empty: none yet. end: ledger:entry
     of the last entry of the range; empty: not known yet, or nothing is stored. began: how often it has begun, 1 unless
-    another process has taken it over. further: see `core.formats.record_fields`.
+    another process has taken it over. former: of a verdict: those before it, the newest first. further: see
+    `core.formats.record_fields`.
     """
 
     topic_id: TopicId
@@ -125,6 +145,7 @@ class TopicProof:
     resume_ledger: int = -1
     resume_entry: int = 0
     parts: tuple[PartProof, ...] = tuple(PartProof(part, unit) for part, unit in _UNITS.items())
+    former: tuple[FormerVerdict, ...] = ()
     further: Further = field(default_factory=no_fields, hash=False)
 
     @property
@@ -215,6 +236,30 @@ class TopicProof:
         """What was found until then stays a verdict: a damaged message is damaged, whoever stops looking."""
         known = self.concluded(now_ms)
         return known if known.state is ProofState.FAILED else replace(known, state=ProofState.CANCELLED)
+
+    def after(self, former: "TopicProof") -> "TopicProof":
+        """This verdict, which replaces that one and remembers it. If there are too many, the oldest that found nothing
+        goes first: a later verdict hides no earlier failure."""
+        known = [former.remembered(), *former.former]
+        while len(known) > FORMER_MAX:
+            sound = [each for each in known if each.state is not ProofState.FAILED]
+            known.remove((sound or known)[-1])
+        return replace(self, former=tuple(known))
+
+    def remembered(self) -> FormerVerdict:
+        """What stays of this verdict."""
+        found = next((each for part in self.parts for each in part.findings), None)
+        return FormerVerdict(
+            state=self.state,
+            by=self.by,
+            began_ms=self.began_ms,
+            ended_ms=self.ended_ms,
+            from_index=self.from_index,
+            until_index=self.until_index,
+            findings_count=self.findings_count,
+            not_checked_count=sum(each.not_checked_count for each in self.parts),
+            finding="" if found is None else f"{found.position} {found.message}".strip()[:CHARACTERS_MAX],
+        )
 
     def _with(self, part: PartProof) -> "TopicProof":
         return replace(self, parts=tuple(part if each.part is part.part else each for each in self.parts))

@@ -31,7 +31,7 @@ class ListTopicsRequest(_message.Message):
     SORT_FIELD_NUMBER: _builtins.int
     FOLDED_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    """held, waiting, blocked, backlog or growing; empty: all topics."""
+    """held, waiting, blocked, backlog, growing, unconsumed or dead_letters; empty: all topics."""
     namespace: _builtins.str
     """tenant/namespace; empty: of all namespaces."""
     limit: _builtins.int
@@ -129,6 +129,124 @@ class ListedTopic(_message.Message):
 Global___ListedTopic: _TypeAlias = ListedTopic  # noqa: Y015
 
 @_typing.final
+class ListLagsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    SORT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_RANK_FIELD_NUMBER: _builtins.int
+    AFTER_NAME_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """backlog, no_consumer or blocked; empty: all subscriptions."""
+    namespace: _builtins.str
+    """tenant/namespace; empty: of all namespaces."""
+    topic: _builtins.str
+    """Only subscriptions of topics whose full name contains this text, in any case; empty: of all."""
+    subscription: _builtins.str
+    """Only subscriptions whose name contains this text, in any case; empty: all."""
+    sort: _builtins.str
+    """backlog, age or name; empty: backlog."""
+    limit: _builtins.int
+    after_rank: _builtins.int
+    """Only subscriptions behind this rank and, in it, this "topic subscription"; an empty name: from the beginning."""
+    after_name: _builtins.str
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        subscription: _builtins.str = ...,
+        sort: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after_rank: _builtins.int = ...,
+        after_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_name", b"after_name", "after_rank", b"after_rank", "limit", b"limit", "namespace", b"namespace", "sort", b"sort", "state", b"state", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLagsRequest: _TypeAlias = ListLagsRequest  # noqa: Y015
+
+@_typing.final
+class ListLagsAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAGS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    OLDEST_UNACKED_MS_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """Subscriptions of this owner for which the request holds, also before `after` and beyond `limit`; the sum of their
+    backlogs; and when the oldest message of any of them was stored. Not set: there is none, or it is not known.
+    """
+    backlog_messages: _builtins.int
+    oldest_unacked_ms: _builtins.int
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedLag]:
+        """By rank, then topic, then name."""
+
+    def __init__(
+        self,
+        *,
+        lags: _abc.Iterable[Global___ListedLag] | None = ...,
+        total: _builtins.int = ...,
+        backlog_messages: _builtins.int = ...,
+        oldest_unacked_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "lags", b"lags", "oldest_unacked_ms", b"oldest_unacked_ms", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__oldest_unacked_ms: _TypeAlias = _typing.Literal["oldest_unacked_ms"]  # noqa: Y015
+    _WhichOneofArgType__oldest_unacked_ms: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_unacked_ms) -> _WhichOneofReturnType__oldest_unacked_ms | None: ...
+
+Global___ListLagsAnswer: _TypeAlias = ListLagsAnswer  # noqa: Y015
+
+@_typing.final
+class ListedLag(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SUMMARY_JSON_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    owner_epoch: _builtins.int
+    subscription: _builtins.str
+    rank: _builtins.int
+    """The order, ascending."""
+    summary_json: _builtins.str
+    """One JSON object."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        owner_epoch: _builtins.int = ...,
+        subscription: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        summary_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_epoch", b"owner_epoch", "rank", b"rank", "subscription", b"subscription", "summary_json", b"summary_json", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedLag: _TypeAlias = ListedLag  # noqa: Y015
+
+@_typing.final
 class RatesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -149,10 +267,140 @@ class RatesRequest(_message.Message):
 Global___RatesRequest: _TypeAlias = RatesRequest  # noqa: Y015
 
 @_typing.final
+class SampleTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """At most so many topics, and so many subscriptions in all: the busiest."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleTopicsRequest: _TypeAlias = SampleTopicsRequest  # noqa: Y015
+
+@_typing.final
+class SampleTopicsAnswer(_message.Message):
+    """What a metadata service keeps for plots, each 10 s. What is idle is left out: its rates and backlogs are 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    SERVED_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.int
+    """Topics and subscriptions that are not idle and that `limit` has left out."""
+    backlog_messages: _builtins.int
+    """Messages that are not acknowledged, of all subscriptions."""
+    served: _builtins.int
+    """Topics that are served."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSample]: ...
+    @_builtins.property
+    def newest(self) -> Global___RatesSample:
+        """Of all topics together, as Rates answers; not set: the owner has not sampled yet."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___TopicSample] | None = ...,
+        left_out: _builtins.int = ...,
+        newest: Global___RatesSample | None = ...,
+        backlog_messages: _builtins.int = ...,
+        served: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_newest", b"_newest", "newest", b"newest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest", b"_newest", "backlog_messages", b"backlog_messages", "left_out", b"left_out", "newest", b"newest", "served", b"served", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__newest: _TypeAlias = _typing.Literal["newest"]  # noqa: Y015
+    _WhichOneofArgType__newest: _TypeAlias = _typing.Literal["_newest", b"_newest"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest) -> _WhichOneofReturnType__newest | None: ...
+
+Global___SampleTopicsAnswer: _TypeAlias = SampleTopicsAnswer  # noqa: Y015
+
+@_typing.final
+class TopicSample(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RATE_IN_FIELD_NUMBER: _builtins.int
+    RATE_OUT_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Full name."""
+    rate_in: _builtins.float
+    """Messages a second, over the owner's last two samples."""
+    rate_out: _builtins.float
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionSample]:
+        """Those with messages that are not acknowledged."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        rate_in: _builtins.float = ...,
+        rate_out: _builtins.float = ...,
+        subscriptions: _abc.Iterable[Global___SubscriptionSample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rate_in", b"rate_in", "rate_out", b"rate_out", "subscriptions", b"subscriptions", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSample: _TypeAlias = TopicSample  # noqa: Y015
+
+@_typing.final
+class SubscriptionSample(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
+    OLDEST_UNACKED_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    backlog_messages: _builtins.int
+    oldest_unacked_ms: _builtins.int
+    """When the oldest of them was stored, at the latest; not set: not known."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        backlog_messages: _builtins.int = ...,
+        oldest_unacked_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "name", b"name", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__oldest_unacked_ms: _TypeAlias = _typing.Literal["oldest_unacked_ms"]  # noqa: Y015
+    _WhichOneofArgType__oldest_unacked_ms: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_unacked_ms) -> _WhichOneofReturnType__oldest_unacked_ms | None: ...
+
+Global___SubscriptionSample: _TypeAlias = SubscriptionSample  # noqa: Y015
+
+@_typing.final
 class RatesAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SAMPLES_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    producers: _builtins.int
+    """Connected now, and topics that are served; not set by owners that do not count them."""
+    consumers: _builtins.int
+    topics: _builtins.int
     @_builtins.property
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___RatesSample]:
         """The oldest first."""
@@ -161,12 +409,26 @@ class RatesAnswer(_message.Message):
         self,
         *,
         samples: _abc.Iterable[Global___RatesSample] | None = ...,
+        producers: _builtins.int | None = ...,
+        consumers: _builtins.int | None = ...,
+        topics: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_consumers", b"_consumers", "_producers", b"_producers", "_topics", b"_topics", "consumers", b"consumers", "producers", b"producers", "topics", b"topics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consumers", b"_consumers", "_producers", b"_producers", "_topics", b"_topics", "consumers", b"consumers", "producers", b"producers", "samples", b"samples", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__consumers: _TypeAlias = _typing.Literal["consumers"]  # noqa: Y015
+    _WhichOneofArgType__consumers: _TypeAlias = _typing.Literal["_consumers", b"_consumers"]  # noqa: Y015
+    _WhichOneofReturnType__producers: _TypeAlias = _typing.Literal["producers"]  # noqa: Y015
+    _WhichOneofArgType__producers: _TypeAlias = _typing.Literal["_producers", b"_producers"]  # noqa: Y015
+    _WhichOneofReturnType__topics: _TypeAlias = _typing.Literal["topics"]  # noqa: Y015
+    _WhichOneofArgType__topics: _TypeAlias = _typing.Literal["_topics", b"_topics"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__consumers) -> _WhichOneofReturnType__consumers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producers) -> _WhichOneofReturnType__producers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topics) -> _WhichOneofReturnType__topics | None: ...
 
 Global___RatesAnswer: _TypeAlias = RatesAnswer  # noqa: Y015
 

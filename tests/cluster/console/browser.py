@@ -69,6 +69,13 @@ async def violations(page: Page, rule: str | None = None) -> list[str]:
     return [f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in found]
 
 
+async def cut_tables(page: Page) -> list[str]:
+    """The tables that are wider than their place, so that a viewer must scroll to see all columns."""
+    script = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.getAttribute('aria-label'))"
+    found: list[str] = await page.locator(".scroll").evaluate_all(script)
+    return found
+
+
 async def overflow(page: Page) -> int:
     """By how many pixels the page is wider than the window."""
     wider: int = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -4,7 +4,7 @@ from playwright.async_api import expect
 
 import oncelog
 from tests.cluster.console.addresses import topic_page
-from tests.cluster.console.browser import overflow, violations
+from tests.cluster.console.browser import cut_tables, overflow, violations
 from tests.cluster.console.conftest import Visitor, in_browser, log_in
 from tests.console_proof.busy_cluster import MARKUP, ORDERS
 
@@ -21,5 +21,6 @@ async def test_page_of_a_topic_is_live_accessible_and_shows_values_as_text(
     assert await violations(page) == []
     await page.set_viewport_size({"width": 360, "height": 800})
     assert await overflow(page) <= 0
+    assert await cut_tables(page) == []
     await expect(page.locator("main")).to_contain_text(MARKUP[:20])
     await expect(page.locator("main img, main script")).to_have_count(0)

@@ -1,6 +1,7 @@
 """Metadata replicas and owners in one process: real gRPC between them, the metadata store in memory."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.metadata_codec import LOOKUP, OWNER_STREAM
-from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_TOPICS, RATES, TOPIC_STATES, UNLOAD
+from oncelog.rpc.codecs.owner_codec import ASSIGN, LIST_LAGS, LIST_TOPICS, RATES, SAMPLE_TOPICS, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.runtime.observing.events import EventRing
 from oncelog.wire import metadata_pb2 as pb
@@ -83,8 +84,13 @@ class FakeOwner:
     lists_asked: list[observation_pb2.ListTopicsRequest] = field(default_factory=list)
     #: of its lists; 0: it knows no order and no filter by name
     list_version: int = 1
+    #: subscriptions that it lists, in order
+    lags: list[observation_pb2.ListedLag] = field(default_factory=list)
+    lags_asked: list[observation_pb2.ListLagsRequest] = field(default_factory=list)
     #: what it answers for
     events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
+    #: what it says of its topics, for plots
+    samples: observation_pb2.SampleTopicsAnswer = field(default_factory=observation_pb2.SampleTopicsAnswer)
     #: what it says of its rates, the oldest first
     sampled: list[observation_pb2.RatesSample] = field(default_factory=list)
     #: whether it takes several assignments in one message; and how many each message had
@@ -185,8 +191,35 @@ class FakeOwner:
             topics=behind[: request.limit], total=len(self.listed), version=self.list_version
         )
 
+    async def list_lags(self, request: observation_pb2.ListLagsRequest) -> observation_pb2.ListLagsAnswer:
+        self.lags_asked.append(request)
+        if self.hold_lists is not None:
+            await self.hold_lists.wait()
+        if self.listed is None:
+            raise DeadlineExceeded("the owner does not answer in time")
+        shown = [json.loads(each.summary_json) for each in self.lags]
+        after = (request.after_rank, request.after_name)
+        behind = [
+            each
+            for each in self.lags
+            if not request.after_name or (each.rank, f"{each.topic} {each.subscription}") > after
+        ]
+        return observation_pb2.ListLagsAnswer(
+            lags=behind[: request.limit],
+            total=len(self.lags),
+            backlog_messages=sum(each["msg_backlog"] for each in shown),
+            oldest_unacked_ms=min((each["oldest_unacked_ms"] for each in shown), default=None),
+        )
+
+    async def sample_topics(self, request: observation_pb2.SampleTopicsRequest) -> observation_pb2.SampleTopicsAnswer:
+        if self.listed is None:
+            raise DeadlineExceeded("the owner does not answer in time")
+        return self.samples
+
     async def rates(self, request: observation_pb2.RatesRequest) -> observation_pb2.RatesAnswer:
-        return observation_pb2.RatesAnswer(samples=self.sampled[-request.seconds // 10 :])
+        return observation_pb2.RatesAnswer(
+            samples=self.sampled[-request.seconds // 10 :], producers=3, consumers=2, topics=1
+        )
 
     async def stop_listening(self) -> None:
         await self.server.stop(grace_ms=0)
@@ -249,6 +282,8 @@ class World:
         server.unary(UNLOAD, owner.unload)
         server.unary(TOPIC_STATES, owner.topic_states)
         server.unary(LIST_TOPICS, owner.list_topics)
+        server.unary(LIST_LAGS, owner.list_lags)
+        server.unary(SAMPLE_TOPICS, owner.sample_topics)
         owner.events.name = owner.incarnation
         serve_events(server, owner.events)
         server.unary(RATES, owner.rates)

@@ -52,8 +52,10 @@ from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metrics_export import observe, observe_offers
+from oncelog.topic_owner.observe.lag_listing import LagListing
 from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.topic_listing import TopicListing, wall_ms
+from oncelog.topic_owner.observe.topic_samples import TopicSamples
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -260,6 +262,8 @@ async def owner_world(
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         listing = TopicListing(world.topics, world.rates, now_ms=lambda: wall_ms() + world.later_ms)
         server.unary(owner_codec.LIST_TOPICS, listing.answer)
+        server.unary(owner_codec.LIST_LAGS, LagListing(world.topics, world.rates).answer)
+        server.unary(owner_codec.SAMPLE_TOPICS, TopicSamples(world.topics, world.rates).answer)
         serve_events(server, world.metrics.events)
         server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)

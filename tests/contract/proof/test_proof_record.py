@@ -8,7 +8,7 @@ from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.proof_store import ProofStore
 from oncelog.metadata_store.session import paths
-from oncelog.verify.proof import KEPT_MAX, Part, PartState, ProofState, TopicProof
+from oncelog.verify.proof import FORMER_MAX, KEPT_MAX, Part, PartState, ProofState, TopicProof
 from oncelog.verify.range_summary import Finding
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
@@ -57,6 +57,50 @@ def test_proof_that_is_taken_again_keeps_what_is_done() -> None:
     again = proof.taken("m-2", 9)
     assert (again.part(Part.COPIES).done, again.part(Part.COPIES).thin, again.findings_count) == (5, 1, 1)
     assert (again.resume_ledger, again.resume_entry) == (4, 2)
+
+
+def test_later_verdict_remembers_an_earlier_failure() -> None:
+    """However many follow it: of more than 20, those that found nothing go first."""
+    failed = done(*Part).found(Part.ONCE, [FINDING]).left_out(Part.FOLD, ["x"]).concluded(5)
+    verdict = failed
+    for number in range(3 * FORMER_MAX):
+        verdict = done(*Part).concluded(10 + number).after(verdict)
+    assert len(verdict.former) == FORMER_MAX
+    assert verdict.former[-1] == failed.remembered()
+    assert (failed.remembered().finding, failed.remembered().not_checked_count) == ("4:2 its copies differ", 1)
+    assert [each.ended_ms for each in verdict.former[:2]] == [68, 67]
+    for number in range(2 * FORMER_MAX):
+        verdict = failed.after(replace(verdict, ended_ms=100 + number))
+    assert {each.state for each in verdict.former} == {ProofState.FAILED}
+    assert len(verdict.former) == FORMER_MAX
+
+
+@pytest.mark.asyncio
+async def test_verdict_is_kept_with_those_before_it() -> None:
+    """One without a former verdict has the bytes that it always had; a damaged one is replaced."""
+    session = MemorySession(MemoryTree())
+    await ClusterStore(session).establish()
+    store, path = ProofStore(session), paths.verdict(ASKED.topic_id)
+
+    async def conclude(verdict: TopicProof) -> tuple[ProofState, ...]:
+        await store.ask(ASKED)
+        going = await store.proof(ASKED.topic_id)
+        assert going is not None
+        await store.conclude(verdict, version=going.version)
+        stored = await store.verdict(ASKED.topic_id)
+        assert stored is not None
+        return tuple(each.state for each in stored.former)
+
+    assert await conclude(done(*Part).found(Part.ONCE, [FINDING]).concluded(5)) == ()
+    node = await session.read(path)
+    assert node is not None
+    assert b"former" not in node.data
+    assert await conclude(done(*Part).concluded(6)) == (ProofState.FAILED,)
+    assert await conclude(done(Part.END).cancelled(7)) == (ProofState.PROVED, ProofState.FAILED)
+    node = await session.read(path)
+    assert node is not None
+    await session.write(path, b"{damaged", version=node.version)
+    assert await conclude(done(*Part).concluded(8)) == ()
 
 
 def test_trimmed_messages_leave_the_range() -> None:

@@ -15,6 +15,10 @@ class Listed:
     topic_id: str
     owner_epoch: int = 1
 
+    @property
+    def key(self) -> str:
+        return self.topic_id
+
 
 def listed(rank: int, topic: str, epoch: int = 1) -> Listed:
     return Listed(ListPosition(rank, topic), topic, epoch)

@@ -75,6 +75,11 @@ class Producers:
         """First those without recent batches, then the others, the most recently active last."""
         return chain(self._bare, self._idle, self._active)
 
+    @property
+    def names(self) -> Iterator[str]:
+        """In the order in which they came."""
+        return iter(self._held)
+
     def items(self) -> Iterator[tuple[ProducerId, ProducerState]]:
         """In this order, for reading only."""
         for pid, name in chain(self._bare.items(), self._idle.items()):

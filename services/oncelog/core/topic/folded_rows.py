@@ -16,7 +16,7 @@ _SUMS = (
     "message_count", "first_index", "bytes", "rate_in", "rate_out", "backlog_messages", "backlog_change_10m",
     "refused",
 )  # fmt: skip
-_HIGHEST = ("subscriptions", "blocked_subscriptions")
+_HIGHEST = ("subscriptions", "blocked_subscriptions", "dead_letters")
 #: {since when: what is shown of the partition with the lowest}
 _REASONS: Mapping[str, tuple[str, ...]] = {
     "waiting_since_ms": ("waiting_for", "waiting_message"),

@@ -36,6 +36,8 @@ class ListedState(StrEnum):
     GROWING = "growing"
     #: a subscription without a consumer has had messages for it for ten minutes
     UNCONSUMED = "unconsumed"
+    #: it stores dead letters, some of which wait for a redrive
+    DEAD_LETTERS = "dead_letters"
 
 
 #: How long the oldest message of a subscription must have waited for UNCONSUMED.
@@ -101,13 +103,13 @@ class ListPosition(NamedTuple):
 
 
 class Ranked(Protocol):
-    """One topic of a list."""
+    """One row of a list."""
 
     @property
     def place(self) -> ListPosition: ...
     @property
-    def topic_id(self) -> str:
-        """Empty for folded partitions: their topic is listed once."""
+    def key(self) -> str:
+        """What is listed once, whatever its place."""
 
     @property
     def owner_epoch(self) -> int: ...
@@ -123,10 +125,9 @@ def page_of(found: Iterable[RankedT], limit: int) -> tuple[list[RankedT], ListPo
     """
     newest: dict[str, RankedT] = {}
     for each in found:
-        key = each.topic_id or each.place.topic
-        other = newest.get(key)
+        other = newest.get(each.key)
         if other is None or other.owner_epoch < each.owner_epoch:
-            newest[key] = each
+            newest[each.key] = each
     ordered = sorted(newest.values(), key=lambda each: each.place)
     page = ordered[:limit]
     return page, page[-1].place if len(ordered) > limit else None

@@ -132,6 +132,11 @@ class TopicRates:
             return None
         return max((each.change for each in self._subscriptions.values()), default=None)
 
+    def change_of(self, number: SubscriptionNumber) -> int | None:
+        """The same of one subscription; None: it is not known yet."""
+        known = self._subscriptions.get(number)
+        return None if known is None or not self.interval_ms else known.change
+
     def growing(self) -> tuple[SubscriptionNumber, int] | None:
         """The subscription whose backlog grows, the fastest of them, and by how many messages in ten minutes."""
         found = [(each.change, number) for number, each in self._subscriptions.items() if each.grows]

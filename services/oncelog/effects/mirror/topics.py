@@ -9,11 +9,9 @@ from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import PartitionCounts
 from oncelog.core.effects.errors import PartitionsDiffer
 from oncelog.core.errors import InvalidArgument, PermissionDenied, TopicNotFound
-from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog.core.names import DEAD_LETTER_SUFFIX, NamespaceName, TopicName, parse_topic
 from oncelog.effects.rest import cluster_id_of, rest, topic_path
 
-#: How the names of dead-letter topics end, unless an application has chosen another name.
-DEAD_LETTERS_END = "-DLQ"
 #: How the names of the subscriptions of mirrors begin.
 MIRROR_SUBSCRIPTION = "mirror-"
 #: Which cluster is meant, for log and errors.
@@ -30,7 +28,7 @@ class Choice:
 
     def takes(self, topic: TopicName) -> bool:
         """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic."""
-        if topic.local.endswith(DEAD_LETTERS_END):
+        if topic.local.endswith(DEAD_LETTER_SUFFIX):
             return False
         return self.pattern is None or self.pattern.fullmatch(topic.local) is not None
 

@@ -34,7 +34,8 @@ class Action:
     return to shows them. rights: in the namespace of the path, any of them; none: only superusers.
 
     collect: the context of the template, from `view.read_fresh`: what the action would lose. typed: what the viewer
-    types to confirm, the name of what is changed. change: the request. back: the page to return to.
+    types to confirm, the name of what is changed; None: nothing, as nothing can be lost. change: the request. back: the
+    page to return to.
 
     seen: the figures of a context that tell whether the action was done since, or why they are unknown; none: to do it
     again takes nothing more. The form carries them, and they are read again before the request, so a form that is sent
@@ -49,7 +50,7 @@ class Action:
     rights: tuple[Right, ...]
     template: str
     collect: Callable[[View], Awaitable[dict[str, Any]]]
-    typed: Callable[[View], str]
+    typed: Callable[[View], str | None]
     change: Callable[[View], Change]
     back: Callable[[View], str]
     shows_answer: bool = True

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.rest_reading import Asker, Block, Reading
 
 QUERY_CHARACTERS_MAX = 2_000
@@ -64,10 +65,20 @@ class View:
         return f"{self.path}?{urlencode(kept)}" if kept else self.path
 
 
+def namespace_of(view: View) -> str:
+    """The namespace in the query of a list; empty: all. Raises InvalidArgument."""
+    namespace = view.query.get("namespace", "")
+    parts = namespace.split("/")
+    if namespace and (len(parts) != 2 or not all(parts)):
+        raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
+    return namespace
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """path: with {parts}, below /console/. template: its file; the context is what `collect` returns, and `view`.
-    interval_s: how often a live page is rendered; None: the page is not live. key: it is in the navigation, and the
+    interval_s: how often a live page is rendered; None: the page is not live. live_when: which views of it are live;
+    None: all. key: it is in the navigation, and the
     keys `g` and this one go to it.
     """
 
@@ -77,3 +88,7 @@ class Page:
     collect: Callable[[View], Awaitable[dict[str, Any]]]
     interval_s: float | None = 1.0
     key: str | None = None
+    live_when: Callable[[View], bool] | None = None
+
+    def is_live(self, view: View) -> bool:
+        return self.interval_s is not None and (self.live_when is None or self.live_when(view))

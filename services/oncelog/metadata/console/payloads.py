@@ -15,11 +15,28 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 _LINE_BYTES = 16
 
 
+#: A larger value is shown as indented text.
+_NODES_MAX = 2_000
+
+
+class JsonNode(NamedTuple):
+    """A part of a JSON value, in the tokens of what is stored. name: of the field, or number of the element; empty: the
+    whole value. text: of what has no parts. children: of an object, or, if is_list, of a list. depth: 0 for the whole
+    value."""
+
+    name: str
+    text: str
+    children: "list[JsonNode]"
+    is_list: bool
+    depth: int
+
+
 class ShownBytes(NamedTuple):
-    """note: why it is not in the form that was asked for; empty: it is."""
+    """note: why it is not in the form that was asked for; empty: it is. tree: of a JSON value that has parts."""
 
     text: str
     note: str = ""
+    tree: JsonNode | None = None
 
 
 def shown_bytes(row: dict[str, Any], name: str, form: str, *, alone: bool = True) -> ShownBytes | None:
@@ -37,7 +54,7 @@ def shown_bytes(row: dict[str, Any], name: str, form: str, *, alone: bool = True
         indented = indented_json(text)
         if indented is None:
             return ShownBytes(text, "no JSON")
-        return ShownBytes(indented if alone else text)
+        return ShownBytes(indented, tree=json_tree(text)) if alone else ShownBytes(text)
     return ShownBytes(text)
 
 
@@ -67,6 +84,38 @@ def indented_json(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     return "".join(_indented(_WORD.findall(text)))
+
+
+def json_tree(text: str) -> JsonNode | None:
+    """The parts of a text that is JSON, with the same tokens. None: it has none, or too many, or is too deep."""
+    words = _WORD.findall(text)
+    if len(words) > 4 * _NODES_MAX or words[0] not in "{[":
+        return None
+    root = JsonNode("", "", [], words[0] == "[", 0)
+    open_nodes, name, at = [root], "", 1
+    while at < len(words):
+        word, parent = words[at], open_nodes[-1]
+        at += 1
+        if word in "}]":
+            open_nodes.pop()
+        elif word == ",":
+            name = ""
+        elif not parent.is_list and not name:
+            name, at = word, at + 1  # and the colon
+        else:
+            called = str(len(parent.children)) if parent.is_list else name
+            empty = word in "{[" and words[at] in "}]"
+            if word in "{[" and not empty:
+                if len(open_nodes) > _DEPTH_MAX:
+                    return None
+                node = JsonNode(called, "", [], word == "[", len(open_nodes))
+                open_nodes.append(node)
+                name = ""
+            else:
+                node = JsonNode(called, word + words[at] if empty else word, [], False, len(open_nodes))
+                at += empty
+            parent.children.append(node)
+    return root if root.children else None
 
 
 def _indented(words: list[str]) -> Iterator[str]:

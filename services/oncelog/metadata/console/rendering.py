@@ -1,15 +1,16 @@
 """Templates to HTML. Everything that a template inserts is escaped; a name that is not there fails, and is no blank."""
 
 import hashlib
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from oncelog.metadata.console import charts, shown
+from oncelog.metadata.console import charts, plots, policies, shown
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import rest_path
 from oncelog.metadata.console.staleness import Stale, distinct_problems
@@ -25,6 +26,27 @@ class Rendered:
 
     def digests(self) -> dict[str, str]:
         return {name: hashlib.sha256(html.encode()).hexdigest()[:16] for name, html in self.fragments.items()}
+
+
+_CELL = re.compile(r"<tr\b|<td\b")
+
+
+def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
+    """Rows of a table whose cells say which column they are in: a narrow window shows each row as a list of them. Tags
+    are those of templates, because all values in them are escaped."""
+    titles = [escape(Markup(column.removeprefix("#")).striptags()) for column in columns]  # noqa: S704
+    at = 0
+
+    def label(found: re.Match[str]) -> str:
+        nonlocal at
+        if found[0] == "<tr":
+            at = 0
+            return found[0]
+        title = titles[at] if at < len(titles) else ""
+        at += 1
+        return f'<td data-label="{title}"'
+
+    return Markup(_CELL.sub(label, rows))  # noqa: S704 - titles are escaped, and the rest is as it was
 
 
 def topic_link(name: str, *more: str) -> str:
@@ -44,12 +66,14 @@ class Rendering:
             loader=PackageLoader("oncelog.metadata.console", "templates"),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=shown.visible,
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
         )
         environment.filters |= {
             "number": shown.number,
+            "change": shown.change,
             "binary": shown.binary,
             "duration": shown.duration,
             "exact": shown.exact,
@@ -64,7 +88,11 @@ class Rendering:
             "totals": shown.totals,
             "distinct_problems": distinct_problems,
             "lines": charts.lines,
+            "labelled": labelled,
             "strip_of": charts.strip,
+            "ranges": plots.RANGES,
+            "topic_policies": policies.POLICIES,
+            "sources": policies.SOURCES,
             "navigation": navigation,
             "done": done,
         }
@@ -77,7 +105,7 @@ class Rendering:
             fragments[name] = str(html)
             return html
 
-        live = None if page.interval_s is None else rest_path("/console/live", page=view.url())
+        live = rest_path("/console/live", page=view.url()) if page.is_live(view) else None
         html = self.text(page.template, title=page.title, view=view, keep=keep, live=live, **context)
         return Rendered(html, fragments)
 

@@ -82,8 +82,9 @@ class Console:
             except PermissionDenied as error:
                 note_code(request.scope, error.code)
                 return await self._confirmation(action, view, Problem(403, error.code, error.message))
-            if fields.get(TYPED, "").strip() != action.typed(view):
-                text = f"nothing was done: type {action.typed(view)} to confirm"
+            typed = action.typed(view)
+            if typed is not None and fields.get(TYPED, "").strip() != typed:
+                text = f"nothing was done: type {typed} to confirm"
                 return await self._confirmation(action, view, Problem(422, "invalid_argument", text))
             try:
                 self._tokens.take(token)
@@ -139,7 +140,10 @@ class Console:
             match, page = next(((match, page) for match, page in found if match), (None, None))
             if match is None or page is None:
                 raise NotFound("no live page has this path: reload the page", field="page")
-            return self.hub.open(page, await self._view(request, caller, path, match.groupdict(), query))
+            view = await self._view(request, caller, path, match.groupdict(), query)
+            if not page.is_live(view):
+                raise NotFound("this page is not live", field="page")
+            return self.hub.open(page, view)
 
     async def rendered(self, page: Page, view: View) -> Rendered:
         """Raises what the page raises about its path and its query; a call that fails is shown in its block."""

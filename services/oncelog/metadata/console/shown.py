@@ -1,6 +1,7 @@
 """How values are shown: the filters of the templates."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,18 @@ _SHORT_MAX = 14
 _STEPS = ((60, "s", 1), (3_600, "min", 60), (86_400, "h", 3_600))
 
 
+#: What changes the direction of the text that follows it: a name with one reads as another name.
+_DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(value: object) -> object:
+    """Any value that a template inserts: with characters that change the direction of text shown as what they are.
+    What is HTML was made of such values."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _DIRECTIONS.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", value)
+    return value
+
+
 def number(value: float | None) -> str:
     """1 204 331; unknown: –. Rates below 10 keep one digit behind the point."""
     if value is None:
@@ -23,6 +36,14 @@ def number(value: float | None) -> str:
     if abs(value) < 10 and value != int(value):
         return f"{value:.1f}"
     return f"{round(value):,}".replace(",", _THIN)
+
+
+def change(value: int | None) -> str:
+    """+1 200, −30, 0; unknown: –."""
+    if value is None:
+        return "–"
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return f"{sign}{number(abs(value))}"
 
 
 def counted(count: int, what: str, many: str | None = None) -> str:

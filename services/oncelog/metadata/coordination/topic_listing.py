@@ -25,6 +25,10 @@ class OwnedTopic(NamedTuple):
     owner_epoch: int
     summary: Row
 
+    @property
+    def key(self) -> str:
+        return self.topic_id or self.place.topic
+
 
 class TopicList(NamedTuple):
     """One page. total: topics in this state, at the owners that answered. silent: why the others did not."""

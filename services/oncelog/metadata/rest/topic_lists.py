@@ -26,7 +26,8 @@ StateQuery = Annotated[
         description="held: a backlog quota holds or refuses publishing. waiting: the topic is not served. blocked: a "
         "subscription gets no new messages because of its ack state. backlog: a subscription has unacknowledged "
         "messages. growing: the backlog of a subscription has grown for ten minutes. unconsumed: a "
-        "subscription without a consumer has had messages for ten minutes. Left out: all topics that have an owner"
+        "subscription without a consumer has had messages for ten minutes. dead_letters: it stores dead letters, and "
+        "some wait for a redrive. Left out: all topics that have an owner"
     ),
 ]
 NameQuery = Annotated[
@@ -71,7 +72,7 @@ class TopicRow(BaseModel):
     owner_epoch: int | None
     phase: str = Field(description="serving; of folded partitions: that of one that is not served, if there is one")
     states: list[str] = Field(
-        description="Of held, waiting, blocked, backlog, growing and unconsumed, those that the topic is in"
+        description="Of held, waiting, blocked, backlog, growing, unconsumed and dead_letters, those that it is in"
     )
     since_ms: int | None = Field(
         None, description="Since when it has been held, waiting or blocked, the longest of these; at this owner"
@@ -106,6 +107,9 @@ class TopicRow(BaseModel):
         None, description="The subscription without a consumer whose oldest message has waited the longest"
     )
     unconsumed_since_ms: int | None = Field(None, description="When that message was stored, at the latest")
+    dead_letters: int | None = Field(
+        None, description="Messages that no redrive has published or passed over; null: it is no dead-letter topic"
+    )
     subscriptions: int | None = None
     blocked_subscriptions: int | None = None
     blocked_since_ms: int | None = None

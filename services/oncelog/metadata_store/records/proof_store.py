@@ -6,14 +6,15 @@
 Rules
 - A proof that goes on changes by compare-and-set. So a request to cancel it is never lost, and a process whose work
   another one has taken over ends it.
-- A topic has one proof at a time. Its former verdict stays until the next one is there.
+- A topic has one proof at a time. Its former verdict stays until the next one is there, which remembers what it said.
 - Another proof is written over one that cannot be read: nobody else would ever mend it.
 - Both records go with the topic. A verdict is written only together with the removal of the proof, so a proof that
   ends after its topic was deleted leaves nothing.
 """
 
+import logging
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from oncelog.core.errors import CorruptEntry
@@ -32,6 +33,8 @@ from oncelog.metadata_store.session.store_session import (
     WriteStep,
 )
 from oncelog.verify.proof import TopicProof
+
+logger = logging.getLogger(__name__)
 
 
 class ProofStore:
@@ -76,7 +79,7 @@ class ProofStore:
         """Replace the proof that goes on by its verdict. Raises StoreUnavailable."""
         path = paths.verdict(proof.topic_id)
         former = await self._session.read(path)
-        data = _encode(proof)
+        data = _encode(proof if former is None else _after(proof, former.data))
         written: Step = CreateStep(path, data) if former is None else WriteStep(path, data, former.version)
         return await self._session.transact([DeleteStep(paths.proof(proof.topic_id), version), written])
 
@@ -95,12 +98,28 @@ class ProofStore:
 
 def _decode(data: bytes) -> TopicProof:
     """Raises CorruptEntry."""
-    return decode_record(data, "the proof of a topic", partial(built, TopicProof))
+    return decode_record(data, "the proof of a topic", _built)
+
+
+def _built(fields: Mapping[str, Any]) -> TopicProof:
+    return built(TopicProof, {"former": [], **fields})
+
+
+def _after(proof: TopicProof, former: bytes) -> TopicProof:
+    """A verdict that cannot be read is remembered by nothing but the log."""
+    try:
+        return proof.after(_decode(former))
+    except CorruptEntry as error:
+        logger.warning("the former verdict of topic %s cannot be read, and is replaced: %s", proof.topic, error.message)
+        return proof
 
 
 def _encode(proof: TopicProof) -> bytes:
     fields: dict[str, Any] = {**proof.further, **asdict(proof)}
     del fields[FURTHER]
     fields["state"] = proof.state.value
+    fields["former"] = [{**each, "state": each["state"].value} for each in fields["former"]]
+    if not proof.former:
+        del fields["former"]
     fields["parts"] = [{**each, "part": each["part"].value, "state": each["state"].value} for each in fields["parts"]]
     return encode_record(fields)

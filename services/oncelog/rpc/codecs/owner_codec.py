@@ -408,7 +408,11 @@ READ_CHUNK = unary_of(f"{_SERVICE}/ReadChunk", pb.ReadChunkRequest, pb.ReadChunk
 PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
 LIST_TOPICS = unary_of(f"{_SERVICE}/ListTopics", observation_pb2.ListTopicsRequest, observation_pb2.ListTopicsAnswer)
+LIST_LAGS = unary_of(f"{_SERVICE}/ListLags", observation_pb2.ListLagsRequest, observation_pb2.ListLagsAnswer)
 RATES = unary_of(f"{_SERVICE}/Rates", observation_pb2.RatesRequest, observation_pb2.RatesAnswer)
+SAMPLE_TOPICS = unary_of(
+    f"{_SERVICE}/SampleTopics", observation_pb2.SampleTopicsRequest, observation_pb2.SampleTopicsAnswer
+)
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
 TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)

@@ -117,6 +117,11 @@ class OwnerRates:
             "delivered": sum(counts.delivered.values()),
         }
 
+    @property
+    def newest(self) -> pb.RatesSample | None:
+        """None: there is none yet."""
+        return self._samples[-1] if self._samples else None
+
     def of(self, runner: TopicRunner) -> TopicRates | None:
         """None: the topic is not served, or was not sampled yet."""
         known = self._of.get(runner.topic_id)
@@ -127,7 +132,13 @@ class OwnerRates:
         if not request.seconds:
             raise InvalidArgument("seconds=0: give how far back, in seconds", field="seconds")
         since_ms = time.time_ns() // 1_000_000 - request.seconds * 1000
-        return pb.RatesAnswer(samples=[each for each in self._samples if each.at_ms > since_ms])
+        servings = [serving for runner in self._topics if (serving := runner.core.serving) is not None]
+        return pb.RatesAnswer(
+            samples=[each for each in self._samples if each.at_ms > since_ms],
+            producers=sum(len(each.sessions.open_sessions) for each in servings),
+            consumers=sum(len(list(one.consumers)) for each in servings for one in each.subscriptions),
+            topics=len(servings),
+        )
 
 
 def _running_ms() -> int:

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from oncelog.core.acks.ack_state import SubscriptionState
 from oncelog.core.acks.digest import state_digest
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.ids import SubscriptionNumber
+from oncelog.core.names import DEAD_LETTER_SUFFIX, DEAD_LETTERS, REDRIVE_TOPIC
 from oncelog.core.policies.retention_rules import LedgerSpan, backlog_bytes
 from oncelog.core.topic.serving import Serving
 
@@ -23,6 +25,8 @@ CONSUMERS_SHOWN_MAX = 100
 #: consumers of one subscription take up to 100 KiB.
 SUBSCRIPTIONS_SHOWN_MAX = 1_000
 SHOWN_BYTES_MAX = 4 * 1024 * 1024
+#: A topic of dead letters has hardly other producers.
+_LOOKED_AT_PRODUCERS = 4
 
 
 def subscriptions_of(
@@ -90,6 +94,23 @@ def unconsumed(serving: Serving, *, before_ms: int) -> tuple[Subscription, int] 
     found = min(idle, key=lambda each: each.state.acks.mark_delete, default=None)
     since_ms = None if found is None else serving.space.ledgers.appended_by_ms(found.state.acks.mark_delete)
     return None if found is None or since_ms is None or since_ms > before_ms else (found, since_ms)
+
+
+def is_redrive(subscription: Subscription) -> bool:
+    """Whether it keeps which dead letters were redriven."""
+    return any(name == REDRIVE_TOPIC for name, _ in subscription.state.properties)
+
+
+def dead_letters_waiting(topic: str, serving: Serving) -> int | None:
+    """How many messages of a dead-letter topic no redrive has published or passed over. None: it is no such topic: its
+    name does not say so, no redrive has read it, and none of its first producers stores dead letters."""
+    redrives = [each for each in serving.subscriptions if is_redrive(each)]
+    if redrives:
+        return max(backlog_of(each, serving) for each in redrives)
+    names = islice(serving.log.table.state.producers.names, _LOOKED_AT_PRODUCERS)
+    if topic.endswith(DEAD_LETTER_SUFFIX) or any(name.startswith(DEAD_LETTERS) for name in names):
+        return serving.log.table.state.next_index - serving.subscriptions.log.first_index
+    return None
 
 
 def blocked_since_ms(serving: Serving) -> int | None:

@@ -8,7 +8,7 @@ import heapq
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import InvalidArgument
@@ -16,10 +16,12 @@ from oncelog.core.names import whole_topic
 from oncelog.core.topic.folded_rows import Row, folded
 from oncelog.core.topic.listing import UNCONSUMED_MS, ListedState, ListPosition, ListQuery, ListSort
 from oncelog.core.topic.serving import Serving
+from oncelog.topic_owner.observe.lag_listing import choice
 from oncelog.topic_owner.observe.rates import OwnerRates, refused
 from oncelog.topic_owner.observe.subscription_states import (
     backlog_of,
     blocked_since_ms,
+    dead_letters_waiting,
     largest_backlog,
     name_of,
     oldest_unacked_ms,
@@ -36,7 +38,6 @@ _LOOKED_AT = 500
 _SLICE = 50
 #: Of the requests that this owner knows.
 VERSION = 1
-ChoiceT = TypeVar("ChoiceT", ListedState, ListSort)
 
 
 def wall_ms() -> int:
@@ -62,8 +63,8 @@ class TopicListing:
         if not 1 <= request.limit <= LISTED_MAX:
             raise InvalidArgument(f"limit={request.limit}: give 1 to {LISTED_MAX}", field="limit", limit=LISTED_MAX)
         query = ListQuery(
-            _choice(ListedState, request.state, "state"), request.namespace, request.name,
-            _choice(ListSort, request.sort, "sort"), request.folded,
+            choice(ListedState, request.state, "state"), request.namespace, request.name,
+            choice(ListSort, request.sort, "sort"), request.folded,
         )  # fmt: skip
         every = await self._found(query)
         after = ListPosition(request.after_rank, request.after_topic) if request.after_topic else None
@@ -121,6 +122,9 @@ class TopicListing:
             case ListedState.UNCONSUMED:
                 idle = None if serving is None else self._unconsumed(serving)
                 return None if idle is None else idle[1]
+            case ListedState.DEAD_LETTERS:
+                waiting_letters = None if serving is None else dead_letters_waiting(runner.name, serving)
+                return -waiting_letters if waiting_letters else None
 
     def _unconsumed(self, serving: Serving) -> tuple[Subscription, int] | None:
         return unconsumed(serving, before_ms=self._now_ms() - UNCONSUMED_MS)
@@ -185,17 +189,8 @@ class TopicListing:
             "growing_subscription": None if growing is None else name_of(serving, growing[0]),
             "unconsumed_subscription": None if idle is None else idle[0].state.name,
             "unconsumed_since_ms": None if idle is None else idle[1],
+            "dead_letters": dead_letters_waiting(runner.name, serving),
         }
-
-
-def _choice(choices: Callable[[str], ChoiceT], name: str, field: str) -> ChoiceT | None:
-    """Raises InvalidArgument."""
-    if not name:
-        return None
-    try:
-        return choices(name)
-    except ValueError as error:
-        raise InvalidArgument(f"{field}={name!r} is unknown to this owner", field=field) from error
 
 
 def _subscriptions(serving: Serving) -> Mapping[str, Any]:

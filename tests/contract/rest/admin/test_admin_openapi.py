@@ -86,6 +86,9 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/proof
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/history
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/history
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/history
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/messages/find
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers
@@ -122,6 +125,8 @@ GET /admin/v2/storage-nodes/{incarnation}
 DELETE PUT /admin/v2/storage-nodes/{incarnation}/read-only
 GET /admin/v2/tenants
 DELETE GET PUT /admin/v2/tenants/{tenant}
+GET /admin/v2/subscriptions
+GET /admin/v2/subscriptions/{tenant}/{namespace}
 GET /admin/v2/topics
 GET /admin/v2/topics/{tenant}/{namespace}
 GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}

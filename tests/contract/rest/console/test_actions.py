@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.errors import Conflict, PermissionDenied
-from oncelog.metadata.console.actions.topics import POLICIES
 from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of, told_of
+from oncelog.metadata.console.policies import POLICIES
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.contract.process.security_world import ROOT, bearer, secured, token
@@ -246,7 +246,7 @@ async def test_page_of_a_topic_leads_to_its_actions(acting: Acting) -> None:
     page = await acting.browser.page(TOPIC)
     for name in ("unload", "snapshot", "truncate", "delete"):
         assert f'href="{TOPIC}/{name}"' in page
-    assert "<option>messageTTL</option>" in page
+    assert 'name="name" value="messageTTL"' in page
     await acting.browser.admin.change("PUT", f"{FLIGHTS}2/partitions", json=3, headers=bearer(ROOT))
     page = await acting.browser.page(f"{TOPIC}2")
     assert f'href="{TOPIC}2/delete-partitions"' in page
@@ -265,17 +265,19 @@ async def test_deletion_is_carried_out_and_leads_to_the_list(acting: Acting) -> 
 
 
 async def test_policy_is_set_and_removed(acting: Acting) -> None:
-    """The page shows what holds now and from where, and what would then."""
+    """The page shows in words what holds now and from where, and what would then."""
     browser = acting.browser
-    path = f"{TOPIC}/policy?name=messageTTL&value=3600&do=set"
-    form = await confirmed(browser, path, "Now messageTTL of public/default/flights is 0 , from the level default.")
-    await confirmed(browser, path, "Then it is 3600 , set at this topic.")
+    path = f"{TOPIC}/policy?name=messageTTL&number=7&number_unit=days&do=set"
+    now = "Expiry of messages of public/default/flights now: {}."
+    form = await confirmed(browser, path, now.format("never , by default"))
+    await confirmed(browser, path, "Then: after 7 days , set at this topic.")
     assert (await browser.send(path, csrf=form, typed=NAME)).status_code == 303
+    assert await browser.admin.get(f"{FLIGHTS}/messageTTL", headers=bearer(ROOT)) == 604_800
     path = f"{TOPIC}/policy?name=messageTTL&do=remove"
-    form = await confirmed(browser, path, "is 3600 , from the level topic.")
+    form = await confirmed(browser, path, now.format("after 7 days , set here"))
     assert (await browser.send(path, csrf=form, typed=NAME)).status_code == 303
     assert await browser.admin.get(f"{FLIGHTS}/messageTTL", headers=bearer(ROOT)) is None
-    path = f"{TOPIC}/policy?name=retention&value=%7B%7D&do=set"
+    path = f"{TOPIC}/policy?name=retention&time=0&time_unit=days&do=set"
     answer = await browser.send(path, csrf=await confirmed(browser, path), typed=NAME)
     assert "■ not done retentionTimeInMinutes" in text_of(answer.text)
     assert answer.status_code == 422
@@ -286,8 +288,10 @@ async def test_link_of_a_policy_leads_to_no_other_request(acting: Acting) -> Non
     for query, detail in (
         ("name=truncate&do=remove", "name: a policy of a topic is one of"),
         ("name=..%2F..&do=remove", "name: a policy of a topic is one of"),
-        ("name=messageTTL&do=set&value=an+hour", "value: must be JSON"),
-        ("name=messageTTL&do=set", "value: must be JSON"),
+        ("name=messageTTL&do=set&number=an+hour", "number: give a whole number"),
+        ("name=messageTTL&do=set&number=7&number_unit=years", "number_unit: give seconds, minutes, hours, days"),
+        ("name=producerLeaseExpiry&do=set", "number: give a whole number"),
+        ("name=backlogQuota&do=set&action=explode", "action: give producer_request_hold"),
         ("name=messageTTL", "do: must be set or remove"),
     ):
         assert detail in text_of(await acting.browser.page(f"{TOPIC}/policy?{query}", 422))

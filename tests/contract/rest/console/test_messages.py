@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oncelog.core.names import parse_topic
-from oncelog.metadata.console.payloads import hexadecimal, indented_json, shown_bytes
+from oncelog.metadata.console.payloads import JsonNode, hexadecimal, indented_json, json_tree, shown_bytes
 from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE, READ_STORED_MESSAGES
 from oncelog.runtime.security import OPEN, Security
 from oncelog.wire import finding_pb2 as pb
@@ -177,6 +177,109 @@ async def test_values_need_consume_and_a_console_that_shows_them(tmp_path: Path)
         assert [each.with_content for each in owner.read_asked] == [False]
 
 
+def of_log(begin: int, end: int, *rows: pb.StoredMessage) -> pb.StoredMessagesAnswer:
+    """A page of a log of 1,000 messages that has looked at these."""
+    return pb.StoredMessagesAnswer(messages=rows, begin_index=begin, next_index=end, end_index=1_000)
+
+
+@pytest.mark.asyncio
+async def test_search_goes_on_over_pages_and_says_where_it_has_looked() -> None:
+    """Until the page is full, the log has ended, or it has waited long enough. What was typed stays in the form."""
+    async with messages() as (console, owner):
+        row = stored(150, value=b'{"order": 17}', value_bytes=13, key=b"k")
+        owner.page = of_log(0, 100)
+        owner.pages = {100: of_log(100, 200, row), 200: of_log(200, 1_000)}
+        page = await console.page(f"{TOPIC}?key=k&text=order&filter=.order+%3D%3D+17&by=till")
+        text = text_of(block_of(page, "messages"))
+        assert "Searched from index 0 to 999, of 1 000 messages: 1 message found. Nothing is left to search." in text
+        first, *_ = owner.read_asked
+        assert [each.start.index for each in owner.read_asked[1:]] == [100, 200]
+        found = first.filter
+        assert (found.key, found.text, found.condition, found.producer_name) == (b"k", b"order", ".order == 17", "till")
+        assert not first.backwards
+        assert 'name="filter" maxlength="1000" placeholder=".order == 17" value=".order == 17"' in page
+        full = of_log(0, 7, *(stored(each, value=b"x", value_bytes=1) for each in range(5)))
+        owner.page, owner.pages = full, {}
+        page = await console.page(f"{TOPIC}?text=x&limit=5")
+        assert "Searched from index 0 to 6, of 1 000 messages: 5 messages found. Go on" in text_of(page)
+        assert f'href="{TOPIC}?text=x&amp;place=index&amp;at=7"' in page
+
+
+@pytest.mark.asyncio
+async def test_search_goes_backwards_and_the_newest_are_followed_live() -> None:
+    """The newest first; the page that follows them is the only one of the topic's messages that is live."""
+    async with messages() as (console, owner):
+        owner.page = of_log(900, 1_000, stored(999, value=b"new", value_bytes=3))
+        page = await console.page(f"{TOPIC}?order=newest&text=new&limit=1")
+        assert "Searched from index 900 to 999, of 1 000 messages: 1 message found." in text_of(page)
+        assert f'href="{TOPIC}?order=newest&amp;text=new&amp;place=index&amp;at=900"' in page
+        assert owner.read_asked[0].backwards
+        assert "data-live" not in page
+        page = await console.page(f"{TOPIC}?tail=on&text=new")
+        assert "The newest messages, as they come" in text_of(page)
+        assert 'data-live="/console/live?page=' in page
+        assert owner.read_asked[-1].backwards
+        await console.page(f"/console/live?page={TOPIC}", 404)
+
+
+@pytest.mark.asyncio
+async def test_hidden_values_are_not_searched() -> None:
+    """An answer to "which values contain this?" shows them, too."""
+    async with messages(payloads=False) as (console, owner):
+        for name in ("key", "text", "filter"):
+            page = await console.page(f"{TOPIC}?{name}=x", 422)
+            assert f"{name}: keys and values are hidden by a setting of this console" in text_of(page)
+        assert owner.read_asked == []
+        page = await console.page(TOPIC)
+        assert 'name="by"' in page
+        assert 'name="text"' not in page
+
+
+@pytest.mark.asyncio
+async def test_json_of_one_message_is_a_tree_and_directions_of_text_are_shown() -> None:
+    """Other values stay text. A key that would turn the text behind it round is shown as what it is."""
+    async with messages() as (console, owner):
+        value = b'{"order": {"id": 1.10, "lines": [{"sku": "a"}, {}]}}'
+        owner.page = of_log(0, 1, stored(0, value=value, value_bytes=len(value), key="gpj.\u202eexe".encode()))
+        page = block_of(await console.page(f"{TOPIC}?place=index&at=0&limit=1"), "messages")
+        assert page.count('<details class="tree"') == 4
+        assert page.count('<details class="tree" open>') == 2
+        assert '"id": 1.10' in text_of(page)
+        assert "gpj.⟨U+202E⟩exe" in page
+        assert "\u202e" not in page
+        owner.page = of_log(0, 1, stored(0, value=b"plain", value_bytes=5))
+        page = block_of(await console.page(f"{TOPIC}?place=index&at=1&limit=1"), "messages")
+        assert "<pre>plain</pre>" in page
+        assert "no JSON" not in page
+
+
+def words(node: JsonNode) -> str:
+    """The value again, in the tokens of the tree."""
+    if not node.children:
+        return node.text
+    inner = ",".join(words(each) if node.is_list else f"{each.name}:{words(each)}" for each in node.children)
+    return f"[{inner}]" if node.is_list else f"{{{inner}}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1.10,"a":[],"b":{"c":[1,{"d":"x, {y}: \\"z\\""}]},"e":{}}', "[1,[2,[]],null]",
+        '{"big":123456789012345678901234567890}',
+    ],
+)  # fmt: skip
+def test_tree_has_the_tokens_of_what_is_stored(text: str) -> None:
+    """No number or name is read and written again."""
+    tree = json_tree(text)
+    assert tree is not None
+    assert words(tree) == text
+
+
+@pytest.mark.parametrize("text", ["17", '"a"', "{}", "[]", "[" * 30 + "1" + "]" * 30, "[" + "1," * 9_000 + "1]"])
+def test_value_without_parts_or_with_too_many_is_no_tree(text: str) -> None:
+    assert json_tree(text) is None
+
+
 def shown(form: str, **fields: str | None) -> tuple[str, str]:
     found = shown_bytes({"value": None, "value_base64": None} | fields, "value", form)
     assert found is not None
@@ -186,7 +289,11 @@ def shown(form: str, **fields: str | None) -> tuple[str, str]:
 def test_values_are_shown_in_the_form_that_was_asked_for_or_the_page_says_why_not() -> None:
     assert shown("text", value="a\nb") == ("a\nb", "")
     assert shown("json", value='{"a":1}') == ('{\n  "a": 1\n}', "")
-    assert shown_bytes({"value": '{"a":1}', "value_base64": None}, "value", "json", alone=False) == ('{"a":1}', "")
+    assert shown_bytes({"value": '{"a":1}', "value_base64": None}, "value", "json", alone=False) == (
+        '{"a":1}',
+        "",
+        None,
+    )
     assert shown("json", value='{"a":') == ('{"a":', "no JSON")
     assert shown("hex", value="é") == ("000000  c3 a9" + " " * 44 + "..", "")
     assert shown("text", value_base64="/w==")[1] == "no text in UTF-8"

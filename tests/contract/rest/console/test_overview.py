@@ -3,22 +3,30 @@
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncelog.core.ids import Incarnation
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata.console.pages.overview import cluster_rates, newest_proofs
+from oncelog.core.records.status import WriteStatus
+from oncelog.metadata.console.pages.overview import UNSOUND, cluster_rates, newest_proofs
+from oncelog.metadata.console.pages.what_to_do import ADVICE
 from oncelog.metadata.console.rest_reading import Block, Problem
 from oncelog.metadata.console.staleness import Stale, distinct_problems
+from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie
-from oncelog.metadata_store.records.repair_store import RepairProgress
+from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
 from oncelog.wire.observation_pb2 import ListedTopic
 from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
+from tests.contract.rest.admin.test_admin_storage import three_nodes
 from tests.contract.rest.console.console_world import Browser, block_of, serving, text_of
+from tests.contract.rest.console.test_templates import TEMPLATES
+from tests.contract.rest.observing.test_lags import lag
 
 pytestmark = pytest.mark.asyncio
 DEADLINE_S = 60.0
@@ -189,8 +197,9 @@ async def test_state_of_then_is_unknown_now() -> None:
         await until(old, DEADLINE_S)
         page = await console.page("/console/")
         sentence, stuck = text_of(block_of(page, "sentence")), text_of(block_of(page, "stuck"))
-        assert "● healthy Repair knows of no ledger that lacks a copy." in sentence, "this is known"
-        assert re.search(r"\? as of \S+ \S+ ago : 1 owner served 0 topics; nothing waited\.", sentence), sentence
+        assert "? not all is known Repair knows of no ledger that lacks a copy." in sentence, "of copies all is known"
+        then = r"\? as of \S+ \S+ ago : 1 owner served 0 topics; nothing waited, and every backlog had a consumer\."
+        assert re.search(then, sentence), sentence
         assert re.search(r"\? as of \S+ \S+ ago : nothing No topic waited or held publishing back", stuck), stuck
         assert "●" not in stuck
         assert stuck.count("unknown since") == sentence.count("unknown since") == 1
@@ -200,7 +209,7 @@ async def test_state_of_then_is_unknown_now() -> None:
         owner.hold_lists.set()
 
         async def known() -> bool:
-            return "nothing waits." in text_of(block_of(await console.page("/console/"), "sentence"))
+            return "nothing waits, and" in text_of(block_of(await console.page("/console/"), "sentence"))
 
         await until(known, DEADLINE_S)
 
@@ -283,17 +292,64 @@ async def test_rates_of_owners_are_added_by_time() -> None:
     assert cluster_rates({"owners": []}).rates == {}
 
 
-async def test_overview_names_a_backlog_that_nobody_consumes() -> None:
-    """With its subscription: nothing waits, is held or grows, so it was named nowhere."""
+async def test_cluster_with_a_backlog_that_nobody_consumes_is_not_healthy() -> None:
+    """Though every copy is there. With its subscription, its size and its age, and what to do."""
     async with serving() as console:
         owner = await console.admin.owner()
-        owner.listed = [
-            listed("public/default/t", states=["backlog", "unconsumed"], unconsumed_subscription="billing",
-                   unconsumed_since_ms=1_000),
-        ]  # fmt: skip
+        await storage_nodes(console)
+        owner.lags = [lag("orders", "billing", 16_200, oldest_ms=1_000), lag("bills", "audit", 3, oldest_ms=5_000)]
         page = await console.page("/console/")
-        assert "1 topic has messages that nobody consumes" in text_of(block_of(page, "sentence"))
-        assert "public/default/t ▲ unconsumed billing has no consumer; its oldest message was stored" in text_of(
-            block_of(page, "stuck")
+        sentence = block_of(page, "sentence")
+        assert "healthy" not in text_of(sentence)
+        assert "▲ look at this Repair knows of no ledger that lacks a copy." in text_of(sentence)
+        assert "▲ 16 203 messages that nobody consumes , of 2 subscriptions without a consumer; the oldest" in text_of(
+            sentence
         )
-        assert "▲ unconsumed billing" in text_of(await console.page("/console/topics?state=unconsumed"))
+        assert '<time title="1970-01-01 00:00:01.000 UTC">' in sentence
+        assert 'href="/console/help#no-consumer"' in sentence
+        idle = block_of(page, "lags")
+        assert "public/default/orders billing 16 200 158 KiB" in text_of(idle)
+        assert 'href="/console/lags?state=no_consumer&amp;sort=age"' in idle
+
+
+async def test_overview_names_dead_letters_that_wait() -> None:
+    """Nobody looks at a topic of dead letters by himself."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        await storage_nodes(console)
+        owner.listed = [listed("public/default/t-billing-DLQ", states=["dead_letters"], dead_letters=7)]
+        page = await console.page("/console/")
+        assert "▲ 1 topic has dead letters that wait what to do" in text_of(block_of(page, "sentence"))
+        assert "public/default/t-billing-DLQ ▲ dead letters 7 wait for a redrive" in text_of(block_of(page, "stuck"))
+        assert "▲ dead letters 7 wait" in text_of(await console.page("/console/topics?state=dead_letters"))
+
+
+async def test_overview_names_the_topics_of_lost_entries() -> None:
+    """A ledger's number says nothing to a person. With what to do."""
+    async with serving() as console, three_nodes(console.admin) as nodes:
+        ledgers = LedgerStore(nodes[0].session)
+        stored = await ledgers.read(LedgerId(3))
+        assert stored is not None
+        lost = replace(stored.value, lost=(EntryRange(EntryId(0), EntryId(1)),))
+        assert (await ledgers.write(lost, version=stored.version)).status is WriteStatus.OK
+        await RepairStore(nodes[0].session).write(RepairProgress(updated_ms=1_000, lost=1))
+
+        async def noticed() -> bool:
+            return 'id="ledgers-lost"' in await console.page("/console/")
+
+        await until(noticed, DEADLINE_S)
+        page = await console.page("/console/")
+        sentence = block_of(page, "sentence")
+        assert "■ lost 1 ledger with entries of which repair finds no sound copy" in text_of(sentence)
+        assert 'href="/console/help#lost"' in sentence
+        assert "3 public/default/flights closed ■ lost" in text_of(block_of(page, "ledgers-lost"))
+
+
+async def test_each_link_to_what_helps_leads_to_an_entry() -> None:
+    """Of all pages. Its commands and documents are checked with those of the documents."""
+    async with serving() as console:
+        page = await console.page("/console/help")
+        for name, one in ADVICE.items():
+            assert one.title in text_of(block_of(page, name))
+        linked = re.findall(r'what_to_do\("([a-z-]+)"\)', "".join(each.read_text() for each in TEMPLATES))
+        assert set(linked) | set(UNSOUND) <= set(ADVICE)

@@ -1,6 +1,7 @@
 """The list of proofs, and the page of a topic's proof with its actions."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -109,6 +110,41 @@ async def test_failed_and_incomplete_verdicts_are_not_green() -> None:
         assert "▲ incomplete nothing was found in what was read, and 1 thing was not read" in said
         assert "copies ▲ not checked" in said
         assert "proved until" not in said
+
+
+async def test_later_verdict_does_not_hide_an_earlier_failure() -> None:
+    """On the page of the proof and on that of the topic, in a sentence and in the history."""
+    async with Looking.at() as looking:
+        await looking.block("history", "There is no former verdict.")
+        await looking.keep(
+            looking.read().found(Part.COPIES, [Finding("copies", END, "<b>differ</b>")]).concluded(5_000)
+        )
+        await looking.keep(looking.read().concluded(6_000))
+        said = await looking.block("verdict", "● proved")
+        assert "■ 1 earlier proof failed the last" in said
+        history = block_of(await looking.browser.page(PAGE), "history")
+        assert "■ failed" in text_of(history)
+        assert "1:9 <b>differ</b> ann" in text_of(history)
+        assert "&lt;b&gt;differ" in history
+        page = await looking.browser.page(f"/console/topics/{NAME}")
+        assert "■ 1 earlier proof failed" in text_of(block_of(page, "proof"))
+
+
+async def test_proof_is_begun_by_one_button_that_asks_for_nothing() -> None:
+    """Nothing can be lost. It is no button of a danger; the form is still one of this viewer."""
+    async with Looking.at() as looking:
+        page = await looking.browser.page(PAGE)
+        path = f"/console/topics/{NAME}/prove"
+        form = re.search(rf'<form class="controls" method="post" action="{path}">.*?</form>', page, re.DOTALL)
+        assert form is not None
+        assert '<button class="primary">Prove the topic</button>' in form[0]
+        token = re.search(r'name="csrf" value="([0-9a-f]+)"', form[0])
+        assert token is not None
+        assert 'id="typed"' not in await looking.browser.page(path)
+        assert (await looking.browser.send(path, csrf="0" * 90)).status_code == 403
+        answer = await looking.browser.send(path, csrf=token[1])
+        assert (answer.status_code, answer.headers["location"].partition(".")[0]) == (303, f"{PAGE}?done=prove")
+        assert await looking.store.proof(looking.asked.topic_id) is not None
 
 
 async def test_proof_that_goes_on_shows_its_progress() -> None:

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from oncelog.metadata.console.charts import lines, strip
-from oncelog.metadata.console.shown import ago, binary, duration, exact, number, short
+from oncelog.metadata.console.rendering import labelled
+from oncelog.metadata.console.shown import ago, binary, change, duration, exact, number, short, visible
 
 THIN = "\u202f"
 NOON_MS = 1_800_000_000_120
@@ -50,3 +52,26 @@ def test_strip_fills_its_width_and_hides_nothing(sizes: list[float]) -> None:
     assert pieces[0].x == 0
     assert pieces[-1].x + pieces[-1].width == pytest.approx(1_000, abs=0.1)
     assert all(piece.width >= min(2.0, 500 / len(sizes)) for piece in pieces)
+
+
+def test_cells_of_a_table_say_their_column() -> None:
+    """A narrow window shows each row as a list of cells, with these labels. Columns may be links that sort."""
+    rows = Markup('<tr><td class="n">1</td><td>{}</td></tr><tr><td>2</td></tr>').format('<td a="x">')
+    found = labelled(rows, ["#Count", Markup('<a href="/?sort=name">Name &amp; "x"</a>')])
+    assert found == (
+        '<tr><td data-label="Count" class="n">1</td>'
+        '<td data-label="Name &amp; &#34;x&#34;">&lt;td a=&#34;x&#34;&gt;</td>'
+        '</tr><tr><td data-label="Count">2</td></tr>'
+    )
+
+
+@pytest.mark.parametrize("text", ["\u202e", "\u2066", "\u200f", "\u061c"])
+def test_direction_of_text_is_shown_as_what_it_is(text: str) -> None:
+    """HTML of the templates stays as it is."""
+    assert visible(f"a{text}b") == f"a⟨U+{ord(text):04X}⟩b"
+    assert visible(Markup(f"<b>{text}</b>")) == f"<b>{text}</b>"
+    assert visible(7) == 7
+
+
+def test_change_has_its_sign() -> None:
+    assert [change(each) for each in (1_200, -30, 0, None)] == ["+1\u202f200", "−30", "0", "–"]

@@ -53,10 +53,15 @@ async def test_topic_is_shown_with_its_log_producers_subscriptions_and_policies(
         assert "6 to 9: 0 acknowledged, 0 with consumers, of 4" in subscriptions
         assert "4 to 4: 0 acknowledged, 1 with consumers, of 1" in subscriptions
         assert "idle exclusive 0 0 0 B – 0 everything ● ok" in text_of(subscriptions)
+        assert f'href="{TOPIC}?subscriptions_sort=name"' in subscriptions
+        by_name = text_of(block_of(await console.page(f"{TOPIC}?subscriptions_sort=name"), "subscriptions"))
+        assert "Subscription ▲" in by_name
+        assert "2 subscriptions, by name." in by_name
         takeovers = text_of(block_of(page, "takeovers"))
         assert "Acquire Recover Load snapshot Replay Open" in takeovers
         policies = text_of(block_of(page, "policies"))
-        assert "deduplicationEnabled true default" in policies
+        assert "Retention of acknowledged messages keep for ever by default retention" in policies
+        assert "on: a message that is sent again is not stored again by default" in policies
         assert "curl http://127.0.0.1/admin/v2/persistent/public/default/orders/policies" in policies
         assert "as curl" in state
 
@@ -83,7 +88,7 @@ async def test_topic_without_an_owner_is_shown_and_stays_without_one(tmp_path: P
         assert "○ no owner" in text_of(block_of(page, "state"))
         assert 'id="producers"' not in page
         assert "0 ledgers." in text_of(block_of(page, "log"))
-        assert "deduplicationEnabled true default" in text_of(block_of(page, "policies"))
+        assert "Expiry of messages never by default" in text_of(block_of(page, "policies"))
         record = await topics.read(created.name.value.topic_id)
         assert record is not None
         assert (record.value.owner, record.value.owner_epoch) == (None, 0)

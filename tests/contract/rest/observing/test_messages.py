@@ -37,6 +37,8 @@ class Owner:
         self.read_asked: list[pb.StoredMessagesRequest] = []
         self.found: dict[str, Any] = dict(FOUND)
         self.page = pb.StoredMessagesAnswer()
+        #: {index where a page begins: the page}; others are `page`
+        self.pages: dict[int, pb.StoredMessagesAnswer] = {}
         self.unavailable: set[str] = set()
         self.moving = 0
 
@@ -51,7 +53,7 @@ class Owner:
 
     async def read(self, request: pb.StoredMessagesRequest) -> pb.StoredMessagesAnswer:
         self.read_asked.append(request)
-        return self.page
+        return self.pages.get(request.start.index, self.page)
 
 
 @pytest_asyncio.fixture

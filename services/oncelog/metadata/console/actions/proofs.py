@@ -15,7 +15,7 @@ async def _proof(view: View) -> dict[str, Any]:
     return {"proof": proof}
 
 
-def _action(name: str, method: str, template: str, title: str, done: str) -> Action:
+def _action(name: str, method: str, template: str, title: str, done: str, *, loses: bool) -> Action:
     return Action(
         path="/console/topics/{tenant}/{namespace}/{topic}/" + name,
         name=name,
@@ -24,7 +24,7 @@ def _action(name: str, method: str, template: str, title: str, done: str) -> Act
         rights=(Right.ADMIN,),
         template=template,
         collect=_proof,
-        typed=lambda view: view.topic,
+        typed=lambda view: view.topic if loses else None,
         change=lambda view: Change(method, rest_topic(view, "/proof")),
         back=lambda view: topic_link(view.topic, "proof"),
         shows_answer=False,
@@ -32,8 +32,13 @@ def _action(name: str, method: str, template: str, title: str, done: str) -> Act
 
 
 ACTIONS = (
-    _action("prove", "POST", "prove.html", "Prove the topic", "The proof waits for its turn, or goes on."),
+    _action("prove", "POST", "prove.html", "Prove the topic", "The proof waits for its turn, or goes on.", loses=False),
     _action(
-        "cancel-proof", "DELETE", "cancel_proof.html", "Cancel the proof", "A proof that went on ends within seconds."
+        "cancel-proof",
+        "DELETE",
+        "cancel_proof.html",
+        "Cancel the proof",
+        "A proof that went on ends within seconds.",
+        loses=True,
     ),
 )

@@ -1,7 +1,6 @@
 """Actions on one topic."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,32 +8,11 @@ from oncelog.core.access import Right
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.action import Action, Change, Figures
 from oncelog.metadata.console.page import View
+from oncelog.metadata.console.policies import POLICIES
 from oncelog.metadata.console.rendering import topic_link
 from oncelog.metadata.console.rest_reading import Block, Problem, rest_path
 
 _TOPIC = "/console/topics/{tenant}/{namespace}/{topic}"
-#: What a change of each policy of a topic loses. A policy that is not here is not changed by the console.
-POLICIES = {
-    "deduplicationEnabled": "While it is off, a message that is sent again is stored again, and its consumers get it "
-    "again; switched on again, the log does not know which of these messages it has.",
-    "retention": "Messages that every subscription has acknowledged and that are beyond the limits are deleted for "
-    "ever, soon after the change. Without a subscription this holds for all messages.",
-    "messageTTL": "A message that is older counts as acknowledged by every subscription: it is not delivered any more.",
-    "backlogQuota": "Above the limits publishing waits, or fails, or the oldest messages count as acknowledged and are "
-    "not delivered any more, as `policy` says.",
-    "dispatcherPauseOnAckStatePersistent": "No message is lost. While it is on, a subscription whose ack state is "
-    "above its limit gets no new messages.",
-    "maxUnackedRangesToPersist": "No message is lost. Above the limit a subscription gets no new messages, if that "
-    "pause is on; 0 lets it get none while any message is acknowledged out of order.",
-    "ackStateBytesMax": "No message is lost. Above the limit a subscription gets no new messages, if that pause is on; "
-    "0 lets it get none while any message is acknowledged out of order.",
-    "assignedProducerExpiry": "Producers that are idle for longer are forgotten: what they send again is stored again. "
-    "The time counts from the change on.",
-    "chosenProducerExpiry": "Producers that are idle for longer are forgotten: what they send again is stored again. "
-    "The time counts from the change on.",
-    "producerLeaseExpiry": "Leases that are made from now on expire after this time, if they state none.",
-    "maxKnownProducersPerTopic": "At the cap no new producer is opened; known ones go on.",
-}
 
 
 def rest_topic(view: View, more: str = "", *parts: str, **query: object) -> str:
@@ -83,14 +61,16 @@ def _missing(stats: Block) -> bool:
 
 
 async def _policies(view: View) -> dict[str, Any]:
+    """Raises InvalidArgument."""
     name = _policy(view)
     policies = await view.read_fresh(rest_topic(view, "/policies"))
     policies.require_topic()
+    policy = POLICIES[name]
     return {
         "policies": policies,
         "name": name,
-        "about": POLICIES[name],
-        "value": view.query.get("value", "") if view.query.get("do") == "set" else None,
+        "policy": policy,
+        "then": policy.words(policy.body(view.query)) if view.query.get("do") == "set" else None,
     }
 
 
@@ -106,13 +86,7 @@ def _change_policy(view: View) -> Change:
     target = rest_topic(view, "/{}", _policy(view))
     match view.query.get("do"):
         case "set":
-            try:
-                body = json.loads(view.query.get("value", ""))
-            except ValueError as error:
-                raise InvalidArgument(
-                    'value: must be JSON: a number, true or false, or an object as {"limitSize": 1}', field="value"
-                ) from error
-            return Change("POST", target, body)
+            return Change("POST", target, POLICIES[_policy(view)].body(view.query))
         case "remove":
             return Change("DELETE", target)
     raise InvalidArgument("do: must be set or remove", field="do")

@@ -1,11 +1,23 @@
 """One module for each page; `PAGES` lists them, in the order of the navigation."""
 
 from oncelog.metadata.console.page import Page
-from oncelog.metadata.console.pages import events, messages, overview, proofs, storage, subscription, topic, topics
+from oncelog.metadata.console.pages import (
+    events,
+    lags,
+    messages,
+    overview,
+    proofs,
+    storage,
+    subscription,
+    topic,
+    topics,
+    what_to_do,
+)
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     topics.PAGE,
+    lags.PAGE,
     topic.PAGE,
     topic.PRODUCER,
     subscription.PAGE,
@@ -14,4 +26,5 @@ PAGES: tuple[Page, ...] = (
     events.PAGE,
     proofs.PAGE,
     proofs.TOPIC_PAGE,
+    what_to_do.PAGE,
 )

@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.page import Page, View, namespace_of
 from oncelog.metadata.console.rest_reading import rest_path
 from oncelog.metadata.console.shown import short
 from oncelog.runtime.observing.events import EventKind
@@ -24,10 +23,8 @@ _ID = re.compile(r"\b[0-9a-f]{32}\b", re.ASCII)
 async def collect(view: View) -> dict[str, Any]:
     """Raises InvalidArgument."""
     query = view.query
-    namespace, topic = query.get("namespace", ""), query.get("topic", "").strip()
+    namespace, topic = namespace_of(view), query.get("topic", "").strip()
     parts = namespace.split("/")
-    if namespace and (len(parts) != 2 or not all(parts)):
-        raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
     given = {name: query.get(name) for name in ("kind", "node", "before")} | {"limit": LIMIT}
     if topic.count("/") == 2 and not view.caller.superuser:
         tenant, name, topic = topic.split("/")

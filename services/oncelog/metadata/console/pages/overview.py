@@ -10,11 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.picture import Tier, picture
+from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
 _RATES_S = 600
 #: Topics whose proofs are read, in the order of REST, and the newest of them that are shown.
 _PROOFS_READ, _PROOFS_SHOWN = 100, 5
+#: Topics, subscriptions and ledgers of one list.
+_ROWS, _LEDGERS = 5, 20
+#: The reads that the picture of the cluster is made of.
+PICTURED = ("owners", "rates", "nodes")
+#: {name of the read: state of topics}, the worst first.
+STUCK = {"waiting": "waiting", "held": "held", "blocked": "blocked", "growing": "growing", "letters": "dead_letters"}
+#: States of ledgers with entries that cannot be read now, the worst first.
+UNSOUND = ("lost", "unavailable", "frozen")
 #: Owners sample at different times, so their samples of the same 10 s are added up.
 _INTERVAL_MS = 10_000
 _COUNTS = ("stored", "delivered", "acknowledged", "duplicates", "stale", "unverified")
@@ -72,33 +82,56 @@ def newest_proofs(page: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 async def collect(view: View) -> dict[str, Any]:
-    calls = {"health": "/admin/v2/brokers/health"}
+    calls, range_name = {"health": "/admin/v2/brokers/health"}, chosen_range(view.query)
     if view.caller.superuser:
-        calls |= {
-            "repair": "/admin/v2/storage/repair",
-            "owners": "/admin/v2/brokers",
-            "nodes": "/admin/v2/storage-nodes",
-            "dependencies": "/admin/v2/dependencies",
-            "topics": rest_path("/admin/v2/topics", limit=1),
-            "rates": rest_path("/admin/v2/rates", seconds=_RATES_S),
-            "events": rest_path("/admin/v2/events", limit=8),
-            "proofs": rest_path("/admin/v2/proofs", limit=_PROOFS_READ),
-            **{
-                state: rest_path("/admin/v2/topics", state=state, limit=5)
-                for state in ("waiting", "held", "blocked", "growing", "unconsumed")
-            },
-        }
+        calls |= _cluster_calls() | {"history": rest_path("/admin/v2/history", range=range_name)}
     reads: dict[str, Block] = dict(zip(calls, await view.read_all(*calls.values()), strict=True))
-    rates = reads.get("rates")
-    copies = _copies(reads["repair"].value) if "repair" in reads and reads["repair"].known else None
-    proofs = reads.get("proofs")
-    newest = newest_proofs(proofs.value) if proofs and proofs.known else []
     return {
-        "copies": copies,
-        "newest": newest,
+        "copies": _copies(reads["repair"].value) if _known(reads, "repair") else None,
+        "newest": newest_proofs(reads["proofs"].value) if _known(reads, "proofs") else [],
+        "unsound": await _unsound(view, reads["health"]),
         **reads,
-        "sums": cluster_rates(rates.value) if rates and rates.known else ClusterRates(),
+        "picture": _picture(reads),
+        "plots": plots_of("cluster", reads["history"].value, range_name) if _known(reads, "history") else [],
+        "shown_range": range_name,
+        "sums": cluster_rates(reads["rates"].value) if _known(reads, "rates") else ClusterRates(),
     }
+
+
+def _picture(reads: Mapping[str, Block]) -> list[Tier]:
+    """None of it is shown before all of it is known."""
+    if not all(_known(reads, name) for name in PICTURED):
+        return []
+    owners, rates, nodes = (reads[name].value for name in PICTURED)
+    return picture(owners, rates, nodes)
+
+
+def _known(reads: Mapping[str, Block], name: str) -> bool:
+    return name in reads and reads[name].known
+
+
+def _cluster_calls() -> dict[str, str]:
+    return {
+        "repair": "/admin/v2/storage/repair",
+        "owners": "/admin/v2/brokers",
+        "nodes": "/admin/v2/storage-nodes",
+        "dependencies": "/admin/v2/dependencies",
+        "topics": rest_path("/admin/v2/topics", limit=1),
+        "rates": rest_path("/admin/v2/rates", seconds=_RATES_S),
+        "events": rest_path("/admin/v2/events", limit=8),
+        "proofs": rest_path("/admin/v2/proofs", limit=_PROOFS_READ),
+        "lags": rest_path("/admin/v2/subscriptions", state="no_consumer", sort="age", limit=_ROWS),
+        **{name: rest_path("/admin/v2/topics", state=state, limit=_ROWS) for name, state in STUCK.items()},
+    }
+
+
+async def _unsound(view: View, health: Block) -> dict[str, Block]:
+    """{state: the ledgers with entries that cannot be read now}, the worst first; only of states that a ledger has."""
+    if not (view.caller.superuser and health.known):
+        return {}
+    states = [state for state in UNSOUND if health.value.get(f"{state}_ledgers")]
+    targets = [rest_path("/admin/v2/storage/ledgers", state=state, limit=_LEDGERS) for state in states]
+    return dict(zip(states, await view.read_all(*targets), strict=True))
 
 
 #: Its rates are samples of ten seconds, and at 5,000 topics its lists cost a sixth of a core if asked for each second.

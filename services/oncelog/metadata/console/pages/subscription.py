@@ -13,6 +13,7 @@ from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.pages.topic import is_served
+from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import rest_path
 
 BUCKETS = 200
@@ -20,10 +21,17 @@ BUCKETS = 200
 
 async def collect(view: View) -> dict[str, Any]:
     """The reads that were not made are none."""
-    topic, stats = await view.read_all(rest_topic(view), rest_topic(view, "/stats", subscriptions=False))
+    range_name = chosen_range(view.query)
+    topic, stats, history = await view.read_all(
+        rest_topic(view),
+        rest_topic(view, "/stats", subscriptions=False),
+        rest_subscription(view, "/history", range=range_name),
+    )
     topic.require_topic()
     context: dict[str, Any] = {
         "topic": topic, "stats": stats, "shown": None, "acks": None, "strip": [], "letters_topic": None,
+        "history": history, "shown_range": range_name,
+        "plots": plots_of("subscription", history.value, range_name) if history.known else [],
         "letters": None, "letters_stats": None, "whole": whole_topic(view), "dead_letter_topic": None,
     }  # fmt: skip
     if not is_served(stats):

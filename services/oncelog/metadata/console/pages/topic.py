@@ -12,6 +12,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.actions.topics import rest_topic
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
 #: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
@@ -30,13 +31,16 @@ _HEALTH = {"ok": "good", "unverified": "good", "under-replicated": "warn"} | dic
 async def collect(view: View) -> dict[str, Any]:
     """Reads that were not made are none."""
     after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
-    about, stats, policies, ledgers, subscriptions, proof = await view.read_all(
+    sort = view.query.get("subscriptions_sort") or "backlog"
+    range_name = chosen_range(view.query)
+    about, stats, policies, ledgers, subscriptions, proof, history = await view.read_all(
         rest_topic(view),
         rest_topic(view, "/stats", subscriptions=False),
         rest_topic(view, "/policies"),
         rest_topic(view, "/ledgers", limit=LEDGERS),
-        rest_topic(view, "/subscriptionStats", limit=ROWS, after=after),
+        rest_topic(view, "/subscriptionStats", limit=ROWS, after=after, sort=sort),
         rest_topic(view, "/proof"),
+        rest_topic(view, "/history", range=range_name),
     )
     about.require_topic()
     producers = deduplication = None
@@ -63,10 +67,14 @@ async def collect(view: View) -> dict[str, Any]:
         "listed": listed,
         "parts": {row["topic"]: row for row in listed.value["topics"]} if listed and listed.known else {},
         "stats": stats,
+        "history": history,
+        "plots": plots_of("topic", history.value, range_name) if history.known else [],
+        "shown_range": range_name,
         "policies": policies,
         "ledgers": ledgers,
         "log": list(_log_parts(ledgers.value, stats.value)) if ledgers.known else [],
         "subscriptions": subscriptions,
+        "subscriptions_sort": sort,
         "proof": proof,
         "strips": strips,
         "ack_reads": acks,

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.page import Page, View, namespace_of
 from oncelog.metadata.console.rest_reading import rest_path
 
 LIMIT = 100
@@ -15,10 +14,8 @@ _FILTERS = ("name", "state", "sort", "after")
 
 async def collect(view: View) -> dict[str, Any]:
     """Raises InvalidArgument."""
-    namespace = view.query.get("namespace", "")
+    namespace = namespace_of(view)
     parts = namespace.split("/")
-    if namespace and (len(parts) != 2 or not all(parts)):
-        raise InvalidArgument(f"namespace must be tenant/namespace, not {namespace[:100]}", field="namespace")
     given = {name: view.query.get(name, "") for name in _FILTERS}
     # A state has an order of its own, the worst first. Partitions can be folded only in the order of names.
     given["sort"] = given["sort"] or ("" if given["state"] else "name")

@@ -12,7 +12,16 @@ function filter() {
     row.hidden = !row.textContent.toLowerCase().includes(wanted);
   }
 }
-box?.addEventListener("input", filter);
+// Its text is in the address, so that a link shows the same rows.
+if (box) box.value = new URL(location.href).searchParams.get("rows") ?? "";
+box?.addEventListener("input", () => {
+  const url = new URL(location.href);
+  if (box.value) url.searchParams.set("rows", box.value);
+  else url.searchParams.delete("rows");
+  history.replaceState(null, "", url);
+  filter();
+});
+filter();
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");

@@ -2,6 +2,7 @@
 all proofs. For admins of the namespace; the list for superusers."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Query
@@ -16,7 +17,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
-from oncelog.verify.proof import PartProof, TopicProof
+from oncelog.verify.proof import FormerVerdict, PartProof, TopicProof
 from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 
 _PATH = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/proof"
@@ -87,6 +88,25 @@ class ProofPartView(BaseModel):
         )  # fmt: skip
 
 
+class FormerVerdictView(BaseModel):
+    """A verdict that a newer one has replaced. Of more than 20, the oldest ones without a finding are forgotten."""
+
+    state: str = Field(description="proved, failed, incomplete or cancelled")
+    by: str
+    began_ms: int | None
+    ended_ms: int
+    from_index: int
+    until_index: int
+    findings_count: int
+    not_checked_count: int
+    finding: str | None = Field(description="The first finding, with its position; null: none")
+
+    @classmethod
+    def of(cls, former: FormerVerdict) -> Self:
+        fields = asdict(former) | {"began_ms": former.began_ms or None, "finding": former.finding or None}
+        return cls(**fields | {"state": former.state.value})
+
+
 class ProofView(BaseModel):
     """A proof that is asked for, goes on, or has ended. It says nothing about messages outside of its range."""
 
@@ -113,6 +133,7 @@ class ProofView(BaseModel):
     findings_count: int
     not_checked_count: int
     parts: list[ProofPartView]
+    former: list[FormerVerdictView] = Field(description="Verdicts before this one, the newest first")
 
     @classmethod
     def of(cls, proof: TopicProof) -> Self:
@@ -125,6 +146,7 @@ class ProofView(BaseModel):
             cpu_percent=proof.cpu_percent, findings_count=proof.findings_count,
             not_checked_count=sum(each.not_checked_count for each in proof.parts),
             parts=list(map(ProofPartView.of_part, proof.parts)),
+            former=list(map(FormerVerdictView.of, proof.former)),
         )  # fmt: skip
 
 

@@ -47,6 +47,9 @@ class OwnerRates(BaseModel):
 
     incarnation: str
     address: str
+    producers: int | None = Field(description="Connected now; null: the owner does not say it")
+    consumers: int | None = Field(description="Connected now")
+    topics: int | None = Field(description="That it serves now")
     samples: list[RatesSample] = Field(description="The oldest first, one each 10 s, up to an hour; since its start")
 
 
@@ -77,6 +80,9 @@ def routes(coordination: Coordination) -> APIRouter:
                 OwnerRates(
                     incarnation=owner.incarnation,
                     address=advertised_address_of(owner),
+                    producers=answer.producers if answer.HasField("producers") else None,
+                    consumers=answer.consumers if answer.HasField("consumers") else None,
+                    topics=answer.topics if answer.HasField("topics") else None,
                     samples=[_sample(each) for each in answer.samples],
                 )
                 for owner, answer in answers

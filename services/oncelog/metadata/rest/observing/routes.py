@@ -8,6 +8,8 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.observing import (
     dependencies,
     events,
+    history,
+    lags,
     me,
     messages,
     proofs,
@@ -28,7 +30,9 @@ PARTS: tuple[Part, ...] = (
     me,
     dependencies,
     rates,
+    history,
     subscription_looks,
+    lags,
     topic_ledgers,
     events,
     proofs,

@@ -1,0 +1,115 @@
+"""The lags of subscriptions at a real owner, and which of its topics have dead letters."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import REDRIVE_TOPIC
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.owner_codec import LIST_LAGS, RATES
+from oncelog.topic_owner.observe.lag_listing import LISTED_MAX
+from oncelog.wire import observation_pb2 as pb
+from tests.contract.owner.consuming.test_topic_owner_consuming import stored
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
+from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.owner.test_topic_owner_listing import listed
+from tests.contract.sdk.fakes.consume_client import ConsumeClient
+
+pytestmark = pytest.mark.asyncio
+TIMEOUT_MS = 10_000
+NAMESPACE = "public/default"
+
+
+async def lags(channel: Channel, **request: Any) -> pb.ListLagsAnswer:
+    return await channel.call(LIST_LAGS, pb.ListLagsRequest(**({"limit": 10} | request)), timeout_ms=TIMEOUT_MS)
+
+
+async def names(channel: Channel, **request: Any) -> list[tuple[str, str]]:
+    """(topic, subscription), in order."""
+    found = (await lags(channel, **request)).lags
+    return [(each.topic.removeprefix(f"{NAMESPACE}/"), each.subscription) for each in found]
+
+
+async def filled(world: OwnerWorld, channel: Channel) -> None:
+    """Backlogs: orders/audit 5, orders/billing 3, bills/billing 1, bills/done 0. bills/billing has a consumer."""
+    for topic, count, subscriptions in (
+        ("orders", 5, {"billing": 2, "audit": 0}),
+        ("bills", 1, {"billing": 0, "done": 1}),
+    ):
+        runner = await world.serve(topic)
+        await stored(channel, runner, count)
+        for name, index in subscriptions.items():
+            await Administrator(channel, runner).create(name, index=index)
+        if topic == "bills":
+            await ConsumeClient(channel, runner).attach(SubscriptionType.SHARED, window=0)
+
+
+async def test_subscriptions_of_all_topics_are_listed_by_lag(tmp_path: Path) -> None:
+    """The largest backlog or the oldest message first, with the sums of all for which the request holds."""
+    async with owner_world(tmp_path) as (world, channel):
+        await filled(world, channel)
+        everything = [("orders", "audit"), ("orders", "billing"), ("bills", "billing"), ("bills", "done")]
+        assert await names(channel) == everything
+        assert await names(channel, state="backlog") == everything[:3]
+        assert await names(channel, state="no_consumer") == everything[:2]
+        assert await names(channel, state="blocked") == []
+        assert await names(channel, sort="name") == [everything[2], everything[3], *everything[:2]]
+        assert (await names(channel, sort="age"))[-1] == ("bills", "done")
+        assert await names(channel, topic="ORD", subscription="Bill") == [("orders", "billing")]
+        assert await names(channel, namespace="public/other") == []
+        answer = await lags(channel, state="no_consumer", limit=1)
+        assert (answer.total, answer.backlog_messages, len(answer.lags)) == (2, 8, 1)
+        row = json.loads(answer.lags[0].summary_json)
+        assert (row["msg_backlog"], row["consumer_count"], row["mark_delete"]) == (5, 0, 0)
+        assert answer.oldest_unacked_ms == row["oldest_unacked_ms"] > 0
+        assert not (await lags(channel, topic="none")).HasField("oldest_unacked_ms")
+
+
+async def test_lags_are_listed_in_pages(tmp_path: Path) -> None:
+    """Each subscription once; a page begins behind the last one of the page before."""
+    async with owner_world(tmp_path) as (world, channel):
+        await filled(world, channel)
+        asked: dict[str, Any] = {}
+        found: list[str] = []
+        while page := (await lags(channel, limit=1, **asked)).lags:
+            found.append(f"{page[0].topic} {page[0].subscription}")
+            asked = {"after_rank": page[0].rank, "after_name": found[-1]}
+        assert found == [f"{NAMESPACE}/{topic} {name}" for topic, name in await names(channel)]
+        for wrong in ({"limit": 0}, {"limit": LISTED_MAX + 1}, {"state": "stuck"}, {"sort": "size"}):
+            with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+                await lags(channel, **wrong)
+
+
+async def test_topic_with_dead_letters_is_listed(tmp_path: Path) -> None:
+    """All of its messages wait until a redrive has read it; then what that has left. Its subscription is not one that
+    nobody consumes."""
+    async with owner_world(tmp_path) as (world, channel):
+        letters, other = await world.serve("orders-billing-DLQ"), await world.serve("orders")
+        for each in (letters, other):
+            await stored(channel, each, 3)
+        found = await listed(channel, "dead_letters")
+        assert {name: row["dead_letters"] for name, row in found.items()} == {"orders-billing-DLQ": 3}
+        assert found["orders-billing-DLQ"]["states"] == ["dead_letters"]
+        assert (await listed(channel, ""))["orders"]["dead_letters"] is None
+        await Administrator(channel, letters).create("redrive-1", index=2, **{REDRIVE_TOPIC: "public/default/orders"})
+        assert (await listed(channel, "dead_letters"))["orders-billing-DLQ"]["dead_letters"] == 1
+        assert await names(channel, state="no_consumer") == []
+        named = await world.serve("refused")
+        client = PublishClient(channel)
+        granted = await client.open(named, "dead-letters/1/1")
+        await client.stored(granted, batch_of(granted, range(2)))
+        assert (await listed(channel, "dead_letters"))["refused"]["dead_letters"] == 2
+
+
+async def test_rates_count_what_is_connected_and_served(tmp_path: Path) -> None:
+    """For the picture of the cluster."""
+    async with owner_world(tmp_path) as (world, channel):
+        await filled(world, channel)
+        answer = await channel.call(RATES, pb.RatesRequest(seconds=10), timeout_ms=TIMEOUT_MS)
+        sessions = sum(len(each.core.serving.sessions.open_sessions) for each in world.topics if each.core.serving)
+        assert (answer.topics, answer.consumers, answer.producers) == (2, 1, sessions)
+        assert sessions > 0

@@ -1,0 +1,73 @@
+"""The page of all lags: filters, order and pages in the address."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.process.security_world import ROOT, bearer, secured
+from tests.contract.rest.admin.admin_world import FLIGHTS
+from tests.contract.rest.console.console_world import block_of, serving, text_of
+from tests.contract.rest.observing.test_lags import lag
+
+pytestmark = pytest.mark.asyncio
+LAGS = "/console/lags"
+
+
+async def test_lags_are_shown_with_their_sum_and_sorted_by_the_address() -> None:
+    """What the viewer has chosen is in every link, and asked of the owners."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.lags = [
+            lag("orders", "billing", 16_200, oldest_ms=1_000, backlog_change_10m=-30),
+            lag("bills", "audit", 3, oldest_ms=5_000, consumer_count=2, backlog_change_10m=None),
+            lag("bills", "blocked", 1, blocked={"reason": "x"}, consumer_count=1, backlog_change_10m=1_200),
+        ]
+        page = await console.page(f"{LAGS}?state=backlog&topic=b&subscription=i&sort=age")
+        found = block_of(page, "lags")
+        text = text_of(found)
+        assert "3 subscriptions have a backlog of 16 204 messages together; the oldest was stored" in text
+        assert "public/default/orders billing 16 200 −30 158 KiB" in text
+        assert "public/default/bills audit 3 – 30 B" in text
+        assert "public/default/bills blocked 1 +1 200" in text
+        assert "shared ▲ no consumer" in text
+        assert "shared ● consumed" in text
+        assert "shared ■ blocked what to do" in text
+        assert 'href="/console/topics/public/default/orders/subscriptions/billing"' in found
+        assert 'href="/console/lags?state=backlog&amp;topic=b&amp;subscription=i&amp;sort=backlog"' in found
+        (asked,) = owner.lags_asked
+        assert (asked.state, asked.topic, asked.subscription, asked.sort, asked.limit) == (
+            "backlog",
+            "b",
+            "i",
+            "age",
+            101,
+        )
+        assert '<option value="backlog" selected>with a backlog</option>' in page
+        owner.lags = []
+        assert "No subscription is like that." in text_of(await console.page(f"{LAGS}?state=blocked&namespace=a/b"))
+
+
+async def test_list_of_lags_has_pages() -> None:
+    """A hundred rows each."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        owner.lags = [lag("orders", f"s{number:03}", 1_000 - number) for number in range(150)]
+        page = block_of(await console.page(LAGS), "lags")
+        assert "100 rows of 150 subscriptions" in text_of(page)
+        assert 'href="/console/lags?after=-901%3Apublic%2Fdefault%2Forders+s099"' in page
+        behind = await console.page(f"{LAGS}?after=-901%3Apublic%2Fdefault%2Forders+s099")
+        assert "50 rows of 150 subscriptions" in text_of(behind)
+
+
+async def test_role_sees_the_lags_of_its_namespaces(tmp_path: Path) -> None:
+    """The list of all is for superusers."""
+    async with serving(secured(tmp_path)) as console:
+        await console.admin.change("PUT", FLIGHTS, headers=bearer(ROOT))
+        rights = "/admin/v2/namespaces/public/default/permissions/shop"
+        await console.admin.http.post(rights, headers=bearer(ROOT), json=["consume"])
+        await console.log_in("shop")
+        assert "Choose one of your namespaces" in text_of(await console.page(LAGS))
+        page = await console.page(f"{LAGS}?namespace=public/default")
+        assert "No subscription of a topic with an owner." in text_of(block_of(page, "lags"))
+        page = await console.page(f"{LAGS}?namespace=public/other")
+        assert "○ hidden permission denied" in text_of(block_of(page, "lags"))
