@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oncelog.cli.extras import check_installed
+from oncelog.cli.extras import EFFECTS_SQL, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.parameters import option_parameter, parameters_of, sign
 from oncelog.core.errors import OncelogError
@@ -31,18 +31,25 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
     """options: fields of the settings, in the order of the help. defaults:
-    where they differ from the settings'. given: what names a running cluster to measure; (): it starts its own."""
+    where they differ from the settings'. given: what names a running cluster to measure; (): it starts its own. needs:
+    parts besides the lab (`oncelog.cli.extras`)."""
 
     about: str
     options: tuple[str, ...]
     defaults: dict[str, Any] = field(default_factory=dict)
     given: tuple[str, ...] = ("url",)
+    needs: tuple[str, ...] = ()
 
 
 async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) -> "list[BenchRow]":
     from oncelog_lab.bench.measurements import MEASUREMENTS
 
-    return await MEASUREMENTS[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
+    measurements = dict(MEASUREMENTS)
+    if name not in measurements:
+        from oncelog_lab.bench.effects.measurements import EFFECTS_MEASUREMENTS
+
+        measurements |= EFFECTS_MEASUREMENTS
+    return await measurements[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
 
 
 #: {command: the benchmark}
@@ -107,16 +114,19 @@ _BENCHMARKS = {
         "Measure effects in a database, in Redis and in a topic, against the same writes without a mark.",
         ("messages", "message_bytes", "database", "runs"),
         {"messages": 100_000, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "relay": _Benchmark(
         "Measure the outbox relay: its rate against DELETE … RETURNING and send_many, and its latency.",
         ("messages", "message_bytes", "database", "latency_seconds", "runs"),
         {"messages": 20_000, "message_bytes": 200, "latency_seconds": 5.0, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "mirror": _Benchmark(
         "Measure the copy of a topic into a second cluster, against read_batch and send_many.",
         ("messages", "message_bytes", "runs"),
         {"messages": 50_000, "message_bytes": 1024, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "takeover": _Benchmark(
         "Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster.",
@@ -153,6 +163,10 @@ def _add(name: str, benchmark: _Benchmark) -> None:
 
     def command(data: Path | None, output: Output, url: str | None = None, admin_url: str = "", **own: object) -> None:
         quiet_grpc()
+        try:
+            check_installed(*benchmark.needs)
+        except OncelogError as error:
+            raise failed(error) from error
         run_bench(lambda stack, tell: _measure(name, stack, tell, **own), data, output, url, admin_url)
 
     command.__doc__ = benchmark.about

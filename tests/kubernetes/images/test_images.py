@@ -139,6 +139,15 @@ def test_pipeline_image_adds_only_its_extra() -> None:
     assert own.isdisjoint(pins(DOCKER / "requirements.txt"))
 
 
+def test_services_image_has_effects_for_relays_and_mirrors() -> None:
+    """The chart runs both as processes of this image. Effects need no package of their own: drivers of databases are
+    in an image of the user's."""
+    runs = " ".join(rest for word, rest in instructions(RECIPES[0].read_text()) if word == "RUN")
+    assert re.search(r"pip wheel [^;]* \. \./services/oncelog_effects \./services/oncelog_lab;", runs)
+    effects = tomllib.loads((ROOT / "services/oncelog_effects/pyproject.toml").read_text())["project"]
+    assert names(effects["dependencies"]) == {"oncelog"}
+
+
 def test_build_context_has_only_the_package_and_its_pins() -> None:
     """An allow-list: no virtualenv, data or secret of a checkout can get into a layer."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from tests.tidy.source import Rule, Source, each
 
 #: Where processes are real.
-_FOLDERS = ("tests/cluster", "tests/lab", "tests/pipeline", "tests/proofs", "tests/surface", "tests/effects_comparison")
+_FOLDERS = (
+    "tests/cluster", "tests/effects", "tests/lab", "tests/pipeline", "tests/proofs", "tests/surface",
+    "tests/effects_comparison",
+)  # fmt: skip
 _PROOF = re.compile(r"tests/\w+_proof/")
 #: Each has a function that kills, and one that ends what is left. Commands that take too long are killed there, too.
 DEFINING = {

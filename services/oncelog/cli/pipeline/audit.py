@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.cli.admin.tables import table_console
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import Exit
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, given, topics_given
-from oncelog.cli.pipeline.output import TaskProgress, table_console
+from oncelog.cli.pipeline.output import TaskProgress
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import typer
 from rich.console import Console
 
-from oncelog.cli.admin.tables import show
+from oncelog.cli.admin.tables import show, table_console
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output
 from oncelog.core.errors import OncelogError
@@ -33,12 +33,6 @@ def print_result(result: dict[str, object], output: Output) -> None:
         print(json.dumps(result), flush=True)
     else:
         show(result, table_console(_TABLE_WIDTH))
-
-
-def table_console(width: int) -> Console:
-    """For a table on standard output. width: used where standard output is a file or a pipe."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def print_progress(sentence: str) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.connecting import connect
+from oncelog.client.rest_calls import owner_stats
+from oncelog.client.two_clusters import end_of, two_clusters
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.counted import counted
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.names import parse_topic
-from oncelog.effects.mirror.store import end_of
-from oncelog.effects.mirror.topics import two_clusters
-from oncelog.effects.rest import owner_stats
 from oncelog.pipeline.audit.report import GOOD, INCOMPLETE, VIOLATIONS
 from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.options import ConnectionOptions
