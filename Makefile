@@ -23,7 +23,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-effects test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ test-core: $(STAMP) ## run the tests of the core only, in a minute
 
 test-effects: tools $(STAMP) ## run the tests of the distribution oncelog_effects
 	@$(BIN)/python -m tests.suite effects
+
+test-spark: tools $(STAMP) ## run the tests of the distribution oncelog_spark
+	@$(BIN)/python -m tests.suite spark
 
 test-lab: tools $(STAMP) ## run the tests of the distribution oncelog_lab
 	@$(BIN)/python -m tests.suite lab
@@ -169,7 +172,7 @@ dist: $(STAMP) ## build wheels and sdist in dist/, install each into a new virtu
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
 	cmp dist/*.whl build/tree/*.whl
-	for folder in effects lab; do \
+	for folder in effects lab spark; do \
 		$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist --wheel services/oncelog_$$folder || exit 1; \
 	done
 	$(BIN)/python -m tests.suite.distributions

@@ -2,7 +2,7 @@
 
 A part is a process of its own. Each folder of `tests/contract` is one, and each folder of `tests/cluster`, because work
 that outlives its test then disturbs no other folder. The tests of a distribution beside the log are a folder of tests/
-(`effects`, `lab`), and parts with its name.
+(`effects`, `lab`, `spark`), and parts with its name.
 
 A proof is a file of tests that takes long, or that only a change of some folders can break. `make proofs` runs all,
 for a night; `.ci/run` runs those of the folders that a change touches. What a proof covers has a smaller test in a
@@ -127,7 +127,6 @@ PARTS: tuple[Part, ...] = (
     Part("model", ("model",), 20.0, True),
     Part("kubernetes", ("kubernetes",), 85.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 90.0, True),
-    Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 155.0),
     *_shared("cluster/clients", ("cluster/clients",), 2, 115.0),
     Part("cluster/cli", ("cluster/cli",), 120.0),
     Part("cluster/console", ("cluster/console",), 20.0),
@@ -140,6 +139,7 @@ PARTS: tuple[Part, ...] = (
     Part("cluster/recipes", ("cluster/recipes",), 75.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
     Part("lab", ("lab",), 20.0),
+    Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
     Part("effects/core", ("effects/core", "effects/model"), 20.0, True),
     Part("effects/contract", ("effects/contract",), 190.0),
     Part("effects/cluster", ("effects/cluster", "effects/effects_proof"), 150.0),
@@ -239,7 +239,7 @@ PROOFS: tuple[Proof, ...] = (
         (
             "deploy/helm",
             "services/oncelog/cli/admin/provisioning_file.py",
-            "services/oncelog/cli/pipeline",
+            "services/oncelog_spark/cli",
             "services/oncelog_effects/cli/relay",
             "services/oncelog/metadata/served_certificates.py",
             "services/oncelog/runtime/settings.py",
@@ -283,27 +283,26 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "spark-jobs",
         (
-            "pipeline/audit/test_audit.py",
-            "pipeline/jobs/test_compact.py",
-            "pipeline/jobs/test_copy_job.py",
-            "pipeline/jobs/test_export.py",
-            "pipeline/jobs/test_import.py",
-            "pipeline/sink/test_sink_stream.py",
-            "pipeline/test_spark_guide.py",
+            "spark/audit/test_audit.py",
+            "spark/jobs/test_compact.py",
+            "spark/jobs/test_copy_job.py",
+            "spark/jobs/test_export.py",
+            "spark/jobs/test_import.py",
+            "spark/sink/test_sink_stream.py",
+            "spark/test_spark_guide.py",
         ),
         (
-            "services/oncelog/pipeline",
+            "services/oncelog_spark",
             "services/oncelog/verify",
             "services/oncelog/storage_client",
-            "services/oncelog/cli/pipeline",
             "docs/spark.md",
             "docker/requirements-pipeline.txt",
         ),
         (
-            "pipeline/sink/test_sink_write.py",
-            "pipeline/source/test_source.py",
-            "pipeline/audit/test_audit_damage.py",
-            "pipeline/jobs/test_export_run.py",
+            "spark/sink/test_sink_write.py",
+            "spark/source/test_source.py",
+            "spark/audit/test_audit_damage.py",
+            "spark/jobs/test_export_run.py",
         ),
     ),
     Proof(

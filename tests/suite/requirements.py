@@ -30,7 +30,7 @@ def needed(group: str) -> list[str]:
     groups = {
         "all": [each for project in found.values() for extra in project.values() for each in extra],
         "services": services,
-        "pipeline": [each for each in log["pipeline"] if each not in services],
+        "pipeline": [each for each in found["oncelog_spark"][""] if each not in services],
     }
     return sorted(dict.fromkeys(_from_elsewhere(groups[group])))
 

@@ -59,6 +59,40 @@ def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
             yield f"a test of the core must not import {name}"
 
 
+#: {folder of tests: the distributions beside the log that they need}. What all are tested with, as the simulation, is
+#: not in it.
+_ALONE = {
+    "tests/contract": set[str](),
+    "tests/cluster": set[str](),
+    "tests/effects": {"oncelog_effects"},
+    "tests/spark": {"oncelog_spark"},
+}
+#: Tests of several distributions.
+_TOGETHER = {
+    "tests/cluster/cli/test_cli_tables.py",
+    "tests/cluster/clients/test_security.py",
+    "tests/cluster/clients/test_silent_peer.py",
+    "tests/cluster/metadata/test_metadata_lookup.py",
+    "tests/contract/sdk/consuming/test_chunk_join.py",
+    "tests/effects/cluster/test_mirror_compare.py",
+}
+
+
+def distributions_are_tested_alone(source: Source) -> Iterator[str]:
+    """The tests of a distribution run where the others are not installed."""
+    needed = next((its for folder, its in _ALONE.items() if source.is_python and source.inside(folder)), None)
+    if needed is None or source.path in _TOGETHER:
+        return
+    others = {each.rstrip(".") for each in _PACKAGES} - {"oncelog"} - needed
+    for name in imported(source):
+        if name.split(".")[0] in others:
+            yield f"a test of {source.path.split('/')[1]} must not import {name}"
+        if name.startswith(("tests.effects.", "tests.spark.", "tests.lab.")) and not name.startswith(
+            f"tests.{source.path.split('/')[1]}."
+        ):
+            yield f"a test of {source.path.split('/')[1]} must not import {name}"
+
+
 def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
     """The core opens and prints nothing, awaits nothing but the ports of a procedure, and iterates over no set."""
     for node in source.nodes if source.is_python and source.inside(*CORES) else ():
@@ -152,6 +186,19 @@ RULES = (
         (
             Source("tests/core/test_x.py", "import random\nfrom tests.core.builders import batch"),
             Source("tests/contract/test_x.py", "import time"),
+        ),
+    ),
+    Rule(
+        "distributions are tested alone",
+        each(distributions_are_tested_alone),
+        (
+            (Source("tests/contract/test_x.py", "from oncelog_effects import SqlEffects"),),
+            (Source("tests/cluster/test_x.py", "from tests.effects import postgres_process"),),
+            (Source("tests/effects/test_x.py", "import oncelog_spark.session"),),
+        ),
+        (
+            Source("tests/effects/test_x.py", "from oncelog_effects import x\nfrom tests.effects import y"),
+            Source("tests/simulation/x.py", "from oncelog_effects.core import y"),
         ),
     ),
     Rule(

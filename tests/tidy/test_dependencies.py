@@ -145,13 +145,14 @@ for command in COMMANDS:
 def test_help_needs_no_extra() -> None:
     """Also that of commands which run only with one. That of another distribution says how to install it."""
     commands = ["", "admin", "admin topics", "admin tokens create", "admin certificates create", "produce", "read",
-                "check", "standalone", "demo", "bench", "chaos", "pipeline", "pipeline export", "run", "mirror",
+                "check", "standalone", "demo", "bench", "chaos", "pipeline", "run", "mirror",
                 "relay", "effects"]  # fmt: skip
     answer = without_extras(f"COMMANDS = {commands}\n{_HELPS}")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("Usage: ") == len(commands)
     shown = " ".join(answer.stdout.split())
     assert shown.count("pip install dist/oncelog_lab-") == len(["demo", "bench", "chaos"])
+    assert shown.count("pip install dist/oncelog_spark-") == len(["pipeline"])
     assert shown.count("pip install dist/oncelog_effects-") == len(["run", "mirror"])
     assert shown.count("pip install 'dist/oncelog_effects-") == len(["relay", "effects"])
 
@@ -167,7 +168,7 @@ def test_help_needs_no_extra() -> None:
         ("mirror --once", f"dist/oncelog_effects-{_VERSION}-py3-none-any.whl"),
         ("relay run", f"'dist/oncelog_effects-{_VERSION}-py3-none-any.whl[sql]'"),
         ("effects status orders", f"'dist/oncelog_effects-{_VERSION}-py3-none-any.whl[sql]'"),
-        ("pipeline audit flights", f"'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"),
+        ("pipeline audit flights", f"dist/oncelog_spark-{_VERSION}-py3-none-any.whl"),
     ],
 )
 def test_command_without_its_extra_names_the_installation(command: str, install: str) -> None:
@@ -183,7 +184,7 @@ def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
     answer = _with_extras((LAB,), _ONCELOG, "bench", "spark")
     assert answer.returncode == 1, answer.stderr
     assert "pandas" in answer.stderr
-    wheels = f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl 'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"
+    wheels = f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl dist/oncelog_spark-{_VERSION}-py3-none-any.whl"
     assert f"not installed: pip install {wheels} (`make dist`" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 

@@ -20,10 +20,10 @@ from oncelog.core.errors import BY_CODE
 from oncelog.metadata.app import new_app
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.problems import problem
-from oncelog.pipeline.sink import options as sink_options
-from oncelog.pipeline.source import options as source_options
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import SpanName
+from oncelog_spark.sink import options as sink_options
+from oncelog_spark.source import options as source_options
 from tests.tidy.documents import anchor_of, fenced, rest_calls, rows, section, text_of
 from tests.tidy.source import CORES, PRODUCT, ROOT, repository
 

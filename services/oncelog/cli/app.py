@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oncelog.cli.extras import EFFECTS, EFFECTS_SQL, LAB
+from oncelog.cli.extras import EFFECTS, EFFECTS_SQL, LAB, SPARK
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 
@@ -98,7 +98,8 @@ COMMANDS = {
     ),
     "pipeline": LazyCommand(
         "Run jobs over whole topics, on Spark.",
-        _of("oncelog.cli.pipeline.app", "pipeline"),
+        _of("oncelog_spark.cli.app", "pipeline"),
+        extras=(SPARK,),
     ),
 }
 # Plain text: what makes it prettier costs more than all else of --help.

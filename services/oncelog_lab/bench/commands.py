@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oncelog.cli.extras import EFFECTS_SQL, check_installed
+from oncelog.cli.extras import EFFECTS_SQL, SPARK, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.parameters import option_parameter, parameters_of, sign
 from oncelog.core.errors import OncelogError
@@ -194,7 +194,7 @@ def plot(
     oncelog bench plot 100.json 1000.json --picture cost.svg
     """
     try:
-        check_installed("pipeline")
+        check_installed(SPARK)
         from oncelog_lab.bench.plot import plot as draw
 
         curves = draw(files, picture)

@@ -12,9 +12,9 @@ from oncelog.client.rest_calls import rest
 from oncelog.client.two_clusters import two_clusters
 from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
-from oncelog.pipeline.audit.compare import add_comparisons, compare_log
 from oncelog.verify.mirrored import MirrorComparison
 from oncelog_effects.mirror.topics import subscription_of
+from oncelog_spark.audit.compare import add_comparisons, compare_log
 from tests.effects.cluster.mirroring import once, read_all
 
 pytestmark = pytest.mark.asyncio

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tests.tidy.source import PRODUCT, Source
 
 _DOTTED = re.compile(
-    r"(?<![\w./])(?:oncelog|oncelog_effects|oncelog_lab|tests)(?:\.[a-zA-Z_]\w*)+"
+    r"(?<![\w./])(?:oncelog|oncelog_effects|oncelog_lab|oncelog_spark|tests)(?:\.[a-zA-Z_]\w*)+"
     r"|(?<=import )oncelog\b|(?<=from )(?:oncelog|oncelog_effects)(?= import)"
 )
 _HOLD_STATEMENTS = (ast.Module, ast.ClassDef, ast.If, ast.Try, ast.With, ast.For, ast.While, ast.ExceptHandler)
@@ -26,7 +26,7 @@ RARE_COMMANDS = {
     "bench": "oncelog_lab.bench.commands",
     "chaos": "oncelog_lab.chaos.commands",
     "demo": "oncelog_lab.demo.command",
-    "pipeline": "oncelog.cli.pipeline.app",
+    "pipeline": "oncelog_spark.cli.app",
 }
 _COMMANDS = "services/oncelog/cli/app.py"
 #: What tests read besides what they name: {test or folder of tests: folders}.

@@ -32,11 +32,11 @@ LAZY = {"connect": "oncelog.client.client"}
     "services/oncelog/cli/__init__.py": "",
     "services/oncelog/cli/__main__.py": "from oncelog.cli.app import app",
     "services/oncelog/cli/app.py": """
-app = ["oncelog.cli.produce", "oncelog.cli.pipeline.app", "oncelog_lab.demo.command"]
+app = ["oncelog.cli.produce", "oncelog_spark.cli.app", "oncelog_lab.demo.command"]
 """,
     "services/oncelog/cli/produce.py": "import oncelog",
-    "services/oncelog/cli/pipeline/__init__.py": "",
-    "services/oncelog/cli/pipeline/app.py": "",
+    "services/oncelog_spark/cli/__init__.py": "",
+    "services/oncelog_spark/cli/app.py": "",
     "services/oncelog_effects/__init__.py": "",
     "services/oncelog_effects/store.py": "",
     "services/oncelog/console/__init__.py": "",
@@ -85,7 +85,7 @@ CASES = {
     "services/oncelog/client/client.py": [CONNECT, CLUSTER, PROGRAM],  # by name when it is used; not for core's package
     "services/oncelog/cli/produce.py": [CLUSTER],  # by `python -m`, and the name of a command
     "services/oncelog/cli/app.py": [CLUSTER],
-    "services/oncelog/cli/pipeline/app.py": [PIPELINE],  # only where the word is
+    "services/oncelog_spark/cli/app.py": [PIPELINE],  # only where the word is
     "services/oncelog_lab/demo/command.py": [PIPELINE],
     "services/oncelog_effects/store.py": [],  # named in a docstring and in an error only
     "services/oncelog_effects/__init__.py": [DJANGO, RECIPES],  # by a program of the page; with a module of the package
@@ -182,7 +182,7 @@ def test_tests_of_a_cluster_need_its_services_and_not_spark() -> None:
     commands = ["services/oncelog/cli/standalone/command.py", "services/oncelog/cli/produce/command.py"]
     for path in [*programs, *commands, "services/oncelog/core/node/node.py", "services/oncelog/client/client.py"]:
         assert test in graph.dependents([path]), path
-    for path in ("services/oncelog/pipeline/sink/writer.py", "services/oncelog_lab/demo/command.py"):
+    for path in ("services/oncelog_spark/sink/writer.py", "services/oncelog_lab/demo/command.py"):
         assert test not in graph.dependents([path]), path
     assert "tests/lab/test_demo.py" in graph.dependents(["services/oncelog_lab/demo/command.py"])
 

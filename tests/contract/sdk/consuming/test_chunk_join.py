@@ -22,8 +22,8 @@ from oncelog.core.formats.columns import encode_event_times, encode_keys, encode
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.formats.single_message import single_message
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
-from oncelog.pipeline.source.arrow_columns import FoundEntry, entry_slice
 from oncelog.wire.owner_pb2 import ReadChunkAnswer
+from oncelog_spark.source.arrow_columns import FoundEntry, entry_slice
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
