@@ -111,7 +111,7 @@ sim: $(STAMP) ## simulate a cluster under faults: SEEDS seeds of each of six kin
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed
-	$(BIN)/oncelog demo
+	$(BIN)/oncelog demo --plot build/demo.svg
 
 upgrade-proof: $(STAMP) ## upgrade and roll back a cluster under load, in random mixes with the former version (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.upgrade_proof --seed $(SEED) $(PROOF)

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
@@ -37,7 +38,8 @@ def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
     """
     path = tmp_path / "lines.csv"
     path.write_text("".join(f"{number},{number * number}\n" for number in range(LINES)))
-    words = command("demo", "--file", str(path), "--seconds", "6", "--keep")
+    plot = tmp_path / "plots" / "demo.svg"
+    words = command("demo", "--file", str(path), "--seconds", "6", "--plot", str(plot), "--keep")
     own = environment() | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own, text=True, start_new_session=True
@@ -65,6 +67,12 @@ def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
     assert gaps[0] > 0
     assert all(gap is None or gap > 0 for gap in gaps)
     assert printed.count("kill -9") == 10
+    assert f"the plot: {plot}\n" in printed
+    assert outcome["plot"] == str(plot)
+    drawn = ET.fromstring(plot.read_text())
+    assert len(drawn.findall("{*}line[@class='kill']")) == 10
+    title = drawn.findtext("{*}title") or ""
+    assert title.startswith(f"{LINES:,} lines: 0 lost, 0 duplicated, 0 out of order")
     assert [outcome[name] for name in ("acked", "acked_seen_again", "never_delivered")] == [LINES, 0, 0]
     assert outcome["delivered"] - outcome["redelivered"] == LINES
     for text in (

@@ -219,7 +219,7 @@ def test_python_examples_compile(name: str) -> None:
 
 def test_settings_are_listed_with_their_defaults() -> None:
     """Each process's own, and those that all have."""
-    text = section("docs/operating.md", "Settings")
+    text = section("docs/settings.md", "Settings")
     listed = {row[0].strip("`"): row[1].strip("`") for row in rows(text) if row[0].startswith("`ONCELOG_")}
     expected: dict[str, str] = {}
     for process in (*settings.ALL, settings.ProcessSettings):  # the last one's defaults are those that are told

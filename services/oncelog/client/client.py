@@ -11,7 +11,7 @@ from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings, first_indexes
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
-from oncelog.client.network.start_position import Place
+from oncelog.client.network.start_position import Place, check_place
 from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
@@ -81,7 +81,7 @@ class AsyncClient:
         check_type("storage_reads", storage_reads, bool, "True or False")
         max_message_bytes = integer("max_message_bytes", max_message_bytes, 0, CHUNKED_BYTES_MAX)
         check_seconds("operation_timeout", operation_timeout)
-        addresses = parse_url(url)
+        self._addresses = addresses = parse_url(url)
         credentials = Credentials.of(
             tls=speaks_tls(url),
             token=token,
@@ -99,6 +99,9 @@ class AsyncClient:
         self._producers = StillOpen[AsyncProducer](lambda producer: producer.failure is not None)
         self._readers = StillOpen[AsyncReader](lambda reader: reader.closed)
         self._consumers = StillOpen[AsyncConsumer](lambda consumer: consumer.failure is not None)
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({', '.join(self._addresses)})"
 
     async def create_producer(
         self,
@@ -277,8 +280,7 @@ class AsyncClient:
                 EARLIEST: the first message that is kept.
                 LATEST: only messages stored from now on; with inclusive=True also the last stored one.
                 A MessageId: the message after it; with inclusive=True the message itself.
-                A datetime: the first message that was appended at or after that time. Without a time zone it is local
-                time.
+                A datetime with a time zone: the first message that was appended at or after that time.
                 Index(n): message number n of the topic, or the first one after it that is kept.
                 A list of MessageIds: for a partitioned topic, the last one read of each partition; a partition without
                 one begins with its first message.
@@ -288,7 +290,8 @@ class AsyncClient:
 
         Raises:
             InvalidName: the topic's name is not valid.
-            InvalidArgument: `start` is a message id of another topic, or an argument has a wrong type.
+            InvalidArgument: `start` is a message id of another topic or a datetime without a time zone, or an argument
+                has a wrong type.
             TopicNotFound: the topic does not exist and was not created.
             PermissionDenied: the caller may not read the topic.
             DeadlineExceeded: no answer within operation_timeout.
@@ -296,13 +299,15 @@ class AsyncClient:
         """
         self._network.check_open()
         name = parse_topic(topic)
-        if not isinstance(start, MessageId | datetime | Index):
+        if isinstance(start, MessageId | datetime | Index):
+            check_place(start, inclusive)
+        else:
             check_type(
                 "start", start, list, "EARLIEST, LATEST, a MessageId, a datetime, an Index or a list of MessageIds"
             )
             for each in start:
                 check_type("start", each, MessageId, "a list of MessageIds")
-        check_type("inclusive", inclusive, bool, "True or False")
+            check_type("inclusive", inclusive, bool, "True or False")
         skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
         reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
         await reader.open(start, inclusive=inclusive)

@@ -13,10 +13,14 @@ from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.running import Interrupt, run_command
+from oncelog_lab.demo.flights import cache_directory
 from oncelog_lab.running import quiet_grpc
 
 if TYPE_CHECKING:
     from oncelog_lab.cluster import LabCluster
+
+#: The file name of the plot.
+PLOT = "oncelog-demo.svg"
 
 _HELP = f"""Publish a file while processes are killed with kill -9, and compare the topic with the file line by line.
 
@@ -27,13 +31,15 @@ lost its position and sends its last lines again. It kills the topic's owner thr
 consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves once
 more, and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
 
+The demo leaves a plot of its run: acknowledged messages over time, with the kills, as an SVG for a browser.
+
 At the beginning the demo prints the address of the console: open it in a browser, and watch the kills there. With
 --keep the cluster runs on after the result, until Ctrl-C.
 
 The last line of standard output is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused,
 delivered, redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries,
-client_gap_ms). The exit code is 1 if a line was lost, duplicated or out of order, never delivered, or seen again after
-its acknowledgement.
+client_gap_ms), plot (its path; null if it could not be written). The exit code is 1 if a line was lost, duplicated or
+out of order, never delivered, or seen again after its acknowledgement.
 
 {EXIT_CODES}"""
 
@@ -43,6 +49,10 @@ def demo(
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Publish this file instead of the flights.")
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, writable=True, help="Write the plot here, instead of beside the cached file."),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster running after the result, until Ctrl-C.")
     ] = False,
@@ -51,7 +61,8 @@ def demo(
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
 
     async def main(interrupt: Interrupt) -> Exit:
-        return await _demo(seconds, file, console, errors, partial(_kept, interrupt, errors) if keep else None)
+        kept = partial(_kept, interrupt, errors) if keep else None
+        return await _demo(seconds, file, plot or cache_directory() / PLOT, console, errors, kept)
 
     raise typer.Exit(run_command(main, errors))
 
@@ -69,9 +80,20 @@ async def _kept(interrupt: Interrupt, errors: Console, cluster: "LabCluster") ->
     await ended.wait()
 
 
+def _leave(path: Path, text: str) -> OSError | None:
+    """The error if it cannot be written: the result of the demo stands without it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        return error
+    return None
+
+
 async def _demo(
     seconds: float,
     path: Path | None,
+    plot: Path,
     console: Console,
     errors: Console,
     keep: Callable[["LabCluster"], Awaitable[None]] | None,
@@ -81,7 +103,8 @@ async def _demo(
     from oncelog_lab.cluster import standalone_cluster
     from oncelog_lab.consumption import Consumption
     from oncelog_lab.demo.consumer_process import ConsumerProcess
-    from oncelog_lab.demo.flights import FLIGHTS, cache_directory, fetch
+    from oncelog_lab.demo.flights import FLIGHTS, fetch
+    from oncelog_lab.demo.plot import demo_plot
     from oncelog_lab.demo.producer_process import ProducerProcess
     from oncelog_lab.demo.report import show_demo
     from oncelog_lab.demo.scenario import CONSUMERS, PRODUCER, SUBSCRIPTION, TOPIC, DemoFile, DemoScenario
@@ -110,13 +133,16 @@ async def _demo(
             ]
             try:
                 with view:
-                    report = await DemoScenario(file, seconds, cluster, producer, consumers, account, view).run()
+                    scenario = DemoScenario(file, seconds, cluster, producer, consumers, account, view)
+                    report = await scenario.run()
             finally:
                 await producer.kill()
                 for consumer in consumers:
                     await consumer.kill()
             show_demo(report, console)
-            print(json.dumps(report.to_json()), flush=True)
+            left = await asyncio.to_thread(_leave, plot, demo_plot(scenario.timeline, report.summary))
+            console.print(f"the plot: {plot if left is None else left}", markup=False, soft_wrap=True)
+            print(json.dumps({**report.to_json(), "plot": str(plot) if left is None else None}), flush=True)
             if keep is not None:
                 await keep(cluster)
     return Exit.OK if report.perfect else Exit.FAILED

@@ -68,6 +68,16 @@ class DemoReport:
             "duplicates_refused": self.duplicates_refused,
         }
 
+    @property
+    def summary(self) -> str:
+        """The result in one line."""
+        counts = self.counts
+        words = ", ".join(
+            f"{counts[name]:,} {name.replace('_', ' ')}" for name in ("lost", "duplicated", "out_of_order")
+        )
+        again = self.consumption.acked_seen_again
+        return f"{self.lines:,} lines: {words}; {again:,} seen again after their acknowledgement"
+
     def to_json(self) -> dict[str, object]:
         takeovers = [
             {

@@ -20,6 +20,7 @@ from oncelog_lab.consumption import Consumption
 from oncelog_lab.demo.consumer_process import ConsumerProcess
 from oncelog_lab.demo.producer_process import ProducerProcess
 from oncelog_lab.demo.report import DemoConsumption, DemoReport, DemoTakeover
+from oncelog_lab.demo.timeline import Timeline
 from oncelog_lab.demo.view import DemoView
 from oncelog_lab.faults.kinds import Fault, FaultKind
 from oncelog_lab.faults.process_injector import ProcessFaultInjector
@@ -36,6 +37,8 @@ STEP_DEADLINE_S = 90.0
 RESTART_DEADLINE_S = 30.0
 #: How long a consumer waits in vain at the end for a message that was acknowledged.
 SILENCE_S = 3.0
+#: Between two looks at what is acknowledged.
+SAMPLE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class DemoScenario:
         view: DemoView,
     ) -> None:
         """account: of what the consumers report."""
+        self.timeline = Timeline()
+        self._began_s = time.monotonic()
         self._file = file
         self._seconds = seconds
         self._cluster = cluster
@@ -104,8 +109,12 @@ class DemoScenario:
             await rest.put_in_place("PUT", f"/admin/v2/namespaces/{NAMESPACE}")
             await rest.put_in_place("POST", f"/admin/v2/namespaces/{NAMESPACE}/deduplication", True)
         self._view.tell(f"deduplication is enabled in namespace {NAMESPACE}")
-        await self._publish()
-        consumed = await self._consumed()
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._publish()
+            consumed = await self._consumed()
+        finally:
+            watching.cancel()
         self._view.tell("reading everything back and comparing it with the file, line by line")
         verdict = await self._compare()
         return DemoReport(len(self._file.lines), verdict, self._producer.duplicates, self._takeovers, consumed)
@@ -116,21 +125,17 @@ class DemoScenario:
         await producer.start()
         for consumer in self._consumers:
             await consumer.start()
-        watching = asyncio.create_task(self._show_progress())
-        try:
-            for kill in KILLS:
-                number = max(1, int(kill.at * len(file.lines)))
-                await producer.until(file.offsets[number], STEP_DEADLINE_S + self._seconds)
-                if kill.consumer is not None:
-                    await self._kill_consumer(self._consumers[kill.consumer])
-                elif kill.fault is None:
-                    await self._kill_producer(kill)
-                else:
-                    await self._kill_process(kill.fault)
-                await self._until_progress()
-            await producer.finish(STEP_DEADLINE_S + self._seconds)
-        finally:
-            watching.cancel()
+        for kill in KILLS:
+            number = max(1, int(kill.at * len(file.lines)))
+            await producer.until(file.offsets[number], STEP_DEADLINE_S + self._seconds)
+            if kill.consumer is not None:
+                await self._kill_consumer(self._consumers[kill.consumer])
+            elif kill.fault is None:
+                await self._kill_producer(kill)
+            else:
+                await self._kill_process(kill.fault)
+            await self._until_progress()
+        await producer.finish(STEP_DEADLINE_S + self._seconds)
         view.acknowledged(self._acknowledged)
         view.tell(f"published: {self._acknowledged:,} lines acknowledged")
 
@@ -139,10 +144,15 @@ class DemoScenario:
         """Number of lines before the first byte that is not acknowledged."""
         return bisect_left(self._file.offsets, self._producer.offset)
 
-    async def _show_progress(self) -> None:
+    async def _watch(self) -> None:
         while True:
             self._view.acknowledged(self._acknowledged)
-            await asyncio.sleep(0.05)
+            self.timeline.sample(self._elapsed_s, self._acknowledged, self._account.acked.count)
+            await asyncio.sleep(SAMPLE_S)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
 
     async def _until_progress(self) -> None:
         """Return when another line is acknowledged, so the last kill is survived."""
@@ -151,6 +161,7 @@ class DemoScenario:
 
     async def _kill_producer(self, kill: DemoKill) -> None:
         await self._producer.kill()
+        self.timeline.killed(self._elapsed_s, "producer")
         repeated = int(kill.repeats * len(self._file.lines))
         how = f"sends its last {repeated:,} lines again" if repeated else "continues by itself"
         self._view.tell(f"kill -9 the producer at {self._acknowledged:,} lines; started again, it {how}")
@@ -162,6 +173,7 @@ class DemoScenario:
         """Its next process has acknowledged something when this returns, unless the file is published: what is left
         may all go to the other consumer."""
         await consumer.kill()
+        self.timeline.killed(self._elapsed_s, "consumer")
         before = consumer.acked
         self._view.tell(f"kill -9 {consumer.name} at {self._account.acked.count:,} acknowledged messages")
         await consumer.start()
@@ -203,6 +215,8 @@ class DemoScenario:
         before = await self._cluster.stats(TOPIC)
         killed_at_s = time.monotonic()
         injected = await self._injector.inject(Fault(kind, pick=0), [before["owner_address"]])
+        victim = "owner" if kind is FaultKind.OWNER_KILL else "storage node"
+        self.timeline.killed(killed_at_s - self._began_s, victim)
         what = f"the topic's owner, {injected.victim}," if kind is FaultKind.OWNER_KILL else injected.victim
         self._view.tell(f"kill -9 {what} at {self._acknowledged:,} lines")
         if kind is FaultKind.OWNER_KILL:

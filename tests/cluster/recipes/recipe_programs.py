@@ -1,4 +1,4 @@
-"""Runs the programs of docs/recipes.md, docs/effects.md and docs/outbox.md as a user does, and kills them."""
+"""Runs the programs of the readme and of the pages on recipes, effects and the outbox, and kills them."""
 
 import os
 import random
@@ -19,6 +19,7 @@ PAGE = "docs/recipes.md"
 EFFECTS_PAGE = "docs/effects.md"
 STORES_PAGE = "docs/effects-stores.md"
 OUTBOX_PAGE = "docs/outbox.md"
+PAGES = ("README.md", PAGE, EFFECTS_PAGE, STORES_PAGE, OUTBOX_PAGE)
 KILLS = 2
 
 
@@ -30,7 +31,7 @@ class Programs:
         own = {"ONCELOG_URL": cluster.url, "ONCELOG_ADMIN_URL": cluster.admin_url, "PYTHONUNBUFFERED": "1"}
         self.environment = environment() | own
         self._random = random.Random(str(directory.name))
-        for page in (PAGE, EFFECTS_PAGE, STORES_PAGE, OUTBOX_PAGE):
+        for page in PAGES:
             for name, text in programs(page).items():
                 assert not (directory / name).exists(), f"two pages have a program {name}"
                 (directory / name).write_text(text)

@@ -211,7 +211,7 @@ async def test_errors_of_damaged_records_name_what_to_rebuild() -> None:
 
 async def test_every_kind_of_record_is_in_the_table_of_what_to_do() -> None:
     """And the command takes exactly those of which the table says so."""
-    text = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/incidents.md").read_text()
     chapter = text.partition("## A damaged record in ZooKeeper")[2].partition("\n## ")[0]
     rows = [row.split("|")[1:-1] for row in chapter.splitlines() if row.startswith("| `/")]
     told = {path: row[-1] for row in rows for path in re.findall("`(/[^`]*)`", row[0])}

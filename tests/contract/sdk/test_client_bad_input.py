@@ -1,6 +1,7 @@
 """Wrong input to the SDK: each mistake raises its own error at once and affects no other message."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -196,13 +197,30 @@ async def test_invalid_producer_option_is_refused(client: oncelog.AsyncClient, o
 
 @pytest.mark.parametrize(
     "options",
-    [{"start": 5}, {"start": None}, {"start": "earliest"}, {"inclusive": 1}, {"on_corrupt": None}, {"on_corrupt": []}],
+    [
+        {"start": 5},
+        {"start": None},
+        {"start": "earliest"},
+        {"start": datetime(2026, 1, 31)},  # noqa: DTZ001 - that is the case
+        {"inclusive": 1},
+        {"on_corrupt": None},
+        {"on_corrupt": []},
+    ],
 )
 async def test_invalid_reader_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
     """Refused before a request is sent; `start=5` raised AttributeError."""
     with pytest.raises(InvalidArgument) as caught:
         await client.create_reader("flights", **options)  # type: ignore[arg-type]
     assert caught.value.details["field"] in options
+
+
+async def test_start_in_the_future_is_told(client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    """The reader would not wait for that time. An hour is a difference between two clocks."""
+    await client.create_producer("flights")
+    await client.create_reader("flights", start=datetime.now(UTC) + timedelta(minutes=50))
+    assert "ahead of this machine's clock" not in caplog.text
+    await client.create_reader("flights", start=datetime.now(UTC) + timedelta(days=400))
+    assert "is 9600 hours ahead of this machine's clock" in caplog.text
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])

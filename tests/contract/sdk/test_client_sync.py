@@ -51,6 +51,23 @@ def test_leaving_a_client_waits_for_pending_messages(running: Running) -> None:
     assert [future.result(0).sequence_id for future in futures] == list(range(50))
 
 
+def test_each_object_says_what_it_is(running: Running) -> None:
+    """And never a token."""
+    with oncelog.Client(running.cluster.url, token="secret", allow_plaintext_token=True) as client:
+        producer = client.create_producer("flights", producer_name="importer")
+        result = producer.send_many([b"a", b"b"])
+        topic = "public/default/flights"
+        assert repr(client).startswith("Client(127.0.0.1:")
+        assert "secret" not in repr(client)
+        assert repr(producer) == f"Producer('{topic}', producer_name='importer', last_sequence_ids=(1,))"
+        assert repr(result.message_ids) == f"MessageIds(2, first={result.message_ids[0]}, last={result.message_ids[1]})"
+        reader = client.create_reader("flights", start=oncelog.EARLIEST)
+        assert repr(reader) == f"Reader('{topic}')"
+        reader.close()
+        assert repr(reader) == f"Reader('{topic}', closed)"
+    assert repr(producer).endswith(", failure=ProducerClosed)")
+
+
 def test_reader_starts_at_an_index(running: Running) -> None:
     """As with the asynchronous reader."""
     with oncelog.Client(running.cluster.url) as client:

@@ -3,7 +3,7 @@ restored from a backup."""
 
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -82,3 +82,33 @@ async def test_each_order_has_one_invoice(programs: Programs, cluster: Cluster, 
             await producer.send(b'{"cents": 1}', key="very last")
             await waits.reaches(lambda: invoices(database)[-1] == ("very last", 1), "an order after the takeover")
     assert invoices(database)[:-2] == wanted
+
+
+async def test_the_program_of_the_readme_dies_and_charges_each_customer_once(
+    programs: Programs, client: oncelog.AsyncClient
+) -> None:
+    """It kills itself in the middle of one message in ten, and is started again as the readme says."""
+    producer = await client.create_producer("orders", producer_name="shop")
+    database = programs.directory / "shop.db"
+    customers: list[str] = []
+
+    def charged() -> list[str]:
+        if not database.exists():
+            return []
+        with closing(sqlite3.connect(database)) as reading, suppress(sqlite3.OperationalError):  # no table yet
+            return [customer for (customer,) in reading.execute("select customer from charges order by rowid")]
+        return []
+
+    def all_are_charged() -> bool:
+        return charged() == customers
+
+    deaths = 0
+    while not deaths:
+        more = [str(number) for number in range(len(customers), len(customers) + 20)]
+        await producer.send_many([each.encode() for each in more])
+        customers.extend(more)
+        while not all_are_charged():
+            async with running(programs.start("charge.py")) as charging:
+                await until(lambda: not charging.runs() or all_are_charged(), DEADLINE_S, every_s=0.02)
+                deaths += not charging.runs()
+    assert all_are_charged()

@@ -68,7 +68,7 @@ def add_apply(app: typer.Typer) -> None:
     def apply(
         api: AdminApi,
         file: Annotated[
-            Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="YAML or JSON; see docs/operating.md.")
+            Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="YAML or JSON; see docs/settings.md.")
         ],
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")] = False,
         yes: YesOption = False,

@@ -96,6 +96,11 @@ class AsyncConsumer(RunsHandlers):
         self.failure = used_after_fork()
         self._ready.clear()
 
+    def __repr__(self) -> str:
+        ended = "" if self.failure is None else f", failure={type(self.failure).__name__}"
+        names = f"subscription={self.subscription!r}, consumer_name={self.consumer_name!r}"
+        return f"{type(self).__name__}({self.topic!r}, {names}{ended})"
+
     # --- attaching ----------------------------------------------------------------------------------------------------
 
     async def open(self, topics: list[tuple[TopicName, int]]) -> None:

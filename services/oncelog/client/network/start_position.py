@@ -1,6 +1,7 @@
 """Places in a topic, as applications name them, and the message index at which each begins."""
 
-from datetime import datetime
+import logging
+from datetime import UTC, datetime
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.lookup import Route
@@ -21,12 +22,30 @@ from oncelog.rpc.codecs.reader_codec import (
 )
 from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 
+logger = logging.getLogger(__name__)
+
 Place = MessageId | datetime | Index
+#: A time that is farther ahead is no difference between two clocks.
+_AHEAD_S_MAX = 3600.0
 
 
 def check_place(start: Place, inclusive: bool) -> None:
+    """Raises InvalidArgument for another type, and for a datetime without a time zone: programs of two machines would
+    mean two times by it. Warns of a time that is far ahead."""
     check_type("start", start, (MessageId, datetime, Index), "EARLIEST, LATEST, a MessageId, a datetime or an Index")
     check_type("inclusive", inclusive, bool, "True or False")
+    if not isinstance(start, datetime):
+        return
+    if start.utcoffset() is None:
+        message = f"start: {start} has no time zone: replace(tzinfo=UTC) gives it one, or astimezone() to local time"
+        raise InvalidArgument(message, field="start")
+    ahead_s = (start - datetime.now(UTC)).total_seconds()
+    if ahead_s > _AHEAD_S_MAX:
+        logger.warning(
+            "start: %s is %.0f hours ahead of this machine's clock. No message is that new: this begins at the end of "
+            "the topic, and does not wait for that time",
+            start, ahead_s / 3600,
+        )  # fmt: skip
 
 
 def check_of_all_partitions(start: Place, topic: str, partitions: int) -> None:
@@ -49,14 +68,9 @@ def check_topic_of(start: Place, topic: TopicName, route: Route) -> None:
 
 
 def start_at(start: Place, *, inclusive: bool) -> StartAt:
-    """The place as the owner is asked for it. A datetime without a time zone is local time. Raises InvalidArgument for
-    a local time that no calendar has."""
+    """The place, which `check_place` has passed, as the owner is asked for it."""
     if isinstance(start, datetime):
-        try:
-            return StartTime(max(0, int(start.timestamp() * 1000)))
-        except (ValueError, OverflowError) as error:
-            message = f"start: {start} is no local time here: give it a time zone"
-            raise InvalidArgument(message, field="start") from error
+        return StartTime(max(0, int(start.timestamp() * 1000)))
     if isinstance(start, Index):
         return StartIndex(start.number)
     if start == EARLIEST:

@@ -66,6 +66,11 @@ class AsyncProducer:
         """In a forked child: every call finds `failure`, at no cost for the calls of the parent."""
         self._only = None
 
+    def __repr__(self) -> str:
+        ended = "" if self.failure is None else f", failure={type(self.failure).__name__}"
+        ids = f"last_sequence_ids={self.last_sequence_ids}"
+        return f"AsyncProducer({self.topic!r}, producer_name={self.producer_name!r}, {ids}{ended})"
+
     @property
     def producer_name(self) -> str:
         """The producer's name, given by the application or assigned."""

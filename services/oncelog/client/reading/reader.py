@@ -71,6 +71,9 @@ class AsyncReader:
         """In a forked child: the messages that are here belong to the parent."""
         self._batch = None
 
+    def __repr__(self) -> str:
+        return f"AsyncReader({self.topic!r}{', closed' if self.closed else ''})"
+
     async def open(self, start: ReadStart, *, inclusive: bool) -> None:
         """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
         try:

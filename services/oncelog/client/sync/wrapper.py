@@ -22,6 +22,9 @@ class Wrapper(Generic[InnerT]):
         self._inner = inner
         self._portal = portal
 
+    def __repr__(self) -> str:
+        return repr(self._inner).removeprefix("Async")
+
     def __enter__(self) -> Self:
         return self
 

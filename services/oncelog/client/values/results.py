@@ -139,6 +139,9 @@ class MessageIds(Sequence[MessageId | None]):
                 at -= size
         raise IndexError("message index out of range")
 
+    def __repr__(self) -> str:
+        return f"MessageIds({self._count}, first={self[0]}, last={self[-1]})" if self._count else "MessageIds(0)"
+
     def __iter__(self) -> Iterator[MessageId | None]:
         for size, stored, _, _ in self._ranges:
             for index in range(size):

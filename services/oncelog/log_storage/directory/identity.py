@@ -22,7 +22,7 @@ IDENTITY = "identity.json"
 TEMPORARY = ".tmp"
 #: first_segment_id of a directory whose first segment is still being created.
 NOT_FORMATTED = 0
-#: What to do if files of a directory are lost: "Replacing a disk" in docs/operating.md.
+#: What to do if files of a directory are lost: "Replacing a disk" in docs/incidents.md.
 REPLACE = (
     "keep this directory, and start the node with another, empty one once `oncelog admin storage may-replace` allows "
     "it: repair copies its ledgers from other nodes"
