@@ -73,7 +73,6 @@ _TOGETHER = {
     "tests/cluster/clients/test_security.py",
     "tests/cluster/clients/test_silent_peer.py",
     "tests/cluster/metadata/test_metadata_lookup.py",
-    "tests/contract/sdk/consuming/test_chunk_join.py",
     "tests/effects/cluster/test_mirror_compare.py",
 }
 
