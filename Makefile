@@ -23,13 +23,14 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## a virtualenv in .venv with all dependencies, checked by hash (a large download the first time)
 
+# services/ is on the path of the environment, so all distributions are installed editable.
 $(STAMP): requirements.lock pyproject.toml
 	@echo "==> .venv: dependencies of requirements.lock, by hash"
 	$(PYTHON) -m venv .venv
@@ -63,6 +64,15 @@ test: how-long tools $(STAMP) ## run lint and all default tests in parallel, wit
 
 test-core: $(STAMP) ## run the tests of the core only, in a minute
 	@$(BIN)/python -m tests.suite core
+
+test-effects: tools $(STAMP) ## run the tests of the distribution oncelog_effects
+	@$(BIN)/python -m tests.suite effects
+
+test-spark: tools $(STAMP) ## run the tests of the distribution oncelog_spark
+	@$(BIN)/python -m tests.suite spark
+
+test-lab: tools $(STAMP) ## run the tests of the distribution oncelog_lab
+	@$(BIN)/python -m tests.suite lab
 
 test-changed: tools $(STAMP) ## run the tests that depend on the files that differ from main (BASE=another revision)
 	@$(BIN)/python -m tests.suite --changed $(BASE)
@@ -116,7 +126,7 @@ fault-proof: $(STAMP) ## 20 minutes of storage faults with real processes, every
 	$(BIN)/python -m tests.fault_proof --seed $(SEED) $(PROOF)
 
 effects-proof: tools $(STAMP) ## kill and stop programs with effects at every step, drop the answers of 50 COMMITs, count every effect (SEED=)
-	EFFECTS_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/effects_proof/seams.py
+	EFFECTS_SEED=$(SEED) $(BIN)/pytest -s -q tests/effects/effects_proof/seams.py
 
 effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis and Celery under the same faults, as a table; needs Maven (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.effects_comparison --seed $(SEED) $(PROOF)
@@ -157,28 +167,22 @@ bench: $(STAMP) ## measure this machine, as ratios to its limits
 images: ## build container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; see docker/build.sh --help
 	docker/build.sh $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(IMAGES)
 
-dist: $(STAMP) ## build wheels and sdist in dist/, install them into a new virtualenv in build/ and try them
+dist: $(STAMP) ## build wheels and sdist in dist/, install each into a new virtualenv in build/ without the others, and try it
 	rm -rf dist build/tree build/installed
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
 	cmp dist/*.whl build/tree/*.whl
-	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist --wheel services/oncelog_lab
-	$(BIN)/uv venv --quiet --python $(BIN)/python build/installed
-	$(BIN)/uv pip install --quiet --python build/installed/bin/python --constraint requirements.lock dist/*.whl
-	$(BIN)/uv pip check --quiet --python build/installed/bin/python
-	cd build/installed && PYTHONPATH= bin/oncelog --version && PYTHONPATH= bin/oncelog --help >bin/help.txt
-	cd build/installed && PYTHONPATH= bin/python -I -c 'import oncelog; assert "build/installed" in oncelog.__file__; \
-		[getattr(oncelog, name) for name in oncelog.__all__]; from importlib.resources import files; \
-		assert all(files("oncelog.metadata.console").joinpath(each).is_file() for each in ("templates/base.html", "static/console.js"))'
-	cd build/installed && PYTHONPATH= bin/oncelog bench --help >>bin/help.txt && ! grep 'oncelog-lab' bin/help.txt
+	for folder in effects lab spark; do \
+		$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist --wheel services/oncelog_$$folder || exit 1; \
+	done
+	$(BIN)/python -m tests.suite.distributions
 	@ls -l dist
 
-lock: $(STAMP) ## generate requirements.lock from pyproject.toml, and the images' requirements from it
-	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
-	$(COMPILE) pyproject.toml --extra services --constraint requirements.lock --output-file docker/requirements.txt
+lock: $(STAMP) ## generate requirements.lock from each pyproject.toml, and the images' requirements from it
+	$(BIN)/python -m tests.suite.requirements all | $(COMPILE) - --output-file requirements.lock
+	$(BIN)/python -m tests.suite.requirements services | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements.txt
 	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
-	$(BIN)/python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(each for each in extras["pipeline"] if each not in extras["services"]), sep="\n")' \
-		| $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
+	$(BIN)/python -m tests.suite.requirements pipeline | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
 clean: ## delete everything that was built, downloaded and cached here
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

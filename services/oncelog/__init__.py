@@ -11,7 +11,8 @@
     async for message in consumer:
         await consumer.ack(message)
 
-The names are loaded when first used: the cluster's own processes import this package too, and need no SDK.
+The names are loaded when first used: the cluster's own processes import this package too, and need no SDK. `process`
+and `run` are those of `oncelog_effects`, which is installed beside this package.
 """
 
 from importlib import import_module
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from oncelog.client.values.corruption import Skipped
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
-    from oncelog.effects.process import process
-    from oncelog.effects.programs.program import run
+    from oncelog_effects.processes import process
+    from oncelog_effects.programs.program import run
 
+#: The distribution that has `process` and `run`.
+_EFFECTS = "oncelog_effects"
 #: {name: module that has it}
 _LAZY = {
     "AckResult": "oncelog.client.values.results",
@@ -65,8 +68,8 @@ _LAZY = {
     "SendResult": "oncelog.client.values.results",
     "Skipped": "oncelog.client.values.corruption",
     "connect": "oncelog.client.connecting",
-    "process": "oncelog.effects.process",
-    "run": "oncelog.effects.programs.program",
+    "process": "oncelog_effects.processes",
+    "run": "oncelog_effects.programs.program",
 }
 
 __all__ = [
@@ -107,7 +110,15 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'oncelog' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    try:
+        return getattr(import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != _EFFECTS:
+            raise
+        from oncelog.runtime.installation import install_command
+
+        command = install_command(_EFFECTS)
+        raise ModuleNotFoundError(f"oncelog.{name} needs {_EFFECTS}: {command}", name=_EFFECTS) from None
 
 
 def __dir__() -> list[str]:

@@ -14,17 +14,19 @@ from functools import cache
 from tempfile import TemporaryFile
 from typing import IO
 
+from oncelog.cli.extras import is_installed
 from oncelog.cli.standalone.cluster_plan import MODULES
 from oncelog.cli.standalone.fork_server import ForkServer, connected
 from oncelog.testing.local_cluster import without_settings
 
 CLI, COMMAND = "oncelog.cli", "tests.cluster.forked_command"
 PROGRAMS = (CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES)
-#: What commands import when they run.
-LATE = """
+#: What commands import when they run, of distributions that are installed.
+_LATE = """
     oncelog.cli.standalone.command oncelog.cli.produce.command oncelog.cli.read.command oncelog.cli.consume.command
-    oncelog.cli.mirror.app oncelog.cli.relay.app oncelog.client.client
+    oncelog.client.client oncelog_effects.cli.mirror.app oncelog_effects.cli.relay.app
 """
+LATE = " ".join(each for each in _LATE.split() if is_installed(each.partition(".")[0]))
 _SERVE = """
 import importlib, socket, sys
 _, descriptor, early, *modules = sys.argv

@@ -25,8 +25,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.recipes.postgres_process import PostgresProcess
 from tests.contract.stores.redis_process import RedisProcess
+from tests.effects.postgres_process import PostgresProcess
 from tests.effects_comparison.run import FAULTS, Places, Run
 from tests.effects_comparison.servers import installed, kafka, kafka_version
 from tests.effects_comparison.systems import SYSTEMS

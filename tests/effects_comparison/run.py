@@ -17,8 +17,8 @@ import redis
 from sqlalchemy import create_engine
 
 import oncelog
-from oncelog.outbox.tables import OutboxTables
 from oncelog.runtime.orphan_guard import guarded
+from oncelog_effects.outbox.tables import OutboxTables
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.kills import any_time
 from tests.cluster.programs import Running, started

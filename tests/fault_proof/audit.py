@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncelog.cli.connection import Connection
-from oncelog.cli.pipeline.options import given
-from oncelog.pipeline.audit.job import check_plan, plan_topics
-from oncelog.pipeline.audit.range_task import fold_entries
-from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.pipeline.source.options import source_options
+from oncelog_spark.audit.job import check_plan, plan_topics
+from oncelog_spark.audit.range_task import fold_entries
+from oncelog_spark.cli.options import given
+from oncelog_spark.cluster import ClusterConnection
+from oncelog_spark.source.options import source_options
 from tests.cluster.cluster_fixture import Cluster
 
 _ENTRIES_MAX = 100_000

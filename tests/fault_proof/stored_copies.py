@@ -10,11 +10,11 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
-from oncelog.pipeline.audit.copy_reading import CopyReading
-from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
-from oncelog.pipeline.cluster import Members, storage_of
 from oncelog.runtime.credentials import PLAIN
 from oncelog.verify.copies import compare_copies
+from oncelog_spark.audit.copy_reading import CopyReading
+from oncelog_spark.audit.ledger_ranges import LedgerSlice
+from oncelog_spark.cluster import Members, storage_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from oncelog.pipeline.sink.names import journal_topic
+from oncelog_spark.sink.names import journal_topic
 from tests.cluster.cluster_fixture import START_S, Cluster
 from tests.cluster.until import until
 from tests.jobs_proof.inputs import (

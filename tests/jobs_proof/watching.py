@@ -9,7 +9,7 @@ from typing import Self
 import httpx
 
 from oncelog.core.names import parse_topic
-from oncelog.pipeline.sink.names import HIDDEN
+from oncelog_spark.sink.names import HIDDEN
 from tests.cluster.cluster_fixture import REQUEST_S, Cluster, rest_path
 
 NAMESPACE = "public/default"

@@ -8,7 +8,7 @@ from functools import cache
 
 from oncelog.runtime.telemetry import Telemetry
 from tests.kubernetes.chart import CHART, Manifest, of_kind, one
-from tests.tidy.source import repository
+from tests.tidy.source import PRODUCT, repository
 from tests.tidy.test_documents import wrong_with
 
 _NAME = re.compile(r"\boncelog_\w+")
@@ -32,7 +32,7 @@ def emitted() -> frozenset[str]:
     """Names at /metrics: each instrument of the code is created here, and named as in Prometheus' text format."""
     telemetry = Telemetry("test", "1")
     for source in repository():
-        if source.is_python and source.inside("services/oncelog"):
+        if source.is_python and source.inside(*PRODUCT):
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                     _make(telemetry, node.func.attr, node.args[0])
@@ -94,7 +94,7 @@ def test_each_series_is_shown() -> None:
 
 def test_each_label_is_set_by_the_code() -> None:
     """Its key and its value occur in the code of the services as whole words."""
-    code = "\n".join(source.text for source in repository() if source.is_python and source.inside("services/oncelog"))
+    code = "\n".join(source.text for source in repository() if source.is_python and source.inside(*PRODUCT))
     for expression in expressions():
         for matchers in _MATCHERS.findall(expression):
             for key, value in re.findall(r'(\w+)!?=~?"([^"]*)"', matchers):

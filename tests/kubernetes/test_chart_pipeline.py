@@ -7,7 +7,7 @@ import jwt
 import pytest
 import typer
 
-from oncelog.cli.pipeline.app import pipeline
+from oncelog_spark.cli.app import pipeline
 from tests.kubernetes.chart import (
     CHART,
     FILES,

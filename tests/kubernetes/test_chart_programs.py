@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
-from oncelog.cli.relay.app import run
+from oncelog_effects.cli.relay.app import run
 from tests.kubernetes.chart import FILES, Manifest, manifests_in, of_kind, one, template
 
 

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncelog_lab.bench.commands import app
+from oncelog_lab.bench.effects.measurements import EFFECTS_MEASUREMENTS
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.measurements import MEASUREMENTS
 from oncelog_lab.bench.running import BenchStack
@@ -44,7 +45,8 @@ class Benches:
 
     def rows(self, name: str, **settings: Any) -> dict[str, BenchRow]:
         """Returns {name: row}."""
-        measured = MEASUREMENTS[name](self._stack, BenchSettings(**settings), lambda _: None)
+        measurement = {**MEASUREMENTS, **EFFECTS_MEASUREMENTS}[name]
+        measured = measurement(self._stack, BenchSettings(**settings), lambda _: None)
         return {row.what: row for row in self._runner.run(asyncio.wait_for(measured, DEADLINE_S))}
 
     def end(self) -> None:

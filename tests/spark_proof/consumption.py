@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
 import oncelog
-from oncelog.pipeline.audit.topic_plan import plan_topic
-from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.pipeline.options import ConnectionOptions
+from oncelog_spark.audit.topic_plan import plan_topic
+from oncelog_spark.cluster import ClusterConnection
+from oncelog_spark.options import ConnectionOptions
 from tests.cluster.cluster_fixture import Cluster
 from tests.proofs.flights import PARTITIONS
 from tests.proofs.report import Besides

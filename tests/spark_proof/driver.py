@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from oncelog.pipeline.session import new_session
+from oncelog_spark.session import new_session
 from tests.spark_proof.faulty_sink import FAULTS, InjectingDataSource, UnprotectedDataSource
 from tests.spark_proof.flights import CANCELLED, PREFIX, SOURCE
 from tests.spark_proof.plan import Job

@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 
 import oncelog
 from oncelog.client.sync import Producer
-from oncelog.pipeline.data_source import OncelogDataSource
-from oncelog.pipeline.sink import batch_publisher as sink_batch
-from oncelog.pipeline.sink.log import send_rows
-from oncelog.pipeline.sink.rows import Rows, rows_of
-from oncelog.pipeline.sink.writer import BATCH_PROPERTY, new_stream_writer
+from oncelog_spark.data_source import OncelogDataSource
+from oncelog_spark.sink import batch_publisher as sink_batch
+from oncelog_spark.sink.log import send_rows
+from oncelog_spark.sink.rows import Rows, rows_of
+from oncelog_spark.sink.writer import BATCH_PROPERTY, new_stream_writer
 from tests.cluster.until import until_sync
 from tests.spark_proof.plan import Point, Victim
 

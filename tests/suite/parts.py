@@ -1,7 +1,8 @@
 """What the suite consists of: parts that run by default, and proofs.
 
 A part is a process of its own. Each folder of `tests/contract` is one, and each folder of `tests/cluster`, because work
-that outlives its test then disturbs no other folder.
+that outlives its test then disturbs no other folder. The tests of a distribution beside the log are a folder of tests/
+(`effects`, `lab`, `spark`), and parts with its name.
 
 A proof is a file of tests that takes long, or that only a change of some folders can break. `make proofs` runs all,
 for a night; `.ci/run` runs those of the folders that a change touches. What a proof covers has a smaller test in a
@@ -144,8 +145,7 @@ PARTS: tuple[Part, ...] = (
     Part("model", ("model",), 20.0, True),
     Part("kubernetes", ("kubernetes",), 85.0, True),
     Part("tidy", ("tidy", "surface", "fault_proof"), 90.0, True),
-    Part("pipeline", ("pipeline", "proofs", "spark_proof", "jobs_proof"), 155.0),
-    *_shared("cluster/clients", ("cluster/clients",), 2, 150.0),
+    *_shared("cluster/clients", ("cluster/clients",), 2, 115.0),
     Part("cluster/cli", ("cluster/cli",), 120.0),
     Part("cluster/console", ("cluster/console",), 20.0),
     Part(
@@ -154,11 +154,14 @@ PARTS: tuple[Part, ...] = (
         65.0,
     ),
     Part("cluster/processes", ("cluster/processes",), 120.0),
-    Part("cluster/recipes", ("cluster/recipes", "cluster/effects_proof"), 135.0),
+    Part("cluster/recipes", ("cluster/recipes",), 75.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
     Part("lab", ("lab",), 20.0),
+    Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
+    Part("effects/core", ("effects/core", "effects/model"), 20.0, True),
+    Part("effects/contract", ("effects/contract",), 190.0),
+    Part("effects/cluster", ("effects/cluster", "effects/effects_proof"), 150.0),
     Part("contract/copies", ("contract/copies", "contract/eras"), 20.0),
-    Part("contract/effects", ("contract/effects",), 190.0),
     Part("contract/node", ("contract/node",), 45.0),
     Part("contract/notes", ("contract/notes", "contract/rpc"), 40.0),
     Part("contract/owner", ("contract/owner",), 160.0),
@@ -254,8 +257,8 @@ PROOFS: tuple[Proof, ...] = (
         (
             "deploy/helm",
             "services/oncelog/cli/admin/provisioning_file.py",
-            "services/oncelog/cli/pipeline",
-            "services/oncelog/cli/relay",
+            "services/oncelog_spark/cli",
+            "services/oncelog_effects/cli/relay",
             "services/oncelog/metadata/served_certificates.py",
             "services/oncelog/runtime/settings.py",
             "tests/kubernetes",
@@ -274,8 +277,8 @@ PROOFS: tuple[Proof, ...] = (
             f"cluster/recipes/test_{name}.py"
             for name in ("celery", "copier", "cron", "file_to_log_to_file", "web_shop", "word_count")
         ),
-        ("docs/recipes.md", "services/oncelog/effects", "services/oncelog/client", "services/oncelog/outbox"),
-        ("cluster/recipes/test_effects.py", "cluster/recipes/test_outbox.py", "cluster/recipes/test_topic_effects.py"),
+        ("docs/recipes.md", "services/oncelog_effects", "services/oncelog/client"),
+        ("effects/cluster/test_effects.py", "effects/cluster/test_outbox.py", "effects/cluster/test_topic_effects.py"),
     ),
     Proof(
         "demo",
@@ -285,10 +288,12 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "models",
-        ("model/test_model.py", "model/test_relay_model.py", "model/years/test_years_models.py"),
+        ("model/test_model.py", "effects/model/test_relay_model.py", "model/years/test_years_models.py"),
         (
             "tests/model",
-            *(f"{_CORE}/{room}" for room in ("acks", "delivery", "effects", "era.py", "ledger", "node", "outbox")),
+            "tests/effects/model",
+            "services/oncelog_effects/core",
+            *(f"{_CORE}/{room}" for room in ("acks", "delivery", "era.py", "ledger", "node")),
             *(f"{_CORE}/{room}" for room in ("rebuild", "records", "repair", "formats/note.py")),
         ),
         ("simulation/test_seeds.py", "simulation/test_mutants.py"),
@@ -296,27 +301,26 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "spark-jobs",
         (
-            "pipeline/audit/test_audit.py",
-            "pipeline/jobs/test_compact.py",
-            "pipeline/jobs/test_copy_job.py",
-            "pipeline/jobs/test_export.py",
-            "pipeline/jobs/test_import.py",
-            "pipeline/sink/test_sink_stream.py",
-            "pipeline/test_spark_guide.py",
+            "spark/audit/test_audit.py",
+            "spark/jobs/test_compact.py",
+            "spark/jobs/test_copy_job.py",
+            "spark/jobs/test_export.py",
+            "spark/jobs/test_import.py",
+            "spark/sink/test_sink_stream.py",
+            "spark/test_spark_guide.py",
         ),
         (
-            "services/oncelog/pipeline",
+            "services/oncelog_spark",
             "services/oncelog/verify",
             "services/oncelog/storage_client",
-            "services/oncelog/cli/pipeline",
             "docs/spark.md",
             "docker/requirements-pipeline.txt",
         ),
         (
-            "pipeline/sink/test_sink_write.py",
-            "pipeline/source/test_source.py",
-            "pipeline/audit/test_audit_damage.py",
-            "pipeline/jobs/test_export_run.py",
+            "spark/sink/test_sink_write.py",
+            "spark/source/test_source.py",
+            "spark/audit/test_audit_damage.py",
+            "spark/jobs/test_export_run.py",
         ),
     ),
     Proof(
@@ -350,15 +354,15 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "mirrors",
-        tuple(f"cluster/clients/test_mirror_{which}.py" for which in ("compare", "cutover", "translate")),
-        ("services/oncelog/effects", "services/oncelog/cli/mirror", "services/oncelog/client"),
-        ("cluster/clients/test_mirror.py", "cluster/clients/test_mirror_status.py"),
+        tuple(f"effects/cluster/test_mirror_{which}.py" for which in ("compare", "cutover", "translate")),
+        ("services/oncelog_effects", "services/oncelog/client"),
+        ("effects/cluster/test_mirror.py", "effects/cluster/test_mirror_status.py"),
     ),
     Proof(
         "django",
-        ("contract/effects/test_django.py",),
-        ("services/oncelog/django", "services/oncelog/outbox"),
-        ("contract/effects/test_outbox_database.py", "contract/effects/test_outbox_publish.py"),
+        ("effects/contract/test_django.py",),
+        ("services/oncelog_effects/django", "services/oncelog_effects/outbox"),
+        ("effects/contract/test_outbox_database.py", "effects/contract/test_outbox_publish.py"),
     ),
     Proof(
         "starts",

@@ -8,7 +8,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 
-from tests.tidy.source import Rule, Source, each
+from tests.tidy.source import CORES, DISTRIBUTIONS, Rule, Source, each
 
 _IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "fcntl", "ftplib", "glob", "http", "locale", "logging", "mmap",
@@ -18,6 +18,7 @@ _IMPURE = {
 }  # fmt: skip
 _CORE_MODULES = sys.stdlib_module_names - _IMPURE
 _CORE = "services/oncelog/core"
+_PACKAGES = tuple(f"{folder.removeprefix('services/')}." for folder in DISTRIBUTIONS)
 #: Where one question is open at a time: a coroutine that awaits its ports, which its caller gives. It cannot await
 #: anything else, because the core does not import asyncio.
 _PROCEDURES = {f"{_CORE}/http_publish/idempotency.py"}
@@ -41,22 +42,59 @@ def core_is_pure(source: Source) -> Iterator[str]:
         allowed = allowed | {"pyroaring"}
     if source.path == f"{_CORE}/formats/compression.py":
         allowed = allowed | {"lz4", "zstandard"}
-    for name in imported(source) if source.is_python and source.inside(_CORE) else ():
-        if name.split(".")[0] not in allowed and not f"{name}.".startswith("oncelog.core."):
+    own: tuple[str, ...] = ("oncelog.core.",) if source.inside(_CORE) else ("oncelog.core.", "oncelog_effects.core.")
+    for name in imported(source) if source.is_python and source.inside(*CORES) else ():
+        if name.split(".")[0] not in allowed and not f"{name}.".startswith(own):
             yield f"the core must not import {name}"
 
 
 def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
-    """tests/core imports the core, and chance with a seed: no clock, no file, no process."""
+    """Tests of a core import the core, and chance with a seed: no clock, no file, no process."""
     own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
-    for name in imported(source) if source.is_python and source.inside("tests/core") else ():
-        if name.split(".")[0] not in own and not f"{name}.".startswith(("oncelog.core.", "tests.core.")):
+    ours: tuple[str, ...] = ("oncelog.core.", "tests.core.")
+    if source.inside("tests/effects/core"):
+        ours = (*ours, "oncelog_effects.core.", "tests.effects.core.")
+    for name in imported(source) if source.is_python and source.inside("tests/core", "tests/effects/core") else ():
+        if name.split(".")[0] not in own and not f"{name}.".startswith(ours):
             yield f"a test of the core must not import {name}"
+
+
+#: {folder of tests: the distributions beside the log that they need}. What all are tested with, as the simulation, is
+#: not in it.
+_ALONE = {
+    "tests/contract": set[str](),
+    "tests/cluster": set[str](),
+    "tests/effects": {"oncelog_effects"},
+    "tests/spark": {"oncelog_spark"},
+}
+#: Tests of several distributions.
+_TOGETHER = {
+    "tests/cluster/cli/test_cli_tables.py",
+    "tests/cluster/clients/test_security.py",
+    "tests/cluster/clients/test_silent_peer.py",
+    "tests/cluster/metadata/test_metadata_lookup.py",
+    "tests/effects/cluster/test_mirror_compare.py",
+}
+
+
+def distributions_are_tested_alone(source: Source) -> Iterator[str]:
+    """The tests of a distribution run where the others are not installed."""
+    needed = next((its for folder, its in _ALONE.items() if source.is_python and source.inside(folder)), None)
+    if needed is None or source.path in _TOGETHER:
+        return
+    others = {each.rstrip(".") for each in _PACKAGES} - {"oncelog"} - needed
+    for name in imported(source):
+        if name.split(".")[0] in others:
+            yield f"a test of {source.path.split('/')[1]} must not import {name}"
+        if name.startswith(("tests.effects.", "tests.spark.", "tests.lab.")) and not name.startswith(
+            f"tests.{source.path.split('/')[1]}."
+        ):
+            yield f"a test of {source.path.split('/')[1]} must not import {name}"
 
 
 def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
     """The core opens and prints nothing, awaits nothing but the ports of a procedure, and iterates over no set."""
-    for node in source.nodes if source.is_python and source.inside(_CORE) else ():
+    for node in source.nodes if source.is_python and source.inside(*CORES) else ():
         if isinstance(node, ast.Call) and _called(node) in {"open", "print", "input", "eval", "exec"}:
             yield f"line {node.lineno}: the core must not call {_called(node)}"
         if isinstance(node, ast.AsyncFunctionDef | ast.Await) and source.path not in _PROCEDURES:
@@ -94,11 +132,7 @@ def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
 
 def _quoted(source: Source) -> Iterator[str]:
     for node in source.nodes:
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node.value.startswith(("oncelog.", "oncelog_lab."))
-        ):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(_PACKAGES):
             yield node.value.split(":")[0]
 
 
@@ -129,10 +163,15 @@ RULES = (
             _in("core", "from oncelog.rpc import codec"),
             _in("core", "import crc32c"),
             _in("core/publishing", "import pyroaring"),
+            _in("core", "from oncelog_effects.core.effects import ordered"),
+            (Source("services/oncelog_effects/core/x.py", "import time"),),
         ),
         (
             *_in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
             *_in("core/delivery", "from pyroaring import BitMap64"),
+            Source(
+                "services/oncelog_effects/core/x.py", "from oncelog.core import ids\nfrom oncelog_effects.core import y"
+            ),
         ),
     ),
     Rule(
@@ -146,6 +185,19 @@ RULES = (
         (
             Source("tests/core/test_x.py", "import random\nfrom tests.core.builders import batch"),
             Source("tests/contract/test_x.py", "import time"),
+        ),
+    ),
+    Rule(
+        "distributions are tested alone",
+        each(distributions_are_tested_alone),
+        (
+            (Source("tests/contract/test_x.py", "from oncelog_effects import SqlEffects"),),
+            (Source("tests/cluster/test_x.py", "from tests.effects import postgres_process"),),
+            (Source("tests/effects/test_x.py", "import oncelog_spark.session"),),
+        ),
+        (
+            Source("tests/effects/test_x.py", "from oncelog_effects import x\nfrom tests.effects import y"),
+            Source("tests/simulation/x.py", "from oncelog_effects.core import y"),
         ),
     ),
     Rule(

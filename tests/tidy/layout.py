@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.tidy.source import Rule, Source, each, ignored_names
+from tests.tidy.source import DISTRIBUTIONS, PRODUCT, Rule, Source, each, ignored_names
 
 ALLOWED = {
     ".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".gitignore", ".pre-commit-config.yaml",
@@ -43,10 +43,10 @@ def top_level_is_short(sources: Sequence[Source]) -> Iterator[str]:
     yield from (f"{name} does not belong at the top level" for name in sorted(found - ALLOWED - ignored_names()))
 
 
-def two_packages(sources: Sequence[Source]) -> Iterator[str]:
-    """services/ holds the product, and the lab that tries it."""
+def only_distributions(sources: Sequence[Source]) -> Iterator[str]:
+    """services/ holds the distributions of the product, and the lab that tries them."""
     for source in sources:
-        if source.inside("services") and not source.inside("services/oncelog", "services/oncelog_lab"):
+        if source.inside("services") and not source.inside(*DISTRIBUTIONS):
             yield f"{source.path}: outside the packages"
 
 
@@ -104,7 +104,7 @@ def class_names_are_unique(sources: Sequence[Source]) -> Iterator[str]:
     """A class of a room has its name alone; private classes, with an underscore, are their module's business."""
     places: dict[str, str] = {}
     for source in sources:
-        if source.is_python and source.inside("services/oncelog"):
+        if source.is_python and source.inside(*PRODUCT):
             for node in source.nodes:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     name = f"{source.path.rpartition('/')[0]}/{node.name}"
@@ -141,8 +141,8 @@ def _service(name: str, lines: int) -> Source:
 RULES = (
     Rule("the top level is short", top_level_is_short, ((Source("notes.txt", ""),),), (Source("README.md", ""),)),
     Rule(
-        "services holds two packages",
-        two_packages,
+        "services holds the distributions",
+        only_distributions,
         ((Source("services/x/y.py", ""),),),
         (Source("services/oncelog/y.py", ""), Source("services/oncelog_lab/y.py", "")),
     ),

@@ -2,18 +2,18 @@
 kept."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tidy.source import PRODUCT, ROOT
+
 #: Imperatives, and commands that delete the content of a directory.
 ADVICE = re.compile(
     r"\b(wipe|erase|empty|clear) (the|this|its|that) (data )?(directory|disk|volume)|\bwipe\b|rm -r| -delete\b",
     re.IGNORECASE,
 )
 PLACES = (
-    *sorted((ROOT / "services/oncelog").rglob("*.py")),
+    *(path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))),
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),

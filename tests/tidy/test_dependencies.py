@@ -10,7 +10,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from oncelog.cli.extras import LAB, MODULES, check_installed
+from oncelog.cli.extras import EFFECTS, EFFECTS_SQL, LAB, MODULES, check_installed
 from tests.tidy.source import ROOT
 
 #: Refuses the modules that stand in its first argument, then runs its second one.
@@ -34,12 +34,24 @@ def _key(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+#: The distributions beside that of the log.
+_OTHERS = sorted(ROOT.glob("services/*/pyproject.toml"))
+
+
 @cache
 def _extras() -> dict[str, list[str]]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lab = tomllib.loads((ROOT / "services/oncelog_lab/pyproject.toml").read_text())["project"]
-    assert lab["version"] == project["version"]
-    return {"": project["dependencies"], **project["optional-dependencies"], LAB: lab["dependencies"]}
+    """{part as `oncelog.cli.extras` names it, "" for the wheel of the log: its requirements}."""
+    log, *others = (tomllib.loads(path.read_text())["project"] for path in (ROOT / "pyproject.toml", *_OTHERS))
+    found = {"": log["dependencies"], **log["optional-dependencies"]}
+    for path, project in zip(_OTHERS, others, strict=True):
+        assert project["version"] == log["version"]
+        assert all(
+            each.endswith(f"=={log['version']}") for each in project["dependencies"] if each.startswith("oncelog")
+        )
+        found[path.parent.name] = project["dependencies"]
+        for extra, requirements in project.get("optional-dependencies", {}).items():
+            found[f"{path.parent.name}[{extra}]"] = [*project["dependencies"], *requirements]
+    return found
 
 
 def distributions(*extras: str) -> set[str]:
@@ -73,8 +85,7 @@ def _absent(*extras: str) -> str:
     # Packages without a module of their own at the top: their files lie in a namespace that others share.
     if not extras:
         modules |= {module for module in MODULES["services"] if "." in module}
-    if LAB not in extras:
-        modules.add(LAB)
+    modules |= {path.parent.name for path in _OTHERS} - {extra.partition("[")[0] for extra in extras}
     return ",".join(sorted(modules - {"oncelog", "__pycache__"}))
 
 
@@ -97,8 +108,26 @@ def test_extras_are_found_absent() -> None:
 
 
 def test_sdk_needs_no_extra() -> None:
-    """Every name of the package, and the loop that the synchronous client runs on."""
-    answer = without_extras("import oncelog\nfor name in oncelog.__all__: getattr(oncelog, name)\nimport uvloop")
+    """Every name of the package, and the loop that the synchronous client runs on. `process` and `run` are those of
+    effects, and say what installs them."""
+    names = "set(oncelog.__all__) - {'process', 'run'}"
+    answer = without_extras(f"import oncelog\nfor name in {names}: getattr(oncelog, name)\nimport uvloop")
+    assert answer.returncode == 0, answer.stderr
+    for name in ("process", "run"):
+        answer = without_extras(f"from oncelog import {name}")
+        assert f"oncelog.{name} needs {EFFECTS}: pip install dist/{EFFECTS}-{_VERSION}-" in answer.stderr
+
+
+def test_effects_need_the_log_and_no_extra() -> None:
+    """Neither do the outbox, the mirror and the decorator; a store names the extra that it needs."""
+    names = "set(oncelog_effects.__all__) - {'RedisEffects', 'SqlEffects'}"
+    code = f"import oncelog_effects\nfor name in {names}: getattr(oncelog_effects, name)\nimport oncelog; oncelog.run"
+    answer = _with_extras((EFFECTS,), code)
+    assert answer.returncode == 0, answer.stderr
+    for name, extra in (("RedisEffects", "redis"), ("SqlEffects", "sql")):
+        answer = _with_extras((EFFECTS,), f"from oncelog_effects import {name}")
+        assert f"install oncelog_effects with its extra {extra}" in answer.stderr
+    answer = _with_extras((EFFECTS_SQL,), "from oncelog_effects import SqlEffects, outbox; outbox.publish")
     assert answer.returncode == 0, answer.stderr
 
 
@@ -114,13 +143,18 @@ for command in COMMANDS:
 
 
 def test_help_needs_no_extra() -> None:
-    """Also that of commands which run only with one. That of a command of the lab then says how to install it."""
+    """Also that of commands which run only with one. That of another distribution says how to install it."""
     commands = ["", "admin", "admin topics", "admin tokens create", "admin certificates create", "produce", "read",
-                "check", "standalone", "demo", "bench", "chaos", "pipeline", "pipeline export"]  # fmt: skip
+                "check", "standalone", "demo", "bench", "chaos", "pipeline", "run", "mirror",
+                "relay", "effects"]  # fmt: skip
     answer = without_extras(f"COMMANDS = {commands}\n{_HELPS}")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("Usage: ") == len(commands)
-    assert " ".join(answer.stdout.split()).count("pip install dist/oncelog_lab-") == len(["demo", "bench", "chaos"])
+    shown = " ".join(answer.stdout.split())
+    assert shown.count("pip install dist/oncelog_lab-") == len(["demo", "bench", "chaos"])
+    assert shown.count("pip install dist/oncelog_spark-") == len(["pipeline"])
+    assert shown.count("pip install dist/oncelog_effects-") == len(["run", "mirror"])
+    assert shown.count("pip install 'dist/oncelog_effects-") == len(["relay", "effects"])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +164,11 @@ def test_help_needs_no_extra() -> None:
         ("demo", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
         ("bench cpu --seconds 3", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
         ("chaos run", f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl"),
-        ("pipeline audit flights", f"'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"),
+        ("run shop:book", f"dist/oncelog_effects-{_VERSION}-py3-none-any.whl"),
+        ("mirror --once", f"dist/oncelog_effects-{_VERSION}-py3-none-any.whl"),
+        ("relay run", f"'dist/oncelog_effects-{_VERSION}-py3-none-any.whl[sql]'"),
+        ("effects status orders", f"'dist/oncelog_effects-{_VERSION}-py3-none-any.whl[sql]'"),
+        ("pipeline audit flights", f"dist/oncelog_spark-{_VERSION}-py3-none-any.whl"),
     ],
 )
 def test_command_without_its_extra_names_the_installation(command: str, install: str) -> None:
@@ -146,9 +184,19 @@ def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
     answer = _with_extras((LAB,), _ONCELOG, "bench", "spark")
     assert answer.returncode == 1, answer.stderr
     assert "pandas" in answer.stderr
-    wheels = f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl 'dist/oncelog-{_VERSION}-py3-none-any.whl[pipeline]'"
+    wheels = f"dist/oncelog_lab-{_VERSION}-py3-none-any.whl dist/oncelog_spark-{_VERSION}-py3-none-any.whl"
     assert f"not installed: pip install {wheels} (`make dist`" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_benchmarks_of_effects_need_these_besides_the_lab() -> None:
+    """And the others do not: each says it before a cluster is started."""
+    answer = _with_extras((LAB,), _ONCELOG, "bench", "effects")
+    assert answer.returncode == 1, answer.stderr
+    wheel = f"'dist/oncelog_effects-{_VERSION}-py3-none-any.whl[sql]'"
+    assert f"error: oncelog_effects, sqlalchemy are not installed: pip install {wheel} (`make dist`" in answer.stderr
+    answer = _with_extras((LAB,), "import oncelog_lab.bench.measurements")
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_what_is_installed_passes_the_check() -> None:

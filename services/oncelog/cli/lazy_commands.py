@@ -8,16 +8,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from oncelog.cli.compact_help import compact
-from oncelog.cli.extras import LAB, check_installed, installation_of, is_installed
+from oncelog.cli.extras import check_installed, have_code
 from oncelog.cli.failures import explain
 from oncelog.core.errors import Fatal
+from oncelog.runtime.installation import install_command
 
 
 class LazyCommand(NamedTuple):
     """One command or group of commands.
 
     help: its line in the list of commands. load: returns the command's function, or the Typer of a group. extras: the
-    optional dependencies without which it is not run; its help needs none of them, but for the lab, which has the code.
+    optional parts (`extras.MODULES`) without which it is not run; its help needs only the distribution with its code.
     """
 
     help: str
@@ -86,7 +87,7 @@ def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
 
 
 def _loaded(name: str, command: LazyCommand) -> Any:
-    if LAB in command.extras and not is_installed(LAB):
+    if not have_code(*command.extras):
         return _not_installed(name, command)
     loaded = command.load()
     if not isinstance(loaded, typer.Typer):
@@ -101,9 +102,9 @@ def _loaded(name: str, command: LazyCommand) -> Any:
 
 
 def _not_installed(name: str, command: LazyCommand) -> TyperCommand:
-    """A command of the lab where the lab is not installed: its help, and what installs it. Takes any arguments."""
+    """A command whose distribution is not installed: its help, and what installs it. Takes any arguments."""
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    help_text = f"{command.help} To install it: {installation_of(command.extras)}"
+    help_text = f"{command.help} To install it: {install_command(*command.extras)}"
     explain_missing = _checked(lambda _context: None, command.extras)
     return TyperCommand(name, help=help_text, callback=lambda: explain_missing(None), context_settings=anything)
 

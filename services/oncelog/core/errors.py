@@ -36,7 +36,7 @@
     │   ├── SubscriptionGone      the subscription was deleted; final for this consumer
     │   ├── SessionGone           a session of HTTP consume has ended: open another one
     │   ├── SubscriptionTypeMismatch  the subscription has another type while it has consumers
-    │   ├── EffectsError          log and store of effects contradict each other (`core.effects.errors`)
+    │   ├── EffectsError          log and store of effects contradict each other (`core.effect_errors`)
     │   │   └── StoreMismatch     the subscription's effects belong to another store, or to none
     │   ├── StaleSeekEpoch        the subscription was sought since; final for this acknowledgement
     │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound

@@ -8,7 +8,8 @@ oncelog_client      a connected oncelog.Client, closed after the test
 
 The cluster is `oncelog standalone --light`: it keeps one copy of each message, listens on free ports of 127.0.0.1, and
 its directory is deleted at the end. It ends with pytest, also if pytest is killed. With pytest-xdist each worker has a
-cluster of its own. Without pytest: `with LocalCluster() as cluster`.
+cluster of its own. Without pytest: `with LocalCluster() as cluster`. Functions with effects are proved by
+`oncelog_effects.testing`.
 
 PYTEST_DONT_REWRITE: pytest would warn where `conftest.py` imports LocalCluster before it loads this plugin.
 """
@@ -19,24 +20,17 @@ import pytest
 
 from oncelog.client.sync import Client
 from oncelog.testing.local_cluster import ClusterNotStarted, LocalCluster
-from oncelog.testing.memory_effects import MemoryEffects
 from oncelog.testing.messages import messages
-from oncelog.testing.proving import Proof, ProofFailed, prove, prove_async
 
 __all__ = [
     "ClusterNotStarted",
     "LocalCluster",
-    "MemoryEffects",
-    "Proof",
-    "ProofFailed",
     "messages",
     "oncelog_client",
     "oncelog_cluster",
     "oncelog_namespace",
     "oncelog_topic",
     "oncelog_url",
-    "prove",
-    "prove_async",
 ]
 
 

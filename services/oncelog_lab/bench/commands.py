@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from oncelog.cli.default_command import RunByDefault
-from oncelog.cli.extras import check_installed
+from oncelog.cli.extras import EFFECTS_SQL, SPARK, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.parameters import option_parameter, parameters_of, sign
 from oncelog.core.errors import OncelogError
@@ -32,18 +32,25 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
     """options: fields of the settings that it reads. Fields of one meaning, such as `latency_seconds`, share an option.
-    defaults: where they differ from the settings'. given: what names a running cluster; (): it starts its own."""
+    defaults: where they differ from the settings'. given: what names a running cluster; (): it starts its own. needs:
+    parts besides the lab (`oncelog.cli.extras`)."""
 
     about: str
     options: tuple[str, ...]
     defaults: dict[str, Any] = field(default_factory=dict)
     given: tuple[str, ...] = ("url",)
+    needs: tuple[str, ...] = ()
 
 
 async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) -> "list[BenchRow]":
     from oncelog_lab.bench.measurements import MEASUREMENTS
 
-    return await MEASUREMENTS[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
+    measurements = dict(MEASUREMENTS)
+    if name not in measurements:
+        from oncelog_lab.bench.effects.measurements import EFFECTS_MEASUREMENTS
+
+        measurements |= EFFECTS_MEASUREMENTS
+    return await measurements[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
 
 
 #: {measurement: the benchmark}
@@ -108,16 +115,19 @@ _BENCHMARKS = {
         "effects in a database, in Redis and in a topic",
         ("messages", "message_bytes", "database", "runs"),
         {"messages": 100_000, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "relay": _Benchmark(
         "the outbox relay against DELETE … RETURNING",
         ("messages", "message_bytes", "database", "latency_seconds", "runs"),
         {"messages": 20_000, "message_bytes": 200, "latency_seconds": 5.0, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "mirror": _Benchmark(
         "the copy of a topic into a second cluster",
         ("messages", "message_bytes", "runs"),
         {"messages": 50_000, "message_bytes": 1024, "runs": 5},
+        needs=(EFFECTS_SQL,),
     ),
     "takeover": _Benchmark(
         "pauses when owners and storage nodes die",
@@ -203,6 +213,10 @@ def run(
             raise typer.BadParameter(f"{measurement} does not take it", param_hint=flag)
     settings = _settings_of(measurement, benchmark, typed)
     quiet_grpc()
+    try:
+        check_installed(*benchmark.needs)
+    except OncelogError as error:
+        raise failed(error) from error
     work = _everything if measurement == _ALL else _measure
     place_of_rest = admin_url or opt.DEFAULT_ADMIN_URL
     run_bench(lambda stack, tell: work(measurement, stack, tell, **settings), data, output, url, place_of_rest)
@@ -294,7 +308,7 @@ def plot(
     oncelog bench plot 100.json 1000.json --picture cost.svg
     """
     try:
-        check_installed("pipeline")
+        check_installed(SPARK)
         from oncelog_lab.bench.plot import plot as draw
 
         curves = draw(files, picture)

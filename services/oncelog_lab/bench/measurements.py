@@ -1,13 +1,11 @@
-"""What measures each command of `oncelog bench`. Loads the SDK: `commands` imports it when a benchmark runs."""
+"""What measures each command of `oncelog bench`, but for those of effects. Loads the SDK: `commands` imports it when a
+benchmark runs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from oncelog_lab.bench.baseline import baseline_rows
 from oncelog_lab.bench.consume import consume_rows
 from oncelog_lab.bench.dedup_overhead import dedup_rows
-from oncelog_lab.bench.effects.mirror import mirror_rows
-from oncelog_lab.bench.effects.relay import relay_rows
-from oncelog_lab.bench.effects.sql import effects_rows
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.latency import latency_rows
 from oncelog_lab.bench.producers import producers_rows
@@ -34,9 +32,6 @@ MEASUREMENTS: Mapping[str, Callable[[BenchStack, BenchSettings, Tell], Awaitable
     "subscribe": subscribe_rows,
     "ack": ack_rows,
     "end-to-end": end_to_end_rows,
-    "effects": effects_rows,
-    "relay": relay_rows,
-    "mirror": mirror_rows,
     "takeover": takeover_rows,
     "topics": topics_rows,
     "producers": producers_rows,

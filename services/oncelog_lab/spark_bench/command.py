@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncelog.cli.extras import LAB, check_installed
+from oncelog.cli.extras import LAB, SPARK, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import Fatal
 from oncelog_lab.bench.options import DEFAULT_ADMIN_URL, AdminUrl, Data, MessageBytes, Runs, Url
@@ -36,7 +36,7 @@ def spark(
 ) -> None:
     """Measure Spark's source, sink and export against its own Parquet and text, in ten minutes or more."""
     try:
-        check_installed(LAB, "pipeline")
+        check_installed(LAB, SPARK)
     except Fatal as error:
         raise failed(error) from error
     settings = SparkSettings(rows, message_bytes, runs, tuple(only or SparkLoad))

@@ -12,8 +12,8 @@ import sys
 from pyspark.errors import PySparkException
 
 from oncelog.core.errors import OncelogError
-from oncelog.pipeline.session import new_session
 from oncelog_lab.spark_bench.spark_work import SparkWork
+from oncelog_spark.session import new_session
 
 SETTINGS = {
     "spark.ui.enabled": "false",

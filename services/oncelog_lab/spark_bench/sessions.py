@@ -77,7 +77,7 @@ async def open_sessions(masters: Sequence[str], directory: Path) -> AsyncIterato
 async def _open_session(master: str, directory: Path) -> AsyncIterator[BenchSession]:
     """Raises LabFailed."""
     if importlib.util.find_spec("pyspark") is None:
-        raise LabFailed(f"this benchmark needs Spark: run {install_command('pipeline')}")
+        raise LabFailed(f"this benchmark needs Spark: run {install_command('oncelog_spark')}")
     own = directory / master.replace("[", "-").rstrip("]")
     own.mkdir()
     child = await LabChild.start(

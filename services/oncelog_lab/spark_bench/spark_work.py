@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from oncelog.pipeline.export.job import ExportResult, export_topics
-from oncelog.pipeline.export.options import export_options
 from oncelog_lab.spark_bench.alternation import busy_s
+from oncelog_spark.export.job import ExportResult, export_topics
+from oncelog_spark.export.options import export_options
 
 _STREAM_TIMEOUT_S = 500
 _STARTS_MAX = 10

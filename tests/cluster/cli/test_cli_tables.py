@@ -9,7 +9,6 @@ from rich.console import Console
 
 from oncelog.cli.admin.readable import ago, moment, short_address, size
 from oncelog.cli.admin.tables import lines_of
-from oncelog.cli.pipeline.audit_table import show_report
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.table import print_table
 from oncelog_lab.chaos.report import ChaosReport, KindFigures, show_schedule
@@ -18,6 +17,7 @@ from oncelog_lab.chaos.schedule import make_schedule
 from oncelog_lab.demo.report import DemoConsumption, DemoReport, DemoTakeover, show_demo
 from oncelog_lab.faults.kinds import Component, FaultKind
 from oncelog_lab.verdict import LogVerdict
+from oncelog_spark.cli.audit_table import show_report
 
 WIDTH = 80
 NOW_MS = 1_772_366_400_000

@@ -13,12 +13,12 @@ import pytest
 
 import oncelog
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
-from tests.cluster.clients.mirroring import once
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.contract.process.security_world import auth_environment, bearer, tls_environment, token
 from tests.contract.rest.rest_guide import call_of
 from tests.contract.rest.rest_story import ADMIN, CHECKOUT, Httpx, page, run_story, write_options
 from tests.contract.stores.redis_process import RedisProcess
+from tests.effects.cluster.mirroring import once
 from tests.tidy.source import ROOT
 
 TOPIC = "public/default/flights"

@@ -31,12 +31,12 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import WriteStep
-from oncelog.pipeline.cluster import ClusterConnection, ledgers_of
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire import metadata_pb2 as pb
+from oncelog_spark.cluster import ClusterConnection, ledgers_of
 from tests.cluster.metadata.metadata_world import CLUSTER_ID, DEADLINE_S, TIMEOUT_MS, World
 from tests.cluster.until import until
 from tests.contract.process.security_world import secured, token

@@ -29,8 +29,8 @@ from oncelog.verify.proof import Part, TopicProof
 from oncelog.wire import deduplication_pb2, owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner, Replica, World
 from tests.cluster.until import until
+from tests.contract.proof.planted_log import TOPIC_ID, PlantedLog
 from tests.contract.repair.fake_storage_node import FakeStorageNode
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 DEADLINE_S = 30.0
 FLIGHTS = parse_topic("flights")

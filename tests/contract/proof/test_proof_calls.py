@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from oncelog.metadata_store.session import paths
+from tests.contract.proof.planted_log import TOPIC_ID
 from tests.contract.proof.proving import Proving, a_log
 from tests.contract.rest.lent_apps import lent_app
-from tests.pipeline.planted_log import TOPIC_ID
 
 PATH = "/admin/v2/persistent/public/default/flights/proof"
 

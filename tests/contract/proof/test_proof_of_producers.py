@@ -19,8 +19,8 @@ from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.proof import Part, ProofState
 from oncelog.verify.range_summary import FINDINGS_KEPT, Finding
 from oncelog.wire import owner_pb2
+from tests.contract.proof.planted_log import TOPIC_ID, PlantedLog
 from tests.contract.proof.proving import FAST, FLIGHTS, Proving, a_log, findings, folded
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 pytestmark = pytest.mark.asyncio
 

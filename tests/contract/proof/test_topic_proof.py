@@ -12,8 +12,8 @@ from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.repair.copying import Copying
 from oncelog.runtime.observing.events import EventFilter
 from oncelog.verify.proof import Part, ProofState
+from tests.contract.proof.planted_log import TOPIC_ID, PlantedLog
 from tests.contract.proof.proving import FAST, FLIGHTS, Proving, a_log, done, findings, folded, verified
-from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@ import pytest
 from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict, Needs, needs_of
 from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.ids import ConsumerNumber
-from tests.core.effects.test_ordered import LOG
+from tests.core.delivery.bound_log import LOG
 
 SESSION_MS = 3_000
 YOUNG_MS, OLD_MS = 1_499, 1_500

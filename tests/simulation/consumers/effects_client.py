@@ -1,4 +1,4 @@
-"""A consumer whose messages take effect in a simulated store: the order of `oncelog.effects.source`, by the decisions
+"""A consumer whose messages take effect in a simulated store: the order of `oncelog_effects.source`, by the decisions
 of `core.effects`.
 
 What it does is a generator. It yields what it waits for, and goes on at the first moment when that is so.
@@ -15,9 +15,7 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
     SubscriptionEffects,
 )
-from oncelog.core.effects import ordered
-from oncelog.core.effects.errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
-from oncelog.core.effects.ordered import Outranked, Received, Step, StoredPosition
+from oncelog.core.effect_errors import EffectsFenced, RedoLost, StoreAhead, StoreMissing, StoreTooOld
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
 from oncelog.core.sdk.consumer.events import (
@@ -30,8 +28,10 @@ from oncelog.core.sdk.consumer.events import (
     SeekWanted,
 )
 from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
-from oncelog.effects.store import ClaimLost
 from oncelog.verify.violation import Violation
+from oncelog_effects.core.effects import ordered
+from oncelog_effects.core.effects.ordered import Outranked, Received, Step, StoredPosition
+from oncelog_effects.store import ClaimLost
 from tests.oracles.consumption import Place
 from tests.simulation.consumers.client import ConsumerClient, ConsumerParts, Habits, Message
 from tests.simulation.consumers.effects_store import SimulatedStore

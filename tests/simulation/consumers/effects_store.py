@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
-from oncelog.core.effects import ordered
-from oncelog.core.effects.ordered import StoredPosition
 from oncelog.core.errors import StoreUnavailable
-from oncelog.effects.store import ClaimLost
 from oncelog.verify.violation import Violation
+from oncelog_effects.core.effects import ordered
+from oncelog_effects.core.effects.ordered import StoredPosition
+from oncelog_effects.store import ClaimLost
 from tests.simulation.world import Process, World
 
 STORE_ID, EFFECT = "5a" * 16, "invoices"

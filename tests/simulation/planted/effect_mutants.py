@@ -7,8 +7,8 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery import delivery_gate
 from oncelog.core.delivery.delivery_gate import Needs
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
-from oncelog.core.effects import ordered
-from oncelog.core.effects.ordered import Rank, StoredPosition
+from oncelog_effects.core.effects import ordered
+from oncelog_effects.core.effects.ordered import Rank, StoredPosition
 from tests.simulation.consumers import effects_client
 from tests.simulation.consumers.effects_client import EffectsClient, Waits
 

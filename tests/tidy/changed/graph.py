@@ -13,10 +13,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from tests.tidy.source import Source
+from tests.tidy.source import PRODUCT, Source
 
 _DOTTED = re.compile(
-    r"(?<![\w./])(?:oncelog|oncelog_lab|tests)(?:\.[a-zA-Z_]\w*)+|(?<=import )oncelog\b|(?<=from )oncelog(?= import)"
+    r"(?<![\w./])(?:oncelog|oncelog_effects|oncelog_lab|oncelog_spark|tests)(?:\.[a-zA-Z_]\w*)+"
+    r"|(?<=import )oncelog\b|(?<=from )(?:oncelog|oncelog_effects)(?= import)"
 )
 _HOLD_STATEMENTS = (ast.Module, ast.ClassDef, ast.If, ast.Try, ast.With, ast.For, ast.While, ast.ExceptHandler)
 #: Commands of `oncelog` that are imported only when they run, and that most tests of the command line never run: a file
@@ -25,12 +26,12 @@ RARE_COMMANDS = {
     "bench": "oncelog_lab.bench.commands",
     "chaos": "oncelog_lab.chaos.commands",
     "demo": "oncelog_lab.demo.command",
-    "pipeline": "oncelog.cli.pipeline.app",
+    "pipeline": "oncelog_spark.cli.app",
 }
 _COMMANDS = "services/oncelog/cli/app.py"
 #: What tests read besides what they name: {test or folder of tests: folders}.
 READS = {
-    "tests/cluster/cli/test_cli_effects.py": ("services/",),
+    "tests/effects/cluster/test_cli_effects.py": ("services/",),
     "tests/contract/owner/test_damaged_records.py": ("services/oncelog/metadata_store/",),
     "tests/kubernetes/": ("deploy/", "docker/"),
     "tests/surface/": ("services/", "tests/"),
@@ -102,7 +103,7 @@ class Graph:
             self._add_file(path, text)
         elif _DOTTED.fullmatch(text):
             self._add_named(path, text)
-        if not path.startswith("services/oncelog/"):
+        if not path.startswith(tuple(f"{folder}/" for folder in PRODUCT)):
             self._add_command(path, text)
 
     def _add_import(self, node: str, name: str) -> None:

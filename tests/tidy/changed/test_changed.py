@@ -12,7 +12,7 @@ from tests.tidy.source import ROOT, repository
 
 TREE = {
     "pyproject.toml": "",
-    "docs/recipes.md": "    from oncelog.effects import process\n",
+    "docs/recipes.md": "    from oncelog_effects import process\n",
     "docs/code.md": "",
     "proto/wire.proto": "",
     "deploy/helm/values.yaml": "",
@@ -28,23 +28,23 @@ LAZY = {"connect": "oncelog.client.client"}
     "services/oncelog/client/client.py": "def f():\n    from oncelog.core import ids",
     "services/oncelog/core/__init__.py": "",
     "services/oncelog/core/ids.py": "from .names import name",
-    "services/oncelog/core/names.py": '"""Not oncelog.effects.store."""\nERROR = "see oncelog.effects.store"',
+    "services/oncelog/core/names.py": '"""Not oncelog_effects.store."""\nERROR = "see oncelog_effects.store"',
     "services/oncelog/cli/__init__.py": "",
     "services/oncelog/cli/__main__.py": "from oncelog.cli.app import app",
     "services/oncelog/cli/app.py": """
-app = ["oncelog.cli.produce", "oncelog.cli.pipeline.app", "oncelog_lab.demo.command"]
+app = ["oncelog.cli.produce", "oncelog_spark.cli.app", "oncelog_lab.demo.command"]
 """,
     "services/oncelog/cli/produce.py": "import oncelog",
-    "services/oncelog/cli/pipeline/__init__.py": "",
-    "services/oncelog/cli/pipeline/app.py": "",
-    "services/oncelog/effects/__init__.py": "",
-    "services/oncelog/effects/store.py": "",
+    "services/oncelog_spark/cli/__init__.py": "",
+    "services/oncelog_spark/cli/app.py": "",
+    "services/oncelog_effects/__init__.py": "",
+    "services/oncelog_effects/store.py": "",
     "services/oncelog/console/__init__.py": "",
     "services/oncelog/console/page.py": "",
     "services/oncelog/console/templates/page.html": "",
-    "services/oncelog/django/__init__.py": "",
-    "services/oncelog/django/apps.py": "",
-    "services/oncelog/django/models.py": "",
+    "services/oncelog_effects/django/__init__.py": "",
+    "services/oncelog_effects/django/apps.py": "",
+    "services/oncelog_effects/django/models.py": "",
     "services/oncelog_lab/__init__.py": "",
     "services/oncelog_lab/demo/__init__.py": "",
     "services/oncelog_lab/demo/command.py": "",
@@ -63,7 +63,7 @@ app = ["oncelog.cli.produce", "oncelog.cli.pipeline.app", "oncelog_lab.demo.comm
     "tests/console/test_console.py": "from oncelog.console import page",
     "tests/recipes/programs.py": 'PAGE = "docs/recipes.md"',
     "tests/recipes/test_recipes.py": "from tests.recipes.programs import PAGE",
-    "tests/recipes/test_django.py": 'APPS = ["oncelog.django"]\nPAGE = ROOT / "docs" / "code.md"',
+    "tests/recipes/test_django.py": 'APPS = ["oncelog_effects.django"]\nPAGE = ROOT / "docs" / "code.md"',
     "tests/kubernetes/test_chart.py": 'GOLDEN = HERE / "golden.yaml"\nVALUES = HERE / "values"',
     "tests/kubernetes/golden.yaml": "",
     "tests/kubernetes/values/one.yaml": "",
@@ -85,11 +85,11 @@ CASES = {
     "services/oncelog/client/client.py": [CONNECT, CLUSTER, PROGRAM],  # by name when it is used; not for core's package
     "services/oncelog/cli/produce.py": [CLUSTER],  # by `python -m`, and the name of a command
     "services/oncelog/cli/app.py": [CLUSTER],
-    "services/oncelog/cli/pipeline/app.py": [PIPELINE],  # only where the word is
+    "services/oncelog_spark/cli/app.py": [PIPELINE],  # only where the word is
     "services/oncelog_lab/demo/command.py": [PIPELINE],
-    "services/oncelog/effects/store.py": [],  # named in a docstring and in an error only
-    "services/oncelog/effects/__init__.py": [RECIPES],  # by a program of the page
-    "services/oncelog/django/models.py": [DJANGO],  # by Django
+    "services/oncelog_effects/store.py": [],  # named in a docstring and in an error only
+    "services/oncelog_effects/__init__.py": [DJANGO, RECIPES],  # by a program of the page; with a module of the package
+    "services/oncelog_effects/django/models.py": [DJANGO],  # by Django
     "services/oncelog/console/templates/page.html": [CONSOLE],  # counts for the modules beside its folder
     "tests/client/server.py": [IMPORT, CONNECT],  # by conftest.py for all below its folder
     "tests/client/conftest.py": [IMPORT, CONNECT],
@@ -125,7 +125,7 @@ def test_module_that_was_deleted_selects_what_still_names_it() -> None:
 
 def test_several_changes_select_the_tests_of_each() -> None:
     """And nothing selects nothing."""
-    changed = ["services/oncelog/django/models.py", "docs/recipes.md"]
+    changed = ["services/oncelog_effects/django/models.py", "docs/recipes.md"]
     assert selected_tests(TREE, changed) == [f"tests/{name}" for name in (DJANGO, RECIPES, TIDY)]
     assert selected_tests(TREE, []) == []
 
@@ -182,7 +182,7 @@ def test_tests_of_a_cluster_need_its_services_and_not_spark() -> None:
     commands = ["services/oncelog/cli/standalone/command.py", "services/oncelog/cli/produce/command.py"]
     for path in [*programs, *commands, "services/oncelog/core/node/node.py", "services/oncelog/client/client.py"]:
         assert test in graph.dependents([path]), path
-    for path in ("services/oncelog/pipeline/sink/writer.py", "services/oncelog_lab/demo/command.py"):
+    for path in ("services/oncelog_spark/sink/writer.py", "services/oncelog_lab/demo/command.py"):
         assert test not in graph.dependents([path]), path
     assert "tests/lab/test_demo.py" in graph.dependents(["services/oncelog_lab/demo/command.py"])
 

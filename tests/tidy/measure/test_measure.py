@@ -17,7 +17,7 @@ from tests.tidy.measure.tables import (
 )
 from tests.tidy.measure.trees import tree_of, working_tree
 from tests.tidy.measure.walks import WALKS, Walk, broken_hops, walks_in
-from tests.tidy.source import ROOT
+from tests.tidy.source import DISTRIBUTIONS, ROOT
 
 SMALL = {
     "services/oncelog/errors.py": "x = 1\n",
@@ -94,7 +94,7 @@ def test_report_of_the_repository_has_each_room() -> None:
     lines = list(report([*tables(working_tree()), seconds_table("")]))
     assert max(map(len, lines)) <= 100
     words = set(" ".join(lines).split())
-    rooms = [folder.name for folder in (ROOT / "services/oncelog").iterdir() if any(folder.glob("*.py"))]
+    rooms = [folder.name for top in DISTRIBUTIONS for folder in (ROOT / top).iterdir() if any(folder.glob("*.py"))]
     rooms += [folder.name for folder in (ROOT / "services/oncelog/core").iterdir() if any(folder.glob("*.py"))]
     rooms += [folder.name for folder in (ROOT / "tests").iterdir() if any(folder.glob("**/*.py"))]
     assert set(rooms) - {"wire"} - words == set()

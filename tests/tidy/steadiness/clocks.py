@@ -64,8 +64,8 @@ SHORT_S = 3
 #: {why a short time-out may end at any moment: files}, below tests/.
 UNBEATEN = {
     "nothing answers or comes before it ends": (
-        "cluster/metadata/test_metadata_lookup.py", "contract/effects/test_outbox_relay.py",
-        "contract/effects/test_prove.py", "contract/node/test_inventory.py",
+        "cluster/metadata/test_metadata_lookup.py", "effects/contract/test_outbox_relay.py",
+        "effects/contract/test_prove.py", "contract/node/test_inventory.py",
         "contract/owner/consuming/test_topic_owner_subscriptions.py", "contract/process/test_process.py",
         "contract/rest/admin/test_admin_bad_input.py", "contract/rpc/test_rpc_server.py",
         "contract/sdk/consuming/test_client_flush.py", "contract/sdk/consuming/test_client_reader.py",
@@ -79,14 +79,14 @@ UNBEATEN = {
         "contract/rest/observing/test_dependencies.py",
     ),
     "the test tries again until it is answered in time": (
-        "cluster/effects_proof/seam_program.py", "contract/effects/file_kills.py",
+        "effects/effects_proof/seam_program.py", "effects/contract/file_kills.py",
         "contract/rest/admin/test_admin_body_room.py", "contract/rest/test_http_publish.py",
         "contract/sdk/consuming/test_client_consumer.py", "contract/sdk/test_client_sync.py",
         "contract/sdk/test_connecting.py", "contract/storage_client/test_ledgers_reader.py",
         "contract/stores/redis_process.py",
     ),
-    "a lock that is free is taken at once, and one that is not stays so": ("contract/effects/test_file_store.py",),
-    "the server ends only the transaction that stands still": ("contract/effects/test_sql_store.py",),
+    "a lock that is free is taken at once, and one that is not stays so": ("effects/contract/test_file_store.py",),
+    "the server ends only the transaction that stands still": ("effects/contract/test_sql_store.py",),
     "messages that come again too early are handled again": (
         "cluster/clients/test_ack_timeout.py", "contract/sdk/consuming/test_client_ack_timeout.py",
     ),
@@ -98,12 +98,13 @@ UNBEATEN = {
         "contract/owner/ownership/test_topic_owner_stability.py",
     ),
 }  # fmt: skip
+_FOLDERS = ("tests/contract", "tests/cluster", "tests/effects", "tests/lab", "tests/spark")
 _UNBEATEN_FILES = {f"tests/{file}" for files in UNBEATEN.values() for file in files}
 
 
 def time_outs_are_unhurried(source: Source) -> Iterator[str]:
     """It ends what is tested before the test has done what comes first, on a busy machine."""
-    if not (source.is_python and source.inside("tests/contract", "tests/cluster", "tests/lab", "tests/pipeline")):
+    if not (source.is_python and source.inside(*_FOLDERS)):
         return
     found = list(_short_time_outs(source))
     if source.path not in _UNBEATEN_FILES:

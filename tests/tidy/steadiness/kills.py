@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from tests.tidy.source import Rule, Source, each
 
 #: Where processes are real.
-_FOLDERS = ("tests/cluster", "tests/lab", "tests/pipeline", "tests/proofs", "tests/surface", "tests/effects_comparison")
+_FOLDERS = (
+    "tests/cluster", "tests/effects", "tests/lab", "tests/spark", "tests/proofs", "tests/surface",
+    "tests/effects_comparison",
+)  # fmt: skip
 _PROOF = re.compile(r"tests/\w+_proof/")
 #: Each has a function that kills, and one that ends what is left. Commands that take too long are killed there, too.
 DEFINING = {
@@ -25,8 +28,8 @@ DEFINING = {
 _OTHERS = {
     "tests/lab/test_demo.py",
     "tests/lab/test_kubernetes.py",
-    "tests/pipeline/sink/test_sink_commit.py",
-    "tests/pipeline/steps.py",
+    "tests/spark/sink/test_sink_commit.py",
+    "tests/spark/steps.py",
 }
 _SENDING = {"kill", "killpg", "send_signal", "signal", "pthread_kill"}
 _KILLING = {"kill", "kill_all", "kill_supervisor", "kill_sync"}

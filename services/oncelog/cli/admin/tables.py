@@ -296,3 +296,11 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def table_console(width: int) -> "Console":
+    """For a table on standard output. width: used where standard output is a file or a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=width)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine
 import oncelog
 from oncelog import EARLIEST
 from oncelog.client.connecting import connect
-from oncelog.effects import SqlEffects
+from oncelog_effects import SqlEffects
 from oncelog_lab.running import quiet_grpc
 
 _PAUSE_S = 0.02

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
+from oncelog.client.two_clusters import end_of
 from oncelog.core.names import parse_topic
-from oncelog.effects.mirror.copying import Mirror
-from oncelog.effects.mirror.store import end_of
-from oncelog.effects.mirror.topics import Choice
+from oncelog_effects.mirror.copying import Mirror
+from oncelog_effects.mirror.topics import Choice
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
 from oncelog_lab.bench.running import BenchStack, Tell

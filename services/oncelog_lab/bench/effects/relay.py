@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from sqlalchemy import Engine, create_engine, delete, func, insert, select, text
 
 from oncelog.client.client import AsyncClient
-from oncelog.core.outbox.relay import OutboxRelay
-from oncelog.outbox.database import OutboxDatabase
-from oncelog.outbox.log import RelayLog, Sent
-from oncelog.outbox.relay import RelayProcess
-from oncelog.outbox.row_reading import OutboxRow
-from oncelog.outbox.tables import OutboxTables
+from oncelog_effects.core.outbox.relay import OutboxRelay
+from oncelog_effects.outbox.database import OutboxDatabase
+from oncelog_effects.outbox.log import RelayLog, Sent
+from oncelog_effects.outbox.relay import RelayProcess
+from oncelog_effects.outbox.row_reading import OutboxRow
+from oncelog_effects.outbox.tables import OutboxTables
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.sql import sqlite_url
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded

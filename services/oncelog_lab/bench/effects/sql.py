@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 import oncelog
 from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
-from oncelog.effects import SqlEffects
+from oncelog_effects import SqlEffects
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.stores import killed_holder_row, redis_row, topic_row
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded

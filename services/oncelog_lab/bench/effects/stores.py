@@ -22,10 +22,10 @@ from sqlalchemy import Engine
 import oncelog
 from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
-from oncelog.effects import RedisEffects, TopicEffects
-from oncelog.effects.process import Process
-from oncelog.effects.topic_store import Output
 from oncelog.runtime.port_claim import claim_port, port_of
+from oncelog_effects import RedisEffects, TopicEffects
+from oncelog_effects.processes import Process
+from oncelog_effects.topic_store import Output
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.mirror import copied_by_hand
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded

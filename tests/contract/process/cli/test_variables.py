@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from oncelog.cli.app import app
 from oncelog.core.errors import InvalidArgument
-from oncelog.pipeline.export.options import ExportOptions
-from oncelog.pipeline.options import options_in
 from oncelog.runtime.settings import ALL, load, unknown_variables
+from oncelog_spark.export.options import ExportOptions
+from oncelog_spark.options import options_in
 from tests.contract.process.cli.test_commands import PATHS
 
 WARNING = "warning: unknown variables have no effect: "

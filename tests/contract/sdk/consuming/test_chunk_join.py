@@ -22,7 +22,6 @@ from oncelog.core.formats.columns import encode_event_times, encode_keys, encode
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.formats.single_message import single_message
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
-from oncelog.pipeline.source.arrow_columns import FoundEntry, entry_slice
 from oncelog.wire.owner_pb2 import ReadChunkAnswer
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
@@ -162,13 +161,11 @@ async def test_trimmed_and_unavailable_chunks_are_no_damage() -> None:
 
 
 async def test_whoever_does_not_join_chunks_gets_an_error_and_no_empty_value() -> None:
-    """Spark's source, the copy of a dead letter, and a peek."""
+    """The copy of a dead letter, and a peek; Spark's source has its own test."""
     with pytest.raises(ChunkedMessage, match="in chunks"):
         decode_stored(stored())
     with pytest.raises(ChunkedMessage, match="in chunks"):
         single_message(message(), 7, crc32c)
-    with pytest.raises(ChunkedMessage, match="in chunks"):
-        entry_slice(FoundEntry(stored(), "p"), first=0, end=100)
 
 
 async def log_of_chunked(cluster: FakeCluster, client: oncelog.AsyncClient, numbers: set[int], **fields: int) -> None:

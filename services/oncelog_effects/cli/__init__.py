@@ -1,0 +1,1 @@
+"""The commands `oncelog run`, `effects`, `relay` and `mirror`. `oncelog.cli` loads them by name."""

@@ -1,0 +1,253 @@
+"""The commands of `oncelog effects`. docs/effects.md has a section about them."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
+from oncelog.cli.admin.confirmation import YesOption
+from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.subscriptions import PLACE_HELP, seek_place
+from oncelog.cli.failures import EXIT_CODES, offline
+from oncelog.cli.options import Output, OutputOption
+from oncelog.core.errors import InvalidArgument
+from oncelog_effects.cli.effects.options import (
+    DatabaseOption,
+    PrefixOption,
+    RedisOption,
+    SchemaOption,
+    SubscriptionArgument,
+    TopicArgument,
+    opened,
+)
+from oncelog_effects.cli.mirror.options import Target, takes_target
+
+_HELP = f"""Look at effects in databases (PostgreSQL, SQLite), redo them, move them.
+
+A subscription whose messages take effect in a database is bound to it: the log knows the id of the store, the store
+knows its position. `status` shows both sides:
+
+    oncelog effects status --database sqlite:///shop.db
+
+After an error of a program, its message names the command that helps. Commands that lose something say what, and ask
+first; --yes agrees beforehand. Stop the programs before: a command refuses while they are connected.
+
+{EXIT_CODES}"""
+_EMPTY_FILE = "; a new database begins as an empty file: create it, and run this command again"
+TopicOption = Annotated[str | None, typer.Argument(metavar="[TOPIC", help="Look at this topic only.")]
+OfSubscriptionOption = Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION]", help="And this subscription.")]
+DialectOption = Annotated[str, typer.Option("--dialect", help="postgresql or sqlite.")]
+
+effects = typer.Typer(help=_HELP, no_args_is_help=True)
+
+
+@admin_command(effects, "status")
+def show_status(
+    api: AdminApi,
+    topic: TopicOption = None,
+    subscription: OfSubscriptionOption = None,
+    *,
+    database: DatabaseOption,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    store_only: Annotated[bool, typer.Option("--offline", help="Show what the store has; ask no cluster.")] = False,
+) -> Report:
+    """Show what the store and the log say about the same effects. Changes nothing.
+
+    position: below it every message has its effect. lag: messages behind it. lost: messages that were acknowledged, and
+    whose effects the store has not any more; a program that runs gets them again. state: ok, or what is wrong. The exit
+    code is 1 if a program would end with an error.
+
+    Without TOPIC and SUBSCRIPTION it compares only what has a row in this database: it sees neither a row that was
+    deleted, nor a subscription that is bound to another database. With them it does. A redo that no program has begun
+    yet has the state redo.
+    """
+    from oncelog_effects.cli.effects.status import status, store_status
+
+    if (topic is None) != (subscription is None):
+        raise InvalidArgument("give a topic and a subscription, or none of them", field="subscription")
+    with opened(database, schema, prefix) as admin:
+        if store_only:
+            return store_status(admin.view())
+        wanted = (topic, subscription) if topic is not None and subscription is not None else None
+        report, trouble = status(api, admin, wanted)
+    if trouble:
+        raise NegativeAnswer(report)
+    return report
+
+
+@admin_command(effects, "redo")
+def redo_effects(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    to: Annotated[str | None, typer.Option("--from", help=f"Where to begin: {PLACE_HELP}")] = None,
+    index: Annotated[int | None, typer.Option("--from-index", min=0, help="Begin with this message.")] = None,
+    yes: YesOption = False,
+) -> Answer:
+    """Let messages take effect again, from a place on. Says what happens, and asks first.
+
+    1. Stop the programs. 2. Empty your own tables, or delete what the messages from that place on wrote. 3. Run this
+    command. 4. Start the programs: they begin at the place. To keep the old result beside the new one, run the program
+    with another subscription, another effect and other tables instead.
+    """
+    from oncelog_effects.cli.effects.changes import redo
+
+    place = seek_place(to, index, option="from")
+    return redo(api, topic, subscription, place, f"index {index}" if to is None else to, yes=yes)
+
+
+@admin_command(effects, "adopt")
+def adopt_position(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    *,
+    database: DatabaseOption,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    position: Annotated[
+        int | None,
+        typer.Option("--position", min=0, help="Messages below this index have their effect in the store, no others."),
+    ] = None,
+    yes: YesOption = False,
+) -> Answer:
+    """Say what the store has, where it and the log contradict each other. Says what that means, and asks first.
+
+    Without --position the store's own position counts (redo_lost). With it yours does: after the log was restored
+    (store_ahead, store_diverged), the table was lost (store_missing), or the log has deleted what an old backup lacks
+    (store_too_old). A position that is too low repeats effects, one that is too high leaves them out.
+    """
+    from oncelog_effects.cli.effects.changes import adopt
+
+    with opened(database, schema, prefix) as admin:
+        return adopt(api, admin, topic, subscription, position, yes=yes)
+
+
+@admin_command(effects, "rebind")
+def rebind_store(
+    api: AdminApi,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    *,
+    database: DatabaseOption,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    from_database: Annotated[
+        str | None,
+        typer.Option("--from-database", metavar="URL", help="Copy the positions from this database, the former one."),
+    ] = None,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="The new database has no effects: all messages take effect in it.")
+    ] = False,
+    yes: YesOption = False,
+) -> Answer:
+    """Bind a subscription to another database. Says what that means, and asks first.
+
+    Stop the programs, and copy your own tables first. The positions come with --from-database; or the new database has
+    them, because all tables were copied; or it begins with --empty. A database that was moved as a whole, by a dump or
+    a replica, keeps its store id, and needs no rebind.
+    """
+    from oncelog_effects.cli.effects.changes import rebind
+
+    if from_database is not None and empty:
+        raise InvalidArgument("--from-database and --empty exclude each other", field="empty")
+    with opened(database, schema, prefix, missing=_EMPTY_FILE) as new:
+        if from_database is None:
+            return rebind(api, new, topic, subscription, old=None, empty=empty, yes=yes)
+        with opened(from_database, schema, prefix) as old:
+            return rebind(api, new, topic, subscription, old=old, empty=False, yes=yes)
+
+
+@effects.command("translate")
+@offline
+@takes_target
+def translate_positions(
+    *,
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    database: DatabaseOption,
+    to: Target,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    cluster: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CLUSTER", help="Id of the source's cluster, if the store knows several."),
+    ] = None,
+    forced: Annotated[
+        bool, typer.Option("--forced", help="Also if the store has effects of messages that are not copied.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let effects go on in the copy of a topic in another cluster, each once. Says where, and asks first.
+
+    For a cutover of a mirror: stop the programs at the source, run this command, and start them at the target. The
+    cluster of the source is not asked. The position comes from the copies in the target, which are all read.
+    """
+    from oncelog_effects.cli.effects.translating import translate
+
+    with opened(database, schema, prefix) as admin:
+        told = translate(admin, to, topic, subscription, cluster, forced=forced, yes=yes)
+        _show(output, {"store": admin.place, "translated": told}, told)
+
+
+@effects.command("resolve")
+@offline
+def resolve_partial(
+    topic: TopicArgument,
+    subscription: SubscriptionArgument,
+    *,
+    redis: RedisOption,
+    hash_tag: Annotated[str | None, typer.Option("--hash-tag", help="As in RedisEffects.")] = None,
+    applied: Annotated[bool, typer.Option("--applied", help="All of the effect is there now.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Nothing of it is there any more: apply it again.")] = False,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Give the message up: it becomes a dead letter.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what became of an effect in Redis that was applied in part. Says what that means, and asks first.
+
+    Redis undoes nothing. When a command of an effect fails behind others, the program ends with PartialEffect, which
+    names the message, the command and its error, and nothing more is applied. See what the commands before it have
+    done; add the rest or undo it; then run this command, and start the program.
+    """
+    from oncelog_effects.cli.effects.resolving import resolution_of, resolve
+    from oncelog_effects.redis_store import RedisEffects
+
+    resolution = resolution_of(applied=applied, again=again, dead_letter=dead_letter)
+    store = RedisEffects.at(redis, hash_tag=hash_tag)
+    line = resolve(store, topic, subscription, resolution, yes=yes)
+    _show(output, {"store": store.place, "resolved": line}, line)
+
+
+@effects.command("ddl")
+@offline
+def print_ddl(
+    *,
+    dialect: DialectOption,
+    schema: SchemaOption = None,
+    prefix: PrefixOption = "oncelog",
+    from_version: Annotated[
+        int, typer.Option("--from-version", min=0, help="Print what tables of this schema version lack.")
+    ] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the statements that create the tables, for SqlEffects(create_tables=False).
+
+    Programs then need no right to create tables: SELECT, INSERT and UPDATE are enough.
+    """
+    from oncelog_effects.sql_schema import DIALECTS, ddl
+    from oncelog_effects.sql_tables import EffectsTables
+
+    if dialect not in DIALECTS:
+        raise InvalidArgument(f"{dialect} is not supported: use one of {', '.join(DIALECTS)}", field="dialect")
+    statements = ddl(EffectsTables(schema=schema, prefix=prefix), dialect, from_version=from_version)
+    _show(output, list(statements), "\n\n".join(f"{statement};" for statement in statements))
+
+
+def _show(output: Output, answer: Answer, line: str) -> None:
+    print(json.dumps(answer, indent=2) if output is Output.JSON else line)

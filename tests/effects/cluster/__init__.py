@@ -1,0 +1,1 @@
+"""What programs, mirrors and commands of effects do with a running cluster."""

@@ -1,0 +1,1 @@
+"""Programs of functions with effects: how they fail, what they wait for, and their command."""

@@ -1,0 +1,1 @@
+"""The pure cores of effects: events in, effects out."""
