@@ -6,7 +6,10 @@ from typer.testing import CliRunner
 
 from oncelog.cli.app import app
 from oncelog.core.errors import DeadlineExceeded, Fatal, InvalidArgument
+from oncelog.runtime.settings import unknown_variables
 from oncelog_spark.cli.options import spark_options
+from oncelog_spark.export.options import ExportOptions
+from oncelog_spark.options import options_in
 from oncelog_spark.session import failure_of, under_spark_submit
 
 
@@ -51,3 +54,10 @@ def test_a_failure_of_a_task_keeps_its_code() -> None:
     assert failure.message == "no storage node answered in time"
     assert isinstance(failure_of(Py4JError("Java says\nno")), Fatal)
     assert failure_of(KeyError("a bug")) is None
+
+
+def test_variables_of_jobs_are_known() -> None:
+    """No program warns of them."""
+    read = {option.variable for option in options_in(ExportOptions) if option.variable}
+    assert read
+    assert unknown_variables(dict.fromkeys(read, "")) == {}

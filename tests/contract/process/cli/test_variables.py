@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 from oncelog.cli.app import app
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.settings import ALL, load, unknown_variables
-from oncelog_spark.export.options import ExportOptions
-from oncelog_spark.options import options_in
 from tests.contract.process.cli.test_commands import PATHS
 
 WARNING = "warning: unknown variables have no effect: "
@@ -39,7 +37,6 @@ def test_variables_of_all_programs_are_known() -> None:
     )  # fmt: skip
     assert errors == ""
     read = {variable for path in PATHS for parameter in command_at(path).params for variable in _envvars(parameter)}
-    read |= {option.variable for option in options_in(ExportOptions) if option.variable}
     assert len(read) >= 8
     assert unknown_variables(dict.fromkeys(read, "")) == {}
 
