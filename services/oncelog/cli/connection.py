@@ -29,11 +29,13 @@ class Connection:
 
     async def connect(self, timeout_s: float, *, max_message_bytes: int | None = None) -> "AsyncClient":
         """A client whose operations take at most timeout_s. max_message_bytes: of a message in chunks; None: the
-        client's default. Raises OncelogError."""
+        client's default. Raises OncelogError; ServiceUnavailable after LISTENS_WITHIN_S where nobody listens."""
+        from oncelog.cli.listening import require_listener
         from oncelog.client.connecting import connect
+        from oncelog.client.network.addresses import parse_url
         from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 
-        return await connect(
+        client = await connect(
             self.url,
             token=self.token_file,
             tls_ca_file=self.tls_ca_file,
@@ -41,6 +43,12 @@ class Connection:
             operation_timeout=timeout_s,
             max_message_bytes=CHUNKED_BYTES_DEFAULT if max_message_bytes is None else max_message_bytes,
         )
+        try:
+            await require_listener(parse_url(self.url), timeout_s)
+        except BaseException:
+            await client.close(flush=False)
+            raise
+        return client
 
     def variables(self) -> dict[str, str]:
         """Of the environment. ONCELOG_ADMIN_URL belongs to the cluster of ONCELOG_URL: it is left out for another."""
