@@ -42,6 +42,8 @@ async def _problem(address: str, timeout_s: float) -> str | None:
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except TimeoutError:
         return "the connection timed out"
+    except ConnectionRefusedError:
+        return why_not_connected("Connection refused")
     except OSError as error:
         return why_not_connected(str(error)) or f"{error.strerror or error}"
     writer.close()
