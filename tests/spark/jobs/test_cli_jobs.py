@@ -6,6 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from oncelog.cli.json_fields import FIELDS
 from oncelog.core.ids import TopicId
 from oncelog_spark.cli import compact, export, import_files
 from oncelog_spark.cli.app import pipeline
@@ -41,9 +42,13 @@ def test_a_wrong_option_ends_the_command_before_spark_starts(words: str, message
     assert "Traceback" not in answer.stderr
 
 
-def names_told(help_text: str) -> set[str]:
-    """Words of the paragraph about -o json."""
-    return set(re.findall(r"\w+", help_text[help_text.index("-o json prints") :]))
+def names_told(command: str) -> set[str]:
+    """What `oncelog help json` says of a command."""
+    return words_of(FIELDS[f"pipeline {command}"])
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def names_of(told: object) -> set[str]:
@@ -62,13 +67,13 @@ def test_the_help_lists_every_field_of_the_output() -> None:
         0, "run=000000-x", 0, (PartitionRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)
     )
     exported = export.result_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),), PHASES))
-    assert names_of(exported) <= names_told(export.export.__doc__ or "")
+    assert names_of(exported) <= names_told("export")
     assert (exported["rows"], exported["bytes"]) == (5, 1)
     verified = export.verification_of(VerifiedExport(1, 2, 3, 4, {"t": 5}, ("bad",)))
-    assert names_of(verified) <= names_told(export.export.__doc__ or "")
+    assert names_of(verified) <= names_told("export")
     assert verified["ok"] is False
     imported = import_files.result_of(ImportResult("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
-    assert names_of(imported) <= names_told(import_files.import_files.__doc__ or "")
+    assert names_of(imported) <= names_told("import")
     compacted = compact.result_of(CompactionResult("job", (state,), 3, False, 0), "other")
-    assert names_of(compacted) <= names_told(compact.compact.__doc__ or "")
+    assert names_of(compacted) <= words_of(compact.compact.__doc__ or "")
     assert (compacted["read"], compacted["kept"]) == (5, 3)
