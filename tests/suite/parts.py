@@ -154,7 +154,6 @@ PARTS: tuple[Part, ...] = (
         65.0,
     ),
     Part("cluster/processes", ("cluster/processes",), 120.0),
-    Part("cluster/recipes", ("cluster/recipes",), 75.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),

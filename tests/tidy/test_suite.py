@@ -178,6 +178,11 @@ def test_each_test_is_run_by_one_part_or_by_one_proof() -> None:
         )
 
 
+def test_each_part_has_files_of_its_own() -> None:
+    """pytest runs every test of the tree where it gets no path."""
+    assert [part.name for part in PARTS if not part.words and not part.files()] == []
+
+
 def test_what_proofs_name_exists() -> None:
     """Files, the folders whose change needs them, and what is left of them in the default suite."""
     named = [
