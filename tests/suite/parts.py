@@ -410,7 +410,7 @@ PROOFS: tuple[Proof, ...] = (
             "tests/simulation",
         ),
         ("simulation/test_seeds.py", "simulation/test_mutants.py"),
-        words=_new_seeds(500, "commit"),
+        words=_new_seeds(100, "commit"),
     ),
     Proof(
         "verdicts",
