@@ -1,9 +1,9 @@
 """Which part of the suite runs next, and how long each took when it ran last.
 
 Two kinds of parts share the machine: one that computes keeps a core busy, one that waits mostly waits for processes
-that it has started. Twice as many run at once as there are cores, and one more; as many of them as there are cores
-compute while any such part is left. On two cores five end a seventh earlier than four; beside six each part needs a
-third more CPU. The longest part of its kind begins first, or the suite would end with one part that runs alone.
+that it has started. Twice as many run at once as there are cores, and as many of them as there are cores compute while
+any such part is left. More at once would not end earlier: beside six parts on two cores each needs a third more CPU
+than beside four. The longest part of its kind begins first, or the suite would end with one part that runs alone.
 
 The seconds of each part are kept in a file. A part that has not run here is taken to be as long as `parts.py` says.
 """
@@ -29,7 +29,7 @@ class Places(NamedTuple):
     @classmethod
     def of_this_machine(cls) -> "Places":
         cores = min(len(os.sched_getaffinity(0)), CORES_MAX)
-        return cls(computing=cores, total=2 * cores + 1)
+        return cls(computing=cores, total=2 * cores)
 
 
 def next_part(waiting: Sequence[Part], running: Collection[Part], places: Places) -> Part | None:
