@@ -39,7 +39,8 @@ class Renewal:
         for directory in (self.source, self.target, scripts, jars):
             directory.mkdir()
         self.calls = folder / "calls"
-        (scripts / "tls.sh").write_text(f'cp "$1/tls.crt" "$2/keystore.pem"; echo >>{self.calls}\n')
+        copies = 'cp "$1/tls.crt" "$2/new"; mv "$2/new" "$2/keystore.pem"'
+        (scripts / "tls.sh").write_text(f"{copies}; echo >>{self.calls}\n")
         (scripts / "ask.sh").write_text('[ "$*" = "srvr Mode:" ]\n')
         (scripts / "renewal.sh").write_text(one("default", "ConfigMap", "oncelog-zookeeper")["data"]["renewal.sh"])
         (jars / jar).touch()

@@ -82,6 +82,19 @@ class StorageNodeProcess:
         await until(self._said, START_S, waiting_for=f"{self.data.name} to serve")
         self.serving = json.loads(self._output.read_bytes())["serving"]
 
+    async def serves_or_ends(self) -> int | None:
+        """None once it serves; its exit code if it ends before."""
+        process = self.process
+        assert process is not None
+
+        def is_decided() -> bool:
+            return process.poll() is not None or self._output.read_bytes().endswith(b"\n")
+
+        await until(is_decided, START_S, waiting_for=f"{self.data.name} to serve or to end")
+        if process.poll() is None:
+            await self.serves()
+        return process.poll()
+
     def _said(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.last_line()
