@@ -11,6 +11,7 @@ from multiprocessing import get_context
 
 from tests.simulation.both_ways import compare
 from tests.simulation.new_seeds import Fresh, first_of
+from tests.simulation.open_findings import open_finding
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS
@@ -45,7 +46,9 @@ def sweep(first: int, count: int, *, processes: int, show_counts: bool) -> int:
     with get_context("spawn").Pool(processes) as pool:
         for done, outcome in enumerate(pool.imap_unordered(run, seeds, chunksize=len(KINDS)), start=1):
             occurred[outcome.seed // KIND_SEEDS * KIND_SEEDS].update(outcome.counts.keys())
-            if outcome.problem:
+            if outcome.problem and (known := open_finding(outcome.seed, outcome.problem)):
+                print(f"seed {outcome.seed}, as the open finding {known.seed}: {outcome.problem}", flush=True)
+            elif outcome.problem:
                 failed.append(outcome.seed)
                 print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
             if done % 600 == 0 or done == len(seeds):

@@ -15,7 +15,8 @@ from tests.simulation.new_seeds import (
     first_of_day,
     first_of_half_day,
 )
-from tests.simulation.run import Outcome
+from tests.simulation.open_findings import OPEN, Finding, open_finding
+from tests.simulation.run import Outcome, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -73,3 +74,12 @@ def test_failing_seed_is_told_with_the_command_that_repeats_it(
     assert said[-1] == "again: make sim FIRST=5 SEEDS=3"
     assert command.sweep(8, 1, processes=1, show_counts=False) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("6 of 6 runs from seed 8 of each kind on in ")
+
+
+@pytest.mark.parametrize("finding", OPEN, ids=lambda finding: str(finding.seed))
+def test_open_findings_are_open(finding: Finding) -> None:
+    """One whose seed passes is mended: it is deleted here, and its seed goes into seeds.txt."""
+    problem = run(finding.seed).problem
+    assert open_finding(finding.seed, problem) is finding
+    assert open_finding(finding.seed % KIND_SEEDS, problem) is None, "of another kind"
+    assert open_finding(finding.seed, "Violation: anything else") is None
