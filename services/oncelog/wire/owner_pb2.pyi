@@ -339,7 +339,7 @@ class PublishAnswers(_message.Message):
     def stored_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchAnswer]:
-        """All other answers."""
+        """all other answers"""
 
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEnded]: ...
