@@ -10,8 +10,7 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.simulation.both_ways import compare
-from tests.simulation.new_seeds import Fresh, first_of
-from tests.simulation.open_findings import open_finding
+from tests.simulation.new_seeds import Fresh, first_of, open_finding
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS

@@ -7,11 +7,18 @@
 
 These are numbers within a kind: the first seed of the kind is added. A number names a run for good, so anybody can
 repeat what failed; then its seed goes into `seeds.txt`.
+
+What they have found in the product and is not mended yet is OPEN. A run that ends so is told, and fails no sweep: the
+next one must be seen. A test fails once the seed of a finding passes, so none stays here after its mend.
 """
 
+import re
 import subprocess
 from datetime import UTC, datetime
 from enum import Enum
+from typing import NamedTuple
+
+from tests.simulation.shapes import KIND_SEEDS
 
 FIRST_OF_DAYS, SEEDS_OF_A_DAY, DAYS = 100_000, 2_000, 400
 #: `make sim` takes those before it.
@@ -51,3 +58,28 @@ def first_of_half_day(now: datetime) -> int:
 def first_of_commit(commit: str, count: int) -> int:
     """commit: its hash, hexadecimal."""
     return FIRST_OF_COMMITS + int(commit[:12], 16) % (SEEDS_OF_COMMITS - count + 1)
+
+
+class Finding(NamedTuple):
+    """kind: first seed of the kind. problem: how the problem of a run begins, a regular expression. why: the cause."""
+
+    seed: int
+    kind: int
+    problem: str
+    why: str
+
+
+OPEN = (
+    Finding(
+        5_993_975,
+        5_000_000,
+        r"Violation: restore: topic \w+ is not found by ",
+        "two restores race; a process of the era that lost deletes a topic, and one node notes it before it learns of "
+        "the era that won. The restore after the next loss believes that note, and the topic is gone",
+    ),
+)
+
+
+def open_finding(seed: int, problem: str) -> Finding | None:
+    kind = seed // KIND_SEEDS * KIND_SEEDS
+    return next((each for each in OPEN if each.kind == kind and re.match(each.problem, problem)), None)

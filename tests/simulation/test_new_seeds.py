@@ -9,13 +9,15 @@ from tests.simulation import __main__ as command
 from tests.simulation.new_seeds import (
     FIRST_OF_COMMITS,
     FIRST_OF_DAYS,
+    OPEN,
+    Finding,
     Fresh,
     first_of,
     first_of_commit,
     first_of_day,
     first_of_half_day,
+    open_finding,
 )
-from tests.simulation.open_findings import OPEN, Finding, open_finding
 from tests.simulation.run import Outcome, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS
 
