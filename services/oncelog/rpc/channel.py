@@ -246,9 +246,11 @@ class Channel:
         metadata: tuple[tuple[str, str], ...] = (),
         origin: str = "",
         times: AnswerTimes | None = None,
+        forwards: bool = False,
     ) -> None:
         """metadata: sent with each call. origin: where the address comes from, for errors: "advertised by owner x".
         times: how long connections to the address took, shared with other channels; None: of this one only.
+        forwards: what arrives goes to others, who may not read it, so little of it is received before it is read.
 
         Raises InvalidArgument when a token would be sent unencrypted.
         """
@@ -257,6 +259,7 @@ class Channel:
         self._credentials = credentials
         self._era = () if credentials.era is None else ((ERA, str(credentials.era)),)
         self._frame_bytes_max = frame_bytes_max
+        self._forwards = forwards
         self._metadata_always = metadata
         self._origin = origin
         self._connecting = Connecting(self._new, times)
@@ -268,7 +271,9 @@ class Channel:
     def _new(self, attempt_ms: int) -> library.grpc.aio.Channel:
         library.own()
         credentials = self._credentials
-        options: list[tuple[str, int | str]] = [*channel_options(self._frame_bytes_max, attempt_ms=attempt_ms)]
+        options: list[tuple[str, int | str]] = [
+            *channel_options(self._frame_bytes_max, attempt_ms=attempt_ms, forwards=self._forwards)
+        ]
         if credentials.expected_name is not None:
             options.append(("grpc.ssl_target_name_override", credentials.expected_name))
         secure = credentials.channel_credentials()

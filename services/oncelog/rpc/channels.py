@@ -30,8 +30,10 @@ _Key = tuple[str, Metadata]
 class Channels:
     """For one event loop."""
 
-    def __init__(self, credentials: Credentials = PLAIN) -> None:
+    def __init__(self, credentials: Credentials = PLAIN, *, forwards: bool = False) -> None:
+        """forwards: `Channel`."""
         self._credentials = credentials
+        self._forwards = forwards
         self._shared: dict[str, _KeptChannel] = {}
         self._kept: dict[_Key, _KeptChannel] = {}
         #: {address: how long connections to it took}, the most recently used last
@@ -75,6 +77,7 @@ class Channels:
             metadata=metadata,
             origin=origin,
             times=self._times_of(address),
+            forwards=self._forwards,
         )
 
     def _times_of(self, address: str) -> AnswerTimes:
@@ -124,8 +127,11 @@ class _KeptChannel(Channel):
         metadata: Metadata,
         origin: str,
         times: AnswerTimes,
+        forwards: bool,
     ) -> None:
-        super().__init__(address, credentials=credentials, metadata=metadata, origin=origin, times=times)
+        super().__init__(
+            address, credentials=credentials, metadata=metadata, origin=origin, times=times, forwards=forwards
+        )
         self._channels = channels
         self._key = (address, metadata)
         self._expiry: asyncio.TimerHandle | None = None

@@ -1,6 +1,7 @@
 """gRPC's options, shared by all channels and servers.
 
-Flow control, HTTP/2 frame sizes and read chunks have gRPC's defaults: other values made no measurable difference.
+HTTP/2 frame sizes and read chunks have gRPC's defaults: other values made no measurable difference. So has flow
+control, except where a service receives what others choose to send.
 """
 
 #: Largest message on the wire: a batch of 5 MiB, or a frame of many small ones, and their headers.
@@ -8,6 +9,11 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 #: Size up to which senders fill a frame. With freed memory kept (`runtime.memory`), frames of 1 MiB need two thirds of
 #: the CPU time of frames of 256 KiB; larger ones gain nothing more.
 FRAME_BYTES_TARGET = 1024 * 1024
+
+#: What one stream may have received and not read, where a service receives for others. By default gRPC estimates it
+#: from the bytes that arrive during a ping. A busy process answers pings late, so the estimate grew to 270 MB for a
+#: stream that nobody read.
+UNREAD_BYTES_MAX = 4 * 1024 * 1024
 
 #: Connections at one server, unless its settings say otherwise.
 CONNECTIONS_MAX = 10_000
@@ -44,9 +50,14 @@ def _shared(frame_bytes_max: int) -> Options:
     ]
 
 
+def bounded_unread() -> Options:
+    return [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", UNREAD_BYTES_MAX)]
+
+
 def server_options(frame_bytes_max: int, connections_max: int) -> Options:
     return [
         *_shared(frame_bytes_max),
+        *bounded_unread(),
         # A connection counts from its acceptance, and must finish its handshake within this time.
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
@@ -58,10 +69,11 @@ def server_options(frame_bytes_max: int, connections_max: int) -> Options:
     ]
 
 
-def channel_options(frame_bytes_max: int, *, attempt_ms: int = 1_000) -> Options:
-    """attempt_ms: how long one attempt to connect may take (`rpc.connecting`)."""
+def channel_options(frame_bytes_max: int, *, attempt_ms: int = 1_000, forwards: bool = False) -> Options:
+    """attempt_ms: how long one attempt to connect may take (`rpc.connecting`). forwards: `Channel`."""
     return [
         *_shared(frame_bytes_max),
+        *(bounded_unread() if forwards else ()),
         ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),

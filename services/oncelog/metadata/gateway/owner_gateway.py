@@ -79,7 +79,7 @@ class Gateway:
     def __init__(self, owners: Owners, peers: Credentials = PLAIN, *, limits: GatewayLimits | None = None) -> None:
         """peers: credentials for connections to owners; this service's own token is never sent from here."""
         self._owners = owners
-        self._channels = Channels(replace(peers, token=None))
+        self._channels = Channels(replace(peers, token=None), forwards=True)
         self.limits = limits or GatewayLimits()
         #: {caller: number of open streams}
         self._callers: Counter[str] = Counter()
