@@ -12,7 +12,7 @@ FRAME_BYTES_TARGET = 1024 * 1024
 
 #: What one stream may have received and not read, where a service receives for others. By default gRPC estimates it
 #: from the bytes that arrive during a ping. A busy process answers pings late, so the estimate grew to 270 MB for a
-#: stream that nobody read.
+#: stream that was not read.
 UNREAD_BYTES_MAX = 4 * 1024 * 1024
 
 #: Connections at one server, unless its settings say otherwise.
