@@ -7,6 +7,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import TopicName, check_part, check_producer_name, parse_namespace, parse_topic
 
 ROOT = "/admin/v2"
+#: Lists the subscriptions of all topics; below it, those of a namespace.
+LAGS = f"{ROOT}/subscriptions"
 INCARNATION_CHARACTERS = 32
 
 
