@@ -9,8 +9,8 @@ import typer
 from oncelog.cli.admin.commands import LiveCall, Report, admin_command
 from oncelog.cli.admin.readable import ago
 from oncelog.cli.admin.rest import AdminApi
+from oncelog.cli.admin.stats import IntervalOption, Pace, WatchOption
 from oncelog.cli.admin.waiting import progress, watched
-from oncelog.cli.admin.watching import IntervalOption, Pace, WatchOption
 from oncelog.cli.live.backlogs import Backlogs, of_topic, of_topics
 from oncelog.cli.live.columns import lines_of
 from oncelog.cli.live.screen import width

@@ -10,9 +10,9 @@ import typer
 from oncelog.cli.admin.commands import LiveCall, Report, admin_command
 from oncelog.cli.admin.readable import ago
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
-from oncelog.cli.admin.rest_paths import ROOT, topic_path
+from oncelog.cli.admin.rest_paths import ROOT, TOPICS, topic_path
+from oncelog.cli.admin.stats import IntervalOption, Pace
 from oncelog.cli.admin.waiting import watched
-from oncelog.cli.admin.watching import IntervalOption, Pace
 from oncelog.cli.live.backlogs import Backlogs, of_topics
 from oncelog.cli.live.columns import lines_of
 from oncelog.cli.live.lag import lag_lines, silent_line
@@ -110,7 +110,7 @@ def _frames(looks: Iterator[Seen], *, live: bool) -> Iterator[Report]:
 
 def look(api: AdminApi, namespace: str | None, sort: ListSort, count: int) -> Seen:
     """Raises OncelogError unless topics can be seen."""
-    path = f"{ROOT}/topics" if namespace is None else f"{ROOT}/topics/{namespace}"
+    path = TOPICS if namespace is None else f"{TOPICS}/{namespace}"
     calls: list[tuple[str, Mapping[str, bool | int | str | None]]] = [
         (path, {"sort": sort.value, "limit": count}),
         (path, {"sort": ListSort.REFUSED.value, "limit": count}),

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.admin.commands import LiveCall
-from oncelog.cli.admin.watching import Pace
+from oncelog.cli.admin.stats import Pace
 from oncelog.cli.app import app
 from oncelog.cli.live.backlogs import PAGE, Backlog, Backlogs
 from oncelog.cli.live.columns import lines_of
