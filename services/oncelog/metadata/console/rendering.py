@@ -91,8 +91,8 @@ class Rendering:
             "labelled": labelled,
             "strip_of": charts.strip,
             "ranges": plots.RANGES,
-            "topic_policies": policies.POLICIES,
-            "sources": policies.SOURCES,
+            "known_policies": policies.POLICIES,
+            "source_words": policies.source_words,
             "navigation": navigation,
             "done": done,
         }

@@ -17,7 +17,7 @@ async def collect_all(view: View) -> dict[str, Any]:
 async def collect_one(view: View) -> dict[str, Any]:
     parts = (view.parts[name] for name in ("tenant", "namespace", "topic"))
     proof = await view.read(rest_path("/admin/v2/persistent/{}/{}/{}/proof", *parts))
-    proof.require_topic()
+    proof.require_place()
     return {"proof": proof}
 
 

@@ -42,7 +42,7 @@ async def collect(view: View) -> dict[str, Any]:
         rest_topic(view, "/proof"),
         rest_topic(view, "/history", range=range_name),
     )
-    about.require_topic()
+    about.require_place()
     producers = deduplication = None
     acks: list[Block] = []
     names: list[str] = []
@@ -91,7 +91,7 @@ async def collect_producer(view: View) -> dict[str, Any]:
     if not name:
         raise InvalidArgument("name is empty: give the name of a producer", field="name")
     stats = await view.read(rest_topic(view, "/stats", subscriptions=False))
-    stats.require_topic()
+    stats.require_place()
     producer = await view.read(rest_topic(view, "/producers/{}", name)) if is_served(stats) else None
     return {"stats": stats, "producer": producer, "name": name}
 
