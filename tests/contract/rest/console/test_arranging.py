@@ -23,7 +23,7 @@ def places(text: str, *words: str) -> list[int]:
 
 def test_unknown_values_are_behind_all_others_and_an_unknown_order_changes_nothing() -> None:
     """Rows that are alike stay as they were."""
-    rows = [{"n": 1, "id": 1}, {"n": None, "id": 2}, {"n": 3, "id": 3}, {"n": 1, "id": 4}]
+    rows: list[dict[str, int | None]] = [{"n": 1, "id": 1}, {"n": None, "id": 2}, {"n": 3, "id": 3}, {"n": 1, "id": 4}]
     orders = {**by_field("n"), "least": Order(lambda row: row["n"], ascending=True)}
     assert [row["id"] for row in arranged(rows, orders, "n")] == [3, 1, 4, 2]
     assert [row["id"] for row in arranged(rows, orders, "least")] == [1, 4, 3, 2]
@@ -32,7 +32,9 @@ def test_unknown_values_are_behind_all_others_and_an_unknown_order_changes_nothi
 
 def test_ledgers_without_an_order_are_the_newest_and_those_that_lack_copies() -> None:
     """With one, of all that were read."""
-    ledgers = [{"ledger_id": n, "health": "ok", "copies": 3, "entries": n, "bytes": 0} for n in range(100)]
+    ledgers: list[dict[str, object]] = [
+        {"ledger_id": n, "health": "ok", "copies": 3, "entries": n, "bytes": 0} for n in range(100)
+    ]
     ledgers[7] |= {"health": "lost", "copies": 0}
     shown = [each["ledger_id"] for each in topic_page._ledger_rows(ledgers, None)]
     assert shown == [7, 95, 96, 97, 98, 99]
