@@ -113,9 +113,9 @@ def _topic_state(stats: Mapping[str, object]) -> str:
 def subscription_facts(topic: str, subscription: str, stats: Mapping[str, object]) -> dict[str, object]:
     """topic: or partition. stats: of REST.
 
-    The four figures say how far it is behind (backlog, and its age), whether anybody works on it (consumers), and how
-    much of the backlog they hold without an answer, so that it is nobody else's turn (held). The state says in words
-    why nothing is delivered.
+    The four figures say how far it is behind (backlog, and its age), how many consumers work on it, and how much of the
+    backlog these hold without an answer, so that no other one gets it (held). The state says in words why nothing is
+    delivered.
     """
     size_bytes = stats.get("backlog_size")
     behind = counted(number(stats.get("msg_backlog")), "message")
