@@ -135,7 +135,7 @@ _OPENING = Layout(
     ),
 )  # fmt: skip
 _SEEK = Layout(SeekRequested, pb.SeekSubscription, part=True, number=_NUMBER)
-#: {kind of a request on the wire: its row}
+#: {kind of a request on the wire: its row}. Written by hand: flow, acknowledgements and negative ones.
 _REQUESTS: dict[str, Layout[Any]] = {
     "subscribe": Layout(OpenConsumer, pb.Subscribe, opening=_OPENING),
     "seek": Layout(SeekThrough, pb.SeekSubscription, request=_SEEK),
@@ -150,7 +150,8 @@ _SUBSCRIBED = Layout(Subscribed, pb.Subscribed, part=True, number=_NUMBER, kept=
 _EFFECTS = Layout(
     SubscriptionEffects, pb.SubscriptionEffects, part=True, number=_NUMBER, consumed=ranges_of("consumed")
 )
-#: {kind of an event on the wire: its row}. A delivery has entries, and the answer to a seek is one of two.
+#: {kind of an event on the wire: its row}. Written by hand: deliveries, answers to acknowledgements, and those to a
+#: seek, which have one of two fields.
 _EVENTS: dict[str, Layout[Any]] = {
     "subscribed": Layout(AnswerSubscribe, pb.Subscribed, result=_SUBSCRIBED),
     "refused": Layout(AnswerSubscribe, pb.SubscribeRefused, result=FAILED),
