@@ -184,6 +184,10 @@ class History:
         """The series was sampled, and has nothing but zeros."""
         self.put(key, (0.0,) * len(self._kinds[key[0]]), now_ms)
 
+    def unknown(self, key: Key, now_ms: int) -> None:
+        """The series could not be sampled."""
+        self.put(key, (None,) * len(self._kinds[key[0]]), now_ms)
+
     def _has_room(self, key: Key, now_ms: int) -> bool:
         while self.bytes + self._bytes_of(key) > self.bytes_max:
             quietest = next(iter(self._series.items()), None)

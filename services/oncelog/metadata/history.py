@@ -1,7 +1,7 @@
 """Keeps figures for plots in memory, for a day: each replica samples what the topic owners have sampled.
 
 A replica knows what has happened since it started, and nothing of before. While an owner does not answer, the figures
-of the cluster are unknown, and so are those of the topics that it serves.
+of the cluster are unknown, and so are those of the topics that it serves. So are those of a topic without an owner.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.history import History, Key, Kind, Lines, Series, Values
 from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.unowned_topics import UnownedTopics
 from oncelog.rpc.codecs.owner_codec import SAMPLE_TOPICS
 from oncelog.wire import observation_pb2 as pb
 
@@ -48,9 +49,12 @@ class HistorySampler:
     sample.
     """
 
-    def __init__(self, owners: Owners, calls: OwnerCalls, *, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, owners: Owners, calls: OwnerCalls, unowned: UnownedTopics, *, bytes_max: int = BYTES_MAX
+    ) -> None:
         self._owners = owners
         self._calls = calls
+        self._unowned = unowned
         self._cluster: Series | None = None
         self.history = History({kind: tuple(LINES[kind].values()) for kind in _MANY}, bytes_max=bytes_max)
         self.since_ms: int | None = None
@@ -65,6 +69,7 @@ class HistorySampler:
     async def sample(self, *, now_ms: int) -> None:
         """One sample of everything. now_ms: since 1970."""
         request = pb.SampleTopicsRequest(limit=LIMIT)
+        await self._unowned.look()
         answers = await self._calls.ask_each(self._owners.live, SAMPLE_TOPICS, request, timeout_ms=STATES_TIMEOUT_MS)
         sound = [answer for _, answer in answers if not isinstance(answer, OncelogError)]
         self.since_ms = self.since_ms or now_ms
@@ -75,18 +80,23 @@ class HistorySampler:
             self._cluster = self._cluster or Series(tuple(LINES["cluster"].values()), now_ms)
             self._cluster.put(cluster(sound), now_ms)
             idle = [key for key in self.history if key not in found]
-            await _in_slices(idle, lambda key: self.history.idle(key, now_ms))
+            await _in_slices(idle, lambda key: self._idle(key, now_ms))
+
+    def _idle(self, key: Key, now_ms: int) -> None:
+        note = self.history.unknown if self._unowned.is_unowned(key[1]) else self.history.idle
+        note(key, now_ms)
 
     def lines(self, key: Key, range_ms: int, now_ms: int) -> tuple[Lines, bool]:
-        """Of one series, and whether it is kept. What is not kept was 0 whenever all owners answered, or found no
-        room."""
+        """Of one series, and whether it is kept. What is not kept was 0 whenever all owners answered, or found no room.
+        Of a topic without an owner that is not known."""
         cluster = self._cluster or Series(tuple(LINES["cluster"].values()), now_ms)
         series = cluster if key == CLUSTER else self.history.get(key)
         if series is not None:
             return series.lines(range_ms, now_ms), True
         seen = cluster.lines(range_ms, now_ms)
-        zeros: list[float | None] = [None if each is None else 0.0 for each in seen.values[-1]]
-        return seen._replace(values=(zeros,) * len(LINES[key[0]])), False
+        level = None if self._unowned.is_unowned(key[1]) else 0.0
+        flat: list[float | None] = [None if each is None else level for each in seen.values[-1]]
+        return seen._replace(values=(flat,) * len(LINES[key[0]])), False
 
 
 async def _in_slices(keys: Sequence[Key], note: Callable[[Key], None]) -> None:

@@ -35,6 +35,7 @@ from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.record_copies import CopySettings, RecordCopies
 from oncelog.metadata.restoring.restoring import Restoring
 from oncelog.metadata.restoring.rights import ClosedRights
+from oncelog.metadata.unowned_topics import UnownedTopics
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -79,6 +80,7 @@ class Coordination:
     growth: PartitionGrowth
     lister: TopicLister
     lags: LagLister
+    unowned: UnownedTopics
     history: HistorySampler
     deletions: TopicDeletions
     repair: Repair
@@ -140,6 +142,7 @@ class Coordination:
         )
         era = peers.era or FIRST_ERA
         kept = RecordCopies(session, repair.watch, repair.calls, copies or CopySettings(), era=era)
+        unowned = UnownedTopics(topics, owners, start)
         ranges, folds = TopicRanges(topics, ledgers, topic_calls, calls), OwnerFolds(topic_calls, calls)
         views = OwnerViews(topic_calls, calls, CursorStore(session), ledgers, repair.calls)
         return cls(
@@ -170,7 +173,8 @@ class Coordination:
             growth=PartitionGrowth(topics, subscriptions, registry),
             lister=TopicLister(owners, calls),
             lags=LagLister(owners, calls),
-            history=HistorySampler(owners, calls),
+            unowned=unowned,
+            history=HistorySampler(owners, calls, unowned),
             deletions=TopicDeletions(deletion_parts, start),
             repair=repair,
             copies=kept,

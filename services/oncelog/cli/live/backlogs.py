@@ -33,26 +33,35 @@ class Backlog:
 
 class Backlogs(NamedTuple):
     """rows: the largest backlog first. topics: how many topics and partitions they are of, also those that `rows` has
-    no room for. more: not all subscriptions are in `rows`. silent_owners: their topics are missing."""
+    no room for. more: not all subscriptions are in `rows`. silent_owners: their topics are missing. without_owner: the
+    topics that are not counted, as REST has it; None: not known, or the rows are those of one topic, which has one."""
 
     rows: list[Backlog]
     topics: int = 0
     more: bool = False
     silent_owners: list[dict[str, object]] = []  # noqa: RUF012 (never changed)
+    without_owner: dict[str, object] | None = None
 
     def answer(self) -> dict[str, Answer]:
         """As -o json prints it."""
         rows: list[object] = [asdict(row) for row in self.rows]
         silent: list[object] = list(self.silent_owners)
-        return {"subscriptions": rows, "topics": self.topics, "more": self.more, "silent_owners": silent}
+        return {
+            "subscriptions": rows,
+            "topics": self.topics,
+            "more": self.more,
+            "silent_owners": silent,
+            "without_owner": self.without_owner,
+        }
 
 
 class _Listed(NamedTuple):
-    """rows: as REST has them. cut: there are more."""
+    """rows: as REST has them. cut: there are more. without_owner: of the last page."""
 
     rows: list[dict[str, object]]
     silent_owners: list[dict[str, object]]
     cut: bool
+    without_owner: dict[str, object] | None
 
 
 def of_topic(api: AdminApi, topic: str, subscription: str | None) -> Backlogs:
@@ -69,7 +78,7 @@ def of_topic(api: AdminApi, topic: str, subscription: str | None) -> Backlogs:
         for row in listed.rows
         if str(name) in (row.get("topic"), whole_topic(str(row.get("topic")))) and subscription in (None, row["name"])
     ]
-    return _summed(listed._replace(rows=rows), topic=str(name))
+    return _summed(listed._replace(rows=rows, without_owner=None), topic=str(name))
 
 
 def of_topics(api: AdminApi, namespace: str | None, limit: int) -> Backlogs:
@@ -90,15 +99,18 @@ def _listed(api: AdminApi, namespace: str | None, **query: str | None) -> _Liste
     rows: dict[tuple[object, object], dict[str, object]] = {}
     silent: dict[object, dict[str, object]] = {}
     after: str | None = None
+    without_owner: dict[str, object] | None = None
     while len(rows) < LISTED_MAX:
         page = api.get(path, **query, limit=PAGE, after=after)
         assert isinstance(page, dict), "an object by the description of the call"
         rows |= {(row.get("topic"), row.get("name")): row for row in objects(page.get("subscriptions"))}
+        unowned = page.get("without_owner")
+        without_owner = unowned if isinstance(unowned, dict) else None
         silent |= {each.get("incarnation"): each for each in objects(page.get("silent_owners"))}
         if page.get("next_after") is None:
-            return _Listed(list(rows.values()), list(silent.values()), cut=False)
+            return _Listed(list(rows.values()), list(silent.values()), False, without_owner)
         after = str(page["next_after"])
-    return _Listed(list(rows.values()), list(silent.values()), cut=True)
+    return _Listed(list(rows.values()), list(silent.values()), True, without_owner)
 
 
 def _summed(listed: _Listed, topic: str | None = None) -> Backlogs:
@@ -108,7 +120,9 @@ def _summed(listed: _Listed, topic: str | None = None) -> Backlogs:
         parts.setdefault((topic or whole_topic(str(row.get("topic"))), str(row.get("name"))), []).append(row)
     rows = [_row(*key, each) for key, each in parts.items()]
     rows.sort(key=lambda row: (-row.msg_backlog, row.topic, row.subscription))
-    return Backlogs(rows, len({row.get("topic") for row in listed.rows}), listed.cut, listed.silent_owners)
+    return Backlogs(
+        rows, len({row.get("topic") for row in listed.rows}), listed.cut, listed.silent_owners, listed.without_owner
+    )
 
 
 def _row(topic: str, subscription: str, parts: Sequence[dict[str, object]]) -> Backlog:

@@ -14,7 +14,7 @@ from oncelog.metadata.coordination.topic_listing import OwnedTopic
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.rest.values import NamespacePath, SilentOwner, silent_owners
+from oncelog.metadata.rest.values import NamespacePath, SilentOwner, UnownedView, silent_owners, unowned_view
 
 #: Topics of one page.
 PAGE_MAX = 1_000
@@ -131,6 +131,9 @@ class TopicPage(BaseModel):
     )
     next_after: str | None = Field(description="null: this is the last page")
     silent_owners: list[SilentOwner]
+    without_owner: UnownedView | None = Field(
+        description="Topics that are not counted, because no owner serves them; null: not known yet"
+    )
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -139,7 +142,8 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.get("", summary="List topics by state", operation_id="list_topics_by_state")
     async def list_all(query: ListOf, limit: LimitQuery = 100, after: AfterQuery = None) -> TopicPage:
-        """Topics of all namespaces, the worst first, or by a figure. A topic without an owner is not listed.
+        """Topics of all namespaces, the worst first, or by a figure. A topic without an owner is not listed: see
+        `without_owner`.
 
         Each topic owner is asked once for each page. One that does not answer within 3 s is listed in `silent_owners`.
         """
@@ -170,6 +174,7 @@ async def _page(coordination: Coordination, query: ListQuery, limit: int, after:
         total=found.total,
         next_after=None if found.next_place is None else str(found.next_place),
         silent_owners=silent_owners(found.silent),
+        without_owner=await unowned_view(coordination.unowned, query.matches),
     )
 
 

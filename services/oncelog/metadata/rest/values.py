@@ -1,6 +1,6 @@
 """Path parameters, request bodies and response bodies of the REST interface."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
 from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.unowned_topics import NAMED_MAX, UnownedTopics
 from oncelog.metadata_store.records.registry import LiveOwner
 
 _Tenant = Annotated[str, Path(description="Tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
@@ -155,6 +156,20 @@ class SilentOwner(BaseModel):
     incarnation: str
     address: str
     reason: str
+
+
+class UnownedView(BaseModel):
+    """Topics that no owner serves, as this replica has found them in the topic records a moment ago, or longer ago if
+    there are many (5,000: a quarter of a minute). Each partition counts. A topic that was never used is left out."""
+
+    topics: int
+    first: list[str] = Field(description=f"The first {NAMED_MAX} full names, in order")
+
+
+async def unowned_view(unowned: UnownedTopics, matches: Callable[[str], bool]) -> UnownedView | None:
+    """matches: which full names count."""
+    found = await unowned.found(matches)
+    return None if found is None else UnownedView(topics=found.topics, first=found.first)
 
 
 def silent_owners(silent: Iterable[tuple[LiveOwner, str]]) -> list[SilentOwner]:

@@ -41,13 +41,16 @@ def row(
 
 def lists(
     rest: RecordingServer, *rows: dict[str, object], path: str = LIST, query: str = "state=backlog",
-    silent: tuple[object, ...] = (),
+    silent: tuple[object, ...] = (), unowned: object = None,
 ) -> None:  # fmt: skip
     """In pages."""
     after = ""
     for first in range(0, max(len(rows), 1), PAGE):
         following = None if first + PAGE >= len(rows) else f"p{first}"
-        page = {"subscriptions": rows[first : first + PAGE], "next_after": following, "silent_owners": list(silent)}
+        page = {
+            "subscriptions": rows[first : first + PAGE], "next_after": following, "silent_owners": list(silent),
+            "without_owner": unowned,
+        }  # fmt: skip
         rest.answers[f"{path}?{query}&limit={PAGE}{after}"] = (200, page)
         after = f"&after={following}"
 
@@ -105,6 +108,28 @@ def test_owner_that_does_not_answer_is_named_once(rest: RecordingServer) -> None
     assert result.stdout.splitlines()[1].split()[:3] == ["public/default/orders", "billing", "90"]
     assert result.stderr.count("10.0.0.1:6652 does not answer, and its topics are missing: no answer within 3 s") == 1
     assert lag(rest)["silent_owners"] == [silent]
+
+
+def test_topics_without_an_owner_are_named_below_the_table(rest: RecordingServer) -> None:
+    """A cluster that nothing has opened since its start is no cluster without backlogs. An unknown number is said,
+    too."""
+
+    def table() -> list[str]:
+        return CliRunner().invoke(app, ["lag", *PATIENT, "--admin-url", rest.url]).stdout.splitlines()
+
+    unowned = {"topics": 40, "first": ["public/default/a", "public/default/b\x1b[2J"]}
+    lists(rest, unowned=unowned)
+    *_, last = table()
+    assert last.startswith("40 topics have no owner and are not counted: public/default/a, public/default/b")
+    assert last.endswith(", …")
+    assert "\x1b" not in last
+    assert lag(rest)["without_owner"] == unowned
+    lists(rest, row("orders", "billing", 9), unowned={"topics": 1, "first": ["public/default/a"]})
+    assert table()[-1] == "1 topic has no owner and is not counted: public/default/a"
+    lists(rest, row("orders", "billing", 9), unowned={"topics": 0, "first": []})
+    assert table()[-1].split()[0] == "public/default/orders"
+    lists(rest, row("orders", "billing", 9))
+    assert table()[-1] == "whether topics have no owner, and are not counted, is not known yet"
 
 
 def test_place_is_a_namespace_or_a_topic(rest: RecordingServer) -> None:

@@ -1,12 +1,15 @@
 """The page of all lags: filters, order and pages in the address."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oncelog.core.ids import Incarnation, OwnerEpoch
 from tests.contract.process.security_world import ROOT, bearer, secured
 from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import block_of, serving, text_of
+from tests.contract.rest.console.test_overview import storage_nodes
 from tests.contract.rest.observing.test_lags import lag
 
 pytestmark = pytest.mark.asyncio
@@ -45,6 +48,26 @@ async def test_lags_are_shown_with_their_sum_and_sorted_by_the_address() -> None
         assert '<option value="backlog" selected>with a backlog</option>' in page
         owner.lags = []
         assert "No subscription is like that." in text_of(await console.page(f"{LAGS}?state=blocked&namespace=a/b"))
+
+
+@pytest.mark.parametrize(("path", "block"), [(LAGS, "lags"), ("/console/topics", "topics"), ("/console/", "lags")])
+async def test_topics_without_an_owner_are_said_and_named(path: str, block: str) -> None:
+    """On the pages of lags and topics, and on the overview, which calls no such cluster healthy."""
+    async with serving() as console:
+        await console.admin.owner()
+        await storage_nodes(console)
+        names = [f"public/default/t{number:02}" for number in range(12)]
+        for name in names:
+            await console.admin.change("PUT", f"/admin/v2/persistent/{name}")
+            record = await console.admin.world.record(name)
+            lost = replace(record, owner=Incarnation("d" * 32), owner_epoch=OwnerEpoch(1))
+            await console.admin.world.topics.write(lost, version=0)
+        page = await console.page(path)
+        text = text_of(block_of(page, block)).replace(" ,", ",")
+        assert "▲ 12 topics have no owner and are not counted: public/default/t00, public/default/t01," in text
+        assert "public/default/t09, …. A topic gets an owner when a client uses it" in text
+        assert "t10" not in text
+        assert "● healthy" not in page
 
 
 async def test_list_of_lags_has_pages() -> None:

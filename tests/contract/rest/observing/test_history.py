@@ -1,13 +1,16 @@
 """Figures over time over REST, as one replica has sampled them from fake owners."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
+from oncelog.core.ids import Incarnation, OwnerEpoch
 from oncelog.metadata.history import SAMPLE_MS, wall_ms
 from oncelog.wire.observation_pb2 import RatesSample, SampleTopicsAnswer, SubscriptionSample, TopicSample
 from tests.cluster.metadata.metadata_world import FakeOwner
+from tests.cluster.until import until
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 
 pytestmark = pytest.mark.asyncio
@@ -78,6 +81,34 @@ async def test_figures_are_unknown_while_an_owner_does_not_answer(admin: Admin) 
     assert values(await admin.get(f"{FLIGHTS}/history"), "stored") == [3.0]
     other = (await admin.get("/admin/v2/persistent/public/default/other/history"))["lines"]["stored"]
     assert other[-2:] == [1.0, 1.0]
+
+
+async def test_figures_of_a_topic_without_an_owner_are_unknown(admin: Admin) -> None:
+    """Its backlog is not 0: there is no owner that counts it. So it is for a series that is kept, and for one that is
+    not."""
+    lost, other = await owners(admin, 2)
+    sampler, now_ms = admin.replica.coordination.history, wall_ms()
+    lost.samples = busy(3, 70)
+    await admin.change("PUT", FLIGHTS)
+    await sampler.sample(now_ms=now_ms - 2 * SAMPLE_MS)
+    record = await admin.world.record()
+    await admin.world.topics.write(replace(record, owner=Incarnation("d" * 32), owner_epoch=OwnerEpoch(1)), version=0)
+    lost.samples = other.samples
+
+    async def gap() -> bool:
+        await sampler.sample(now_ms=now_ms)
+        return admin.replica.coordination.unowned.is_unowned("public/default/flights")
+
+    await until(gap, 30.0)
+    later_ms = now_ms + SAMPLE_MS
+    await sampler.sample(now_ms=later_ms)
+    lines, kept = sampler.lines(("subscription", "public/default/flights", "billing"), 600_000, later_ms)
+    assert kept
+    assert lines.values[0][-1] is None
+    assert 70.0 in lines.values[0]
+    unkept = await admin.get(f"{FLIGHTS}/subscription/audit/history")
+    assert not unkept["kept"]
+    assert values(unkept, "backlog_messages") == []
 
 
 async def test_idle_topic_was_zero_whenever_all_owners_answered(admin: Admin) -> None:

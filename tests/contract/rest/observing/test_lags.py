@@ -8,10 +8,12 @@ import pytest
 import pytest_asyncio
 
 from oncelog.wire.observation_pb2 import ListedLag
+from tests.cluster.until import until
 from tests.contract.rest.admin.admin_world import Admin, serving
 
 pytestmark = pytest.mark.asyncio
 LIST = "/admin/v2/subscriptions"
+DEADLINE_S = 30.0
 
 
 @pytest_asyncio.fixture
@@ -78,3 +80,35 @@ async def test_owner_that_does_not_answer_is_named_and_the_rest_is_shown(admin: 
     page = await admin.get(LIST)
     assert [one["incarnation"] for one in page["silent_owners"]] == [silent.incarnation]
     assert (page["total"], page["backlog_messages"]) == (1, 7)
+
+
+async def test_topics_without_an_owner_are_counted_and_the_first_are_named(admin: Admin) -> None:
+    """Their lags are missing, so a short list is no sign of health. A topic that was never used is left out, and one
+    that a client uses again counts no more. The text and the namespace of the request choose here, too."""
+    owner = await admin.owner()
+    names = [f"public/default/t{number:02}" for number in range(12)]
+    for name in (*names, "public/default/never"):
+        await admin.change("PUT", f"/admin/v2/persistent/{name}")
+    for name in names:
+        await admin.get(f"/lookup/v2/topic/persistent/{name}")
+    assert (await admin.get(LIST))["without_owner"] == {"topics": 0, "first": []}
+    await owner.session.close()
+    await admin.replica.sees()
+
+    async def found(path: str = LIST, **query: str) -> Any:
+        return (await admin.get(path, params=query))["without_owner"]
+
+    async def all_lost() -> bool:
+        return bool(await found() == {"topics": 12, "first": names[:10]})
+
+    await until(all_lost, DEADLINE_S, waiting_for="topics without an owner")
+    assert await found(topic="T1") == {"topics": 2, "first": names[10:]}
+    assert await found(f"{LIST}/public/orders") == {"topics": 0, "first": []}
+    assert await found("/admin/v2/topics", name="t03") == {"topics": 1, "first": names[3:4]}
+    await admin.owner()
+    await admin.get(f"/lookup/v2/topic/persistent/{names[0]}")
+
+    async def one_is_back() -> bool:
+        return bool((await found())["topics"] == 11)
+
+    await until(one_is_back, DEADLINE_S, waiting_for="the topic that is used again")

@@ -24,14 +24,17 @@ RangeQuery = Annotated[Literal["10m", "1h", "6h", "24h"], Query(alias="range", d
 
 class HistoryView(BaseModel):
     """Lines over time, the oldest value first. A rate is the mean of its step; a backlog, an age or a latency is the
-    highest of it. null: not sampled, because a topic owner did not answer, or this replica did not run yet."""
+    highest of it. null: not sampled, because a topic owner did not answer, the topic has no
+    owner, or this replica did not run yet."""
 
     begin_ms: int = Field(description="Begin of the first step, ms since 1970")
     step_ms: int = Field(description="10 s for ten minutes, a minute for one hour, five minutes for more")
     lines: dict[str, list[float | None]] = Field(description="{line: one value for each step}; rates are per second")
     replica: str = Field(description="host:port of the metadata service that has sampled this")
     since_ms: int | None = Field(description="When it began; null: it has not sampled yet")
-    kept: bool = Field(description="false: nothing but zeros was sampled of it, or it found no room (see `refused`)")
+    kept: bool = Field(
+        description="false: nothing but zeros was sampled of it, nothing at all, or it found no room (see `refused`)"
+    )
     series: int = Field(description="Series that this replica keeps, of everything that is not idle")
     bytes: int = Field(description="Memory that they take, about; at most `bytes_max`")
     bytes_max: int

@@ -16,7 +16,7 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.observing.subscription_looks import SubscriptionRow
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.rest.values import NamespacePath, SilentOwner, silent_owners
+from oncelog.metadata.rest.values import NamespacePath, SilentOwner, UnownedView, silent_owners, unowned_view
 
 #: Subscriptions of one page.
 PAGE_MAX = 1_000
@@ -78,6 +78,9 @@ class LagPage(BaseModel):
     oldest_unacked_ms: int | None = Field(description="When the oldest of these was stored, at the latest")
     next_after: str | None = Field(description="null: this is the last page")
     silent_owners: list[SilentOwner]
+    without_owner: UnownedView | None = Field(
+        description="Topics that are not counted, because no owner serves them; null: not known yet"
+    )
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -86,7 +89,8 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.get("", summary="List subscriptions by their lag", operation_id="list_lags")
     async def list_all(query: ListOf, limit: LimitQuery = 100, after: AfterQuery = None) -> LagPage:
-        """Subscriptions of all topics, each partition for itself. Those of a topic without an owner are not listed.
+        """Subscriptions of all topics, each partition for itself. Those of a topic without an owner are not listed: see
+        `without_owner`.
 
         Each topic owner is asked once for each page. One that does not answer within 3 s is listed in `silent_owners`.
         """
@@ -118,6 +122,7 @@ async def _page(coordination: Coordination, query: LagQuery, limit: int, after: 
         oldest_unacked_ms=found.oldest_unacked_ms,
         next_after=None if found.next_place is None else str(found.next_place),
         silent_owners=silent_owners(found.silent),
+        without_owner=await unowned_view(coordination.unowned, query.matches_topic),
     )
 
 
