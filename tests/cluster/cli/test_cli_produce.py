@@ -38,6 +38,15 @@ def numbered(path: Path, count: int) -> Path:
     return path
 
 
+def test_topic_that_did_not_exist_is_told(cluster: Cluster) -> None:
+    """Its name may be mistyped, and every line is acknowledged all the same. A topic that exists is not told."""
+    first, second = (cluster.run("produce", "ordesr", "-m", "hi") for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), (first.stderr, second.stderr)
+    sentence = b"topic ordesr did not exist and was created: check the name (oncelog admin topics list)\n"
+    assert (first.stderr, second.stderr) == (sentence, b"")
+    assert first.stdout.startswith(b"1 line acknowledged")
+
+
 def test_file_is_published_once_by_repeated_runs(cluster: Cluster, tmp_path: Path) -> None:
     """A second run resumes, and a replay is refused line by line. Of a file that was changed, the command says so."""
     path = tmp_path / "lines"

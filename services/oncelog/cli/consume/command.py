@@ -112,7 +112,7 @@ def consume(
 
         begin = parse_start(start) if from_index is None else Index(from_index)
         async with await connection.connect(timeout, max_message_bytes=max_message_bytes) as client:
-            missing = await is_missing(client, topic)
+            missing = await is_missing(client, topic, timeout)
             consumer = await client.subscribe(
                 topic,
                 subscription=subscription,

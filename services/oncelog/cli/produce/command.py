@@ -172,7 +172,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineBlock, LineFile
     from oncelog.cli.produce.publishing import Labelled, Publishing
     from oncelog.cli.produce.stdin_lines import lines_of_descriptor
-    from oncelog.cli.read.told import WaitingHint
+    from oncelog.cli.read.told import WaitingHint, is_missing, tell_created
 
     properties = properties_in(job.properties)
     with ExitStack() as stack:
@@ -183,6 +183,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
         stack.callback(waiting.ends)
         waiting.begins()
         async with await job.connection.connect(job.timeout_s) as client:
+            missing = await is_missing(client, job.topic, job.timeout_s)
             producer = await client.create_producer(
                 job.topic,
                 producer_name=job.producer_name,
@@ -192,6 +193,8 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 compression=None if job.compression is None else job.compression.value,
             )
             waiting.ends()
+            if missing:
+                tell_created(errors, job.topic, produces=True)
             last = producer.resume_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None and not job.messages:

@@ -125,7 +125,7 @@ def read(
         wanted = wanted_of(key, text, condition, producer_name)
         lines = parse_template(template) if template is not None else json_lines if form is Form.JSON else raw_lines
         async with await connection.connect(timeout, max_message_bytes=max_message_bytes) as client:
-            missing = await is_missing(client, topic)
+            missing = await is_missing(client, topic, timeout)
             if missing and not follow:
                 raise TopicNotFound(f"topic {parse_topic(topic)} does not exist")
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)

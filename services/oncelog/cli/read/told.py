@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from oncelog.client.network.lookup import partitions_in
-from oncelog.core.errors import InvalidArgument, TopicNotFound
+from oncelog.client.network.backoff import persist
+from oncelog.core.errors import TopicNotFound
+from oncelog.core.names import parse_topic
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient
@@ -15,25 +16,25 @@ if TYPE_CHECKING:
 WAIT_S = 1.0
 
 
-async def is_missing(client: "AsyncClient", topic: str) -> bool:
-    """Whether the topic does not exist yet. Creates none. Raises as `client.last_message_id`."""
+async def is_missing(client: "AsyncClient", topic: str, timeout_s: float) -> bool:
+    """Whether the topic does not exist yet. Creates none. Needs the right to produce or to consume.
+
+    timeout_s: for the answer. Raises InvalidName, PermissionDenied, DeadlineExceeded or ClientClosed.
+    """
+    from oncelog.client.client import network_of
+
+    name, lookup = parse_topic(topic), network_of(client).lookup
     try:
-        await client.last_message_id(topic)
+        await persist(lambda _: lookup.partitions(name), timeout_ms=int(timeout_s * 1000), what=f"topic {name}")
     except TopicNotFound:
         return True
-    except InvalidArgument as error:
-        if not partitions_in(error):
-            raise
     return False
 
 
-def tell_created(errors: Console, topic: str) -> None:
-    """The command has created the topic, perhaps because its name was mistyped."""
-    say(
-        errors,
-        f"topic {topic} did not exist and was created: check the name (oncelog admin topics list), or publish to it "
-        f"(oncelog produce {topic} --stdin)",
-    )
+def tell_created(errors: Console, topic: str, *, produces: bool = False) -> None:
+    """The command has created the topic, perhaps because its name was mistyped. produces: and publishes to it."""
+    otherwise = "" if produces else f", or publish to it (oncelog produce {topic} --stdin)"
+    say(errors, f"topic {topic} did not exist and was created: check the name (oncelog admin topics list){otherwise}")
 
 
 def say(errors: Console, sentence: str) -> None:
