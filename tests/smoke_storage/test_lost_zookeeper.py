@@ -80,7 +80,7 @@ def test_zookeeper_whose_volumes_are_deleted_is_restored_as_the_page_says(releas
     release.oncelog("admin", "topics", "delete", "gone", "--yes")
     half = [f"half {number}" for number in range(2 * HALF)]
     release.oncelog("produce", "half", "--stdin", stdin="\n".join(half).encode())
-    assert consumed(release, "--count", str(HALF)) == half[:HALF]
+    assert consumed(release, "--limit", str(HALF)) == half[:HALF]
     pod = next(each for each in release.pods() if each["metadata"]["name"].startswith(f"{RELEASE}-metadata"))
     load = workload_manifest("load", pod, f"{RELEASE}-metadata", release.namespace, ())
     load["spec"]["containers"][0]["command"] = ["python3", "-c", PUBLISH]

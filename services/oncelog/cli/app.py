@@ -20,7 +20,7 @@ To start, run a cluster on this machine with `oncelog standalone`. Then, in anot
 
     oncelog read greetings --from earliest
 
-    oncelog consume greetings --subscription mine --from earliest --count 3
+    oncelog consume greetings --subscription mine --from earliest --limit 3
 
 Set the address of another cluster with --url or --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL, or keep it under a
 name with `oncelog context`. An address of an option excludes those of variables.

@@ -37,25 +37,25 @@ def lines(first: int, last: int) -> list[str]:
 def test_subscription_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:
     """What was printed is acknowledged, with --no-ack it is not; --from counts for a new subscription only."""
     produced(cluster, "printed", tmp_path / "lines", 10)
-    assert consumed(cluster, "printed", "--from", "earliest", "--count", "4") == lines(0, 3)
-    assert consumed(cluster, "printed", "--no-ack", "--count", "2") == lines(4, 5)
-    rows = [json.loads(row) for row in consumed(cluster, "printed", "-o", "json", "--count", "6")]
+    assert consumed(cluster, "printed", "--from", "earliest", "--limit", "4") == lines(0, 3)
+    assert consumed(cluster, "printed", "--no-ack", "--limit", "2") == lines(4, 5)
+    rows = [json.loads(row) for row in consumed(cluster, "printed", "-o", "json", "--limit", "6")]
     assert [row["value"] for row in rows] == lines(4, 9)
     assert [row["index"] for row in rows] == list(range(4, 10))
     assert consumed(cluster, "printed", "--idle", "0.5") == []
-    other = cluster.run("consume", "printed", "-s", "audit", "--from-index", "8", "--count", "1")
+    other = cluster.run("consume", "printed", "-s", "audit", "--from-index", "8", "--limit", "1")
     assert other.stdout == b"line 8\n"
 
 
 def test_what_a_full_output_lost_is_not_acknowledged(cluster: Cluster, tmp_path: Path) -> None:
     """Once the disk has space again, the next run begins with the same message."""
     produced(cluster, "full", tmp_path / "lines", 3)
-    words = command("consume", "full", "-s", "billing", "--from", "earliest", "--count", "3", "--url", cluster.url)
+    words = command("consume", "full", "-s", "billing", "--from", "earliest", "--limit", "3", "--url", cluster.url)
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
     assert done.stderr == b"error: No space left on device: standard output\n"
     assert done.returncode == 1
-    assert consumed(cluster, "full", "--count", "3") == lines(0, 2)
+    assert consumed(cluster, "full", "--limit", "3") == lines(0, 2)
 
 
 def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_killed_consumer_repeats_and_leaves_nothing_out(cluster: Cluster, tmp_pa
         kill_sync(process, once=just_seen)
         head += process.stdout.read().decode().splitlines()
     assert head[:-1] == lines(0, len(head) - 2)  # the last one may be cut off
-    rest = consumed(cluster, "killed", "--type", "failover", "--count", "1000")
+    rest = consumed(cluster, "killed", "--type", "failover", "--limit", "1000")
     first = int(rest[0].removeprefix("line "))
     assert first <= len(head) < 29_000
     assert rest == lines(first, first + 999)
@@ -103,9 +103,9 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     admin("skip", "moved", "billing", "--count", "3", "--yes")
     assert admin("peek", "moved", "billing")["value"] == "line 3"
     assert admin("stats", "moved", "billing")["public/default/moved"]["msg_backlog"] == 7
-    assert consumed(cluster, "moved", "--count", "2") == lines(3, 4)
+    assert consumed(cluster, "moved", "--limit", "2") == lines(3, 4)
     admin("seek", "moved", "billing", "--to-index", "1", "--yes")
-    assert consumed(cluster, "moved", "--count", "2") == lines(1, 2)
+    assert consumed(cluster, "moved", "--limit", "2") == lines(1, 2)
     refused = cluster.run("admin", "subscriptions", "skip", "moved", "billing", "--all")
     assert b"would acknowledge the whole backlog of billing, 7 messages" in refused.stderr
     patient = ("--timeout", "60")

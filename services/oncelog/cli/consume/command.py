@@ -37,15 +37,15 @@ also says if it has created the topic. Messages are acknowledged after they were
 the output was flushed, so a message can be printed twice, if the command is killed in between, and is never left out.
 With --no-ack nothing is acknowledged: the messages are delivered again when the command ends.
 
-The command waits for new messages until Ctrl-C; --count and --idle end it before. With -o raw each value is printed
+The command waits for new messages until Ctrl-C; --limit and --idle end it before. With -o raw each value is printed
 with a newline. With -o json each message is an object with the fields of `oncelog read`, and delivery_count, from 2 on,
 if it was delivered before.
 
     oncelog consume orders --subscription billing --from earliest
 
-    oncelog consume orders -s billing --type shared --count 100 -o json
+    oncelog consume orders -s billing --type shared --limit 100 -o json
 
-    oncelog consume orders -s billing --no-ack --count 1
+    oncelog consume orders -s billing --no-ack --limit 1
 
 {EXIT_CODES}"""
 
@@ -70,7 +70,7 @@ def consume(
         typer.Option("--from-index", min=0, help="Begin with the message of this index. Not with --from."),
     ] = None,
     inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many messages.")] = None,
     idle: Annotated[
         float | None,
         typer.Option(
@@ -123,7 +123,7 @@ def consume(
                 max_deliveries=max_deliveries,
                 dead_letter_topic=dead_letter_topic,
                 on_corrupt=on_corrupt.value,
-                receive_window=min(10_000, count or 10_000),
+                receive_window=min(10_000, limit or 10_000),
             )
             if missing:
                 tell_created(errors, topic)
@@ -134,7 +134,7 @@ def consume(
                     f"delivered; to get them: oncelog admin subscriptions seek {topic} {subscription} --to earliest",
                 )
             printing = _Printing(consumer, form, WaitingHint(errors, f"messages of {topic}"), acknowledge=acknowledge)
-            return await printing.run(interrupt, count, idle)
+            return await printing.run(interrupt, limit, idle)
 
     raise typer.Exit(run_command(run, errors))
 
@@ -151,12 +151,12 @@ class _Printing:
         self._waiting = waiting
         self._acknowledge = acknowledge
 
-    async def run(self, interrupt: Interrupt, count: int | None, idle: float | None) -> Exit:
-        """Ends after `count` messages, after `idle` seconds without one, at Ctrl-C, or when the output is closed."""
+    async def run(self, interrupt: Interrupt, limit: int | None, idle: float | None) -> Exit:
+        """Ends after `limit` messages, after `idle` seconds without one, at Ctrl-C, or when the output is closed."""
         stopped = asyncio.Event()
         interrupt.first = stopped.set
         stopping = asyncio.ensure_future(stopped.wait())
-        left = count
+        left = limit
         try:
             while left is None or left > 0:
                 wanted = _BATCH_MESSAGES if left is None else min(left, _BATCH_MESSAGES)
