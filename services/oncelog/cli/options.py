@@ -9,6 +9,8 @@ import typer
 
 from oncelog.core.errors import InvalidArgument
 
+#: Of each option that takes a time.
+LOCAL_TIME = "Without an offset it is local time."
 DEFAULT_URL = "oncelog://127.0.0.1:6650"
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 

@@ -11,7 +11,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
 from oncelog.cli.admin.stats import AllOption, subscription_facts
 from oncelog.cli.admin.waiting import progress
-from oncelog.cli.options import PropertyOption, properties_in
+from oncelog.cli.options import LOCAL_TIME, PropertyOption, properties_in
 from oncelog.cli.read.start import parse_start
 from oncelog.core.counted import counted
 from oncelog.core.errors import InvalidArgument
@@ -31,7 +31,8 @@ is done to a partitioned topic is done to all its partitions. The rights `admin`
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
 PLACE_HELP = (
-    "earliest, latest, a message id (begins after it), or an ISO time (the first message stored at or after it)."
+    "earliest, latest, a message id (begins after it), or an ISO time (the first message stored at or after it). "
+    f"{LOCAL_TIME}"
 )
 
 #: Letters of one request of a redrive.

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import MaxMessageBytesOption, TimeoutOption
+from oncelog.cli.options import LOCAL_TIME, MaxMessageBytesOption, TimeoutOption
 from oncelog.cli.read.command import CorruptChoice, Form
 from oncelog.cli.running import Interrupt, run_command
 
@@ -32,9 +32,9 @@ class TypeChoice(StrEnum):
 _HELP = f"""Print the messages of a subscription, and acknowledge them.
 
 The cluster keeps the position of a subscription: run the command again, and it goes on behind the last acknowledged
-message. A missing subscription is created and begins at --from; the command says so if that is the latest message. It
-also says if it has created the topic. Messages are acknowledged after they were printed and
-the output was flushed, so a message can be printed twice, if the command is killed in between, and is never left out.
+message. A missing subscription is created and begins at --from; the command says so if that is the latest message, and
+if it has created the topic. Messages are acknowledged after they were printed and the output was flushed, so one can be
+printed twice, if the command is killed in between, and none is left out.
 With --no-ack nothing is acknowledged: the messages are delivered again when the command ends.
 
 The command waits for new messages until Ctrl-C; --limit and --idle end it before. With -o raw each value is printed
@@ -62,7 +62,7 @@ def consume(
         typer.Option(
             "--from",
             help="Where the subscription begins if it is created now: latest, earliest, a message id (begins after "
-            "it), or an ISO time.",
+            f"it), or an ISO time. {LOCAL_TIME}",
         ),
     ] = "latest",
     from_index: Annotated[

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import MaxMessageBytesOption, TimeoutOption
+from oncelog.cli.options import LOCAL_TIME, MaxMessageBytesOption, TimeoutOption
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read(
         typer.Option(
             "--from",
             help="Start position: earliest, latest, a message id (starts after it), or an ISO time (starts with the "
-            "first message stored at or after it).",
+            f"first message stored at or after it). {LOCAL_TIME}",
         ),
     ] = "earliest",
     from_index: Annotated[

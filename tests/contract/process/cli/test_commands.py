@@ -39,6 +39,14 @@ def test_commands_are_few() -> None:
     assert len([path for path in PATHS if path not in GROUPS]) <= COMMANDS_MAX
 
 
+@pytest.mark.parametrize(
+    "command", ["read", "consume", "admin subscriptions create", "admin subscriptions seek", "effects redo"]
+)
+def test_help_says_which_zone_a_time_without_one_is_in(command: str) -> None:
+    """The console takes such a time as UTC, and says so at its fields."""
+    assert "Without an offset it is local time." in " ".join(shown(*command.split(), "--help").split())
+
+
 def test_help_of_each_command_fits_a_terminal() -> None:
     """No line is too long, and the beginning has not left the screen."""
     too_large = []

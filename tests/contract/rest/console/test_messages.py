@@ -138,7 +138,8 @@ async def test_pages_lead_to_each_other_and_what_cannot_be_read_is_named() -> No
         assert "■ cannot be read 3 messages from index 100 on: no storage node gives entry 3:5" in text_of(block)
         [asked] = owner.read_asked
         assert (asked.start.index, asked.limit, asked.value_bytes_max) == (100, 50, 400)
-        await console.page(f"{TOPIC}?place=time&at=2026-03-01 12:00:00")
+        page = await console.page(f"{TOPIC}?place=time&at=2026-03-01 12:00:00")
+        assert "2026-03-01 12:00:00 (UTC)" in page, "the field says which zone a time without one is in"
         await console.page(f"{TOPIC}?place=index&at=7&limit=1")
         assert owner.read_asked[1].start.time_ms == 1_772_366_400_000
         assert (owner.read_asked[2].limit, owner.read_asked[2].value_bytes_max) == (1, 65_536)
