@@ -60,6 +60,7 @@ from oncelog.core.topic_events.effects import (
     NotifyDedupToggled,
     ReadEntryIds,
     ReadLedgerEnds,
+    ReadStoredTimes,
     StartTopicTimer,
     TopicEffect,
 )
@@ -72,6 +73,7 @@ from oncelog.core.topic_events.events import (
     LevelSeen,
     ProducerIdAllocated,
     ReceivedBatch,
+    StoredTimesRead,
     SupportChecked,
     TopicAssigned,
     TopicEvent,
@@ -377,6 +379,8 @@ class Owner:
                 return [EntryIdsRead(position, header, bytes(deltas_of(header, body)))]
             case ReadLedgerEnds(ledger_ids):
                 return [LedgerEndsRead(tuple(self._end(ledger_id) for ledger_id in ledger_ids))]
+            case ReadStoredTimes(indexes):
+                return [StoredTimesRead({index: self.stored_ms(index) for index in indexes})]
             case CheckClock():
                 return [ClockChecked(self.now_ms, self.now_ms + world.ahead_ms)]
             case _:
@@ -386,6 +390,13 @@ class Owner:
         metadata, held = self.world.ledgers[ledger_id][0], self.world.entries_of(ledger_id)
         appended_ms = peek_header(held[metadata.end]).append_time_ms if metadata.end >= 0 else 0
         return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
+
+    def stored_ms(self, index: int) -> int | None:
+        """The append time of a message; None: no entry holds it."""
+        headers = (
+            peek_header(data) for ledger_id in self.world.ledgers for data in self.world.entries_of(ledger_id).values()
+        )
+        return next((each.append_time_ms for each in headers if each.base_index <= index < each.next_index), None)
 
     def _messages(self, effect: ReadMessages) -> tuple[StoredEntry, ...]:
         """The durable entries of messages from the one on that holds an index."""

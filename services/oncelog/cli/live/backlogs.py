@@ -22,7 +22,7 @@ LISTED_MAX = 200_000
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """One subscription, over all partitions of its topic. oldest_unacked_ms: when the oldest message of the backlog was
-    stored, at the latest; None: there is none."""
+    stored; None: there is none, or it is not known yet."""
 
     topic: str
     subscription: str

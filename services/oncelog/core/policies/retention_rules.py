@@ -42,7 +42,7 @@ class LedgerSpan:
     """One ledger of the log, or the ledgers of one page together. It holds the messages first_index .. end_index - 1.
 
     message_bytes: of the entries with messages. began_ms, ended_ms: append times of the first and the last entry; 0: it
-    has none. closed: its end is decided. ledgers: how many; ledger_id is the last.
+    has none; began_ms also where it was not read. closed: its end is decided. ledgers: how many; ledger_id is the last.
     """
 
     ledger_id: LedgerId

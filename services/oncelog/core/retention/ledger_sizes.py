@@ -8,14 +8,15 @@ The ledgers of a page count together, as one span, until the page is read: the f
 from there, and the page with the lowest message that a subscription needs. So a log of a million ledgers costs memory
 for a few thousand.
 
-Marks are (end index, append time) of messages at some distance from each other. They say how old messages are within a
-ledger. Only the newest are kept; of older ledgers their ends are known.
+Marks are append times of messages at some distance from each other. They say how old messages are within a ledger.
+Only the newest are kept; of older ledgers their ends are known. When an older message was stored is read from its
+entry, once somebody asks (`stored_ms`, `times_to_read`, `times_read`).
 """
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
@@ -30,6 +31,19 @@ MARK_MS = 10_000
 #: The distance of marks under a limit of age: this part of it, and not less than the other.
 MARKS_PER_AGE = 200
 MARK_MS_MIN = 1_000
+#: A time that is late by no more than this is not read from the entry.
+EXACT_MS = 2 * MARK_MS
+#: Messages whose times are kept because somebody asked; the ones that were asked for last.
+TIMES_MAX = 256
+
+
+class _Mark(NamedTuple):
+    """The messages first_index .. end_index - 1 were stored from from_ms to append_ms."""
+
+    end_index: int
+    append_ms: int
+    first_index: int
+    from_ms: int
 
 
 class LedgerSizes:
@@ -41,10 +55,12 @@ class LedgerSizes:
         self._unread: dict[LedgerId, tuple[int, int]] = {}
         self._spans: dict[LedgerId, LedgerSpan] = {}
         self._ends: dict[LedgerId, EntryId] = {}
-        self._marks: deque[tuple[int, int]] = deque(maxlen=MARKS_MAX)
+        self._marks: deque[_Mark] = deque(maxlen=MARKS_MAX)
         #: of the newest mark
         self._marked_ms = 0
         self._mark_ms = MARK_MS
+        #: {index of a message: when it was stored; None: asked for, and not read yet}
+        self._times: dict[int, int | None] = {}
         #: grows with everything that can change a decision
         self.changes = 0
         #: (`changes`, bytes of all spans then)
@@ -99,9 +115,12 @@ class LedgerSizes:
         if last.append_time_ms - self._marked_ms >= self._mark_ms:
             # What was appended before a pause is not as young as what comes behind it.
             if span.end_index > span.first_index:
-                self._marks.append((span.end_index, span.ended_ms))
+                before = self._marks[-1] if self._marks else _Mark(0, 0, 0, 0)
+                first, from_ms = max((before.end_index, before.append_ms), (span.first_index, span.began_ms))
+                self._marks.append(_Mark(span.end_index, span.ended_ms, first, from_ms))
             self._marked_ms = last.append_time_ms
-            self._marks.append((last.next_index, last.append_time_ms))
+            from_ms = entries[0].header.append_time_ms
+            self._marks.append(_Mark(last.next_index, last.append_time_ms, span.end_index, from_ms))
 
     # --- ledgers of former owners -------------------------------------------------------------------------------------
 
@@ -125,7 +144,7 @@ class LedgerSizes:
                 first, end = indexes
                 count = each.length if end > first else 0
                 self._spans[each.ledger_id] = LedgerSpan(
-                    each.ledger_id, first, end, count, each.appended_ms, each.appended_ms, closed=True
+                    each.ledger_id, first, end, count, 0, each.appended_ms, closed=True
                 )
                 self._ends[each.ledger_id] = each.end
         self._sort()
@@ -148,7 +167,7 @@ class LedgerSizes:
         for ledger in page.listed(former) if former is not None else ():
             del self._spans[ledger.ledger_id]
         self._spans[page.last] = LedgerSpan(
-            page.last, page.base_index, end_index, page.message_bytes, page.ended_ms, page.ended_ms, True, page.ledgers
+            page.last, page.base_index, end_index, page.message_bytes, 0, page.ended_ms, True, page.ledgers
         )
         self._sort()
 
@@ -175,7 +194,7 @@ class LedgerSizes:
         ends = [*(ledger.base_index for ledger in listed), end_index][1:]
         for each, end in zip(listed, ends, strict=True):
             self._spans[each.ledger_id] = LedgerSpan(
-                each.ledger_id, each.base_index, end, each.message_bytes, each.ended_ms, each.ended_ms, closed=True
+                each.ledger_id, each.base_index, end, each.message_bytes, 0, each.ended_ms, closed=True
             )
         self._sort()
 
@@ -244,23 +263,55 @@ class LedgerSizes:
         # A span without messages ends where the last message does, and says nothing of when that was appended.
         spans = [span for span in self._spans.values() if span.end_index > max(index, span.first_index)]
         ends = [(span.end_index, span.ended_ms) for span in spans]
-        marks = list(self._marks)
-        ends += marks[bisect_right(marks, (index, 1 << 62)) :]
+        ends += [mark[:2] for mark in self._marks if mark.end_index > index]
         highest = 0
         for end_index, append_time_ms in sorted(ends):
             highest = max(highest, append_time_ms)
             yield end_index, highest
 
-    def appended_by_ms(self, index: int) -> int | None:
-        """When a message was appended: not later than this. None: it is not stored, or not known yet.
+    def stored_ms(self, index: int) -> int | None:
+        """When a message was stored. None: it is not stored, or that is not known yet; it is then read soon.
 
-        It is exact to the distance of the marks for the newest messages, and to the age of a ledger for older ones.
+        It is exact, or too early by EXACT_MS at most: what waits is rather shown as too old than as too young. For the
+        same reason the time of an earlier message counts, if one was read, while that of this one is read.
         """
         span = next((span for span in self._spans.values() if span.end_index > index), None)
         if span is None or index < span.first_index:
             return None
-        mark = next((at_ms for end_index, at_ms in self._marks if end_index > index), span.ended_ms)
-        return min(mark, span.ended_ms)
+        known = self._times.get(index)
+        if known is not None:
+            return known
+        from_ms, to_ms = self._between(index, span)
+        earlier = max((at_ms for at, at_ms in self._times.items() if at_ms is not None and at < index), default=None)
+        from_ms = max(from_ms, earlier or 0)
+        if to_ms - from_ms <= EXACT_MS:
+            return from_ms
+        if index not in self._times:
+            self._times[index] = None
+            while len(self._times) > TIMES_MAX:
+                del self._times[next(iter(self._times))]
+        return earlier
+
+    def _between(self, index: int, span: LedgerSpan) -> tuple[int, int]:
+        """(not before, not after) this the message of the span was stored; 0: not known."""
+        mark = next((mark for mark in self._marks if mark.end_index > index), None)
+        if mark is not None and mark.first_index <= index:
+            return mark.from_ms, mark.append_ms
+        if mark is None and self._marks and self._marks[-1].end_index >= span.first_index:
+            return self._marks[-1].append_ms, span.ended_ms
+        return span.began_ms, span.ended_ms
+
+    def times_to_read(self) -> tuple[int, ...]:
+        """The messages whose times were asked for and are not known."""
+        return tuple(index for index, at_ms in self._times.items() if at_ms is None)
+
+    def times_read(self, times: Mapping[int, int | None]) -> None:
+        """None: the entry could not be read. It is read again when somebody asks again."""
+        for index, at_ms in times.items():
+            if at_ms is None:
+                self._times.pop(index, None)
+            elif index in self._times:
+                self._times[index] = at_ms
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

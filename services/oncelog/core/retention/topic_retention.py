@@ -2,6 +2,7 @@
 
     tick --policies ask for nothing--> nothing
          --the ends of former owners' ledgers are unknown--> ReadLedgerEnds -> ledger_ends_read
+         --somebody has asked how old a message is--> ReadStoredTimes -> stored_times_read
          --ages matter, the clock was not compared lately--> CheckClock -> clock_checked
          --otherwise--> expired messages and those over a quota are evicted; publishing is held, refused or released;
                         a ledger is rolled; ledgers that may go leave the topic record
@@ -56,11 +57,13 @@ from oncelog.core.topic_events.effects import (
     LogTrimmed,
     PublishingSwitched,
     ReadLedgerEnds,
+    ReadStoredTimes,
     Step,
 )
 from oncelog.core.topic_events.events import (
     ClockChecked,
     LedgerEndsRead,
+    StoredTimesRead,
     TrimRequested,
     TruncateRequested,
 )
@@ -139,6 +142,8 @@ class TopicRetention:
         #: former owners' ledgers whose ends were asked for, and pages that were
         self._asked_ends: dict[LedgerId, None] = {}
         self._asked_pages: dict[LedgerId, None] = {}
+        #: messages whose times are being read
+        self._asked_times: dict[int, None] = {}
         self._checked_ms = step.now_ms
         #: what the last check was based on
         self._checked: tuple[int, Position] | None = None
@@ -181,6 +186,7 @@ class TopicRetention:
             self._truncate(self._truncation)
         if self._trimming is None:
             self.paging.tick()
+        self._read_times()
         policies, now_ms = self.policies, self._step.now_ms
         if policies.keeps_everything:
             self._know_backlogs()
@@ -230,6 +236,17 @@ class TopicRetention:
         if wanted:
             self._asked_ends |= dict.fromkeys(wanted)
             self._step.emit(ReadLedgerEnds(wanted))
+
+    def _read_times(self) -> None:
+        wanted = tuple(index for index in self.ledgers.times_to_read() if index not in self._asked_times)
+        if wanted:
+            self._asked_times |= dict.fromkeys(wanted)
+            self._step.emit(ReadStoredTimes(wanted))
+
+    def stored_times_read(self, event: StoredTimesRead) -> None:
+        for index in event.times:
+            self._asked_times.pop(index, None)
+        self.ledgers.times_read(event.times)
 
     def ledger_ends_read(self, event: LedgerEndsRead) -> None:
         self.ledgers.ends_read(event.ends)

@@ -61,6 +61,7 @@ from oncelog.core.topic_events.events import (
     ProducerRemovalRequested,
     SessionClosed,
     SnapshotRequested,
+    StoredTimesRead,
     TrimRequested,
     TruncateRequested,
 )
@@ -229,6 +230,7 @@ class Serving:
             TrimRequested: space.trim,
             TruncateRequested: space.truncate,
             LedgerEndsRead: space.ledger_ends_read,
+            StoredTimesRead: space.stored_times_read,
             (RecordRead, PageKey): space.page_read,
             ClockChecked: space.clock_checked,
             **dict.fromkeys(get_args(ConsumerEvent), self.subscriptions.handle),

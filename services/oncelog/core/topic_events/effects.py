@@ -117,6 +117,13 @@ class ReadLedgerEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadStoredTimes:
+    """Read when these messages of the log were stored, and post it as StoredTimesRead."""
+
+    indexes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckSupport:
     """Read whether every registered process has this version (`core.process_version`), once."""
 
@@ -246,8 +253,8 @@ TopicEffect = (
     | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey] | WriteRecord[CursorKey, CursorRecord]
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | CheckSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
-    | ChunksOrphaned | PublishingSwitched | SessionFenced
+    | ConsumerEffect | ReadLedgerEnds | ReadStoredTimes | CheckSupport | DeletePages | CheckClock | AnswerTruncate
+    | LogTrimmed | ChunksOrphaned | PublishingSwitched | SessionFenced
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The events that a topic's core accepts from its shell: one union."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -185,6 +186,13 @@ class LedgerEndsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTimesRead:
+    """The response to ReadStoredTimes. times: {index: append time of the message; None: it could not be read}."""
+
+    times: Mapping[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class SupportChecked:
     """The response to CheckSupport. known: every registered process has the version."""
 
@@ -221,7 +229,7 @@ TopicEvent = (
     BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
     | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
-    | ProducerRemovalRequested | LedgerEndsRead
+    | ProducerRemovalRequested | LedgerEndsRead | StoredTimesRead
     | SupportChecked | LevelSeen | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent
 )  # fmt: skip

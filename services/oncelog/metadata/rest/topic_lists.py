@@ -106,7 +106,7 @@ class TopicRow(BaseModel):
     unconsumed_subscription: str | None = Field(
         None, description="The subscription without a consumer whose oldest message has waited the longest"
     )
-    unconsumed_since_ms: int | None = Field(None, description="When that message was stored, at the latest")
+    unconsumed_since_ms: int | None = Field(None, description="When that message was stored")
     dead_letters: int | None = Field(
         None, description="Messages that no redrive has published or passed over; null: it is no dead-letter topic"
     )
@@ -117,8 +117,8 @@ class TopicRow(BaseModel):
     backlog_subscription: str | None = Field(None, description="The subscription that has the most")
     oldest_unacked_ms: int | None = Field(
         None,
-        description="When the oldest message that a subscription has not acknowledged was stored, at the latest: exact "
-        "to 10 s for new messages, to the age of a ledger for old ones",
+        description="When the oldest message that a subscription has not acknowledged was stored, exact to 20 s. null: "
+        "there is none, or it is not known yet: after a takeover it is read within seconds of the first question",
     )
 
 

@@ -105,7 +105,7 @@ def _lag(subscription: Subscription, serving: Serving) -> Lag:
     backlog = backlog_of(subscription, serving)
     return Lag(
         backlog=backlog,
-        oldest_ms=serving.space.ledgers.appended_by_ms(subscription.state.acks.mark_delete) if backlog else None,
+        oldest_ms=serving.space.ledgers.stored_ms(subscription.state.acks.mark_delete) if backlog else None,
         has_consumers=subscription.has_consumers,
         blocked=subscription.blocked() is not None,
         redrive=is_redrive(subscription),

@@ -81,18 +81,18 @@ def largest_backlog(serving: Serving) -> Subscription | None:
 
 def oldest_unacked_ms(serving: Serving) -> int | None:
     """When the oldest message that a subscription has not acknowledged was appended
-    (`LedgerSizes.appended_by_ms`). None: there is none, or the ledgers of former owners are not read yet."""
+    (`LedgerSizes.stored_ms`). None: there is none, or that is not known yet."""
     lowest = min((each.state.acks.mark_delete for each in serving.subscriptions), default=None)
-    return None if lowest is None else serving.space.ledgers.appended_by_ms(lowest)
+    return None if lowest is None else serving.space.ledgers.stored_ms(lowest)
 
 
 def unconsumed(serving: Serving, *, before_ms: int) -> tuple[Subscription, int] | None:
     """Of the subscriptions with messages and without a consumer the one whose oldest message waits the longest, and
-    when that was appended, at the latest (`LedgerSizes.appended_by_ms`). before_ms: not later than this. None: there
+    when that was appended (`LedgerSizes.stored_ms`). before_ms: not later than this. None: there
     is none, or the time is not known."""
     idle = (each for each in serving.subscriptions if not each.has_consumers and backlog_of(each, serving) > 0)
     found = min(idle, key=lambda each: each.state.acks.mark_delete, default=None)
-    since_ms = None if found is None else serving.space.ledgers.appended_by_ms(found.state.acks.mark_delete)
+    since_ms = None if found is None else serving.space.ledgers.stored_ms(found.state.acks.mark_delete)
     return None if found is None or since_ms is None or since_ms > before_ms else (found, since_ms)
 
 
@@ -144,7 +144,7 @@ def summary_of(subscription: Subscription, serving: Serving, spans: Sequence[Led
         "type": subscription.type.name.lower(),
         "msg_backlog": backlog_of(subscription, serving),
         "backlog_size": backlog_bytes(spans, acks.mark_delete) if known else None,
-        "oldest_unacked_ms": serving.space.ledgers.appended_by_ms(acks.mark_delete),
+        "oldest_unacked_ms": serving.space.ledgers.stored_ms(acks.mark_delete),
         "unacked_messages": sum(len(each.out.bits) for each in consumers),
         "mark_delete": acks.mark_delete,
         "seek_epoch": state.seek_epoch,

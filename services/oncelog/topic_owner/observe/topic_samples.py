@@ -73,7 +73,7 @@ def _backlogs(serving: Serving) -> list[pb.SubscriptionSample]:
         pb.SubscriptionSample(
             name=each.state.name,
             backlog_messages=backlog,
-            oldest_unacked_ms=ledgers.appended_by_ms(each.state.acks.mark_delete),
+            oldest_unacked_ms=ledgers.stored_ms(each.state.acks.mark_delete),
         )
         for each in serving.subscriptions
         if (backlog := backlog_of(each, serving))

@@ -79,6 +79,8 @@ _WAITS_FOR_VERSION = {PAGES_VERSION: "its ledgers move to pages", LEASES_VERSION
 
 POLICY_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
+#: Messages whose times are read at once, of all topics.
+TIMED_AT_ONCE = 8
 #: Between two questions whether a topic record that is missing was deleted.
 ERA_RETRY_MS = 1000
 #: Entries of a takeover in one step: one chunk of a snapshot, or this many to replay.
@@ -126,6 +128,8 @@ class OwnerParts:
     metadata: MetadataCalls = field(default_factory=MetadataCalls)
     #: whether a fold may be verified: one at a time in a process, because each takes the memory of another fold
     verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: reads of times of messages, for operators: after a takeover of thousands of topics, clients come first
+    timing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TIMED_AT_ONCE))
 
 
 class EffectExecutor:

@@ -1,4 +1,5 @@
-"""Performs what a topic's retention needs: the ends of former owners' ledgers, comparisons of clocks, truncations."""
+"""Performs what a topic's retention needs: ends of former owners' ledgers, times of messages, comparisons of clocks,
+truncations."""
 
 import asyncio
 import logging
@@ -19,11 +20,12 @@ from oncelog.core.topic_events.effects import (
     LogTrimmed,
     PublishingSwitched,
     ReadLedgerEnds,
+    ReadStoredTimes,
 )
-from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, TopicEvent, TruncateRequested
+from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, StoredTimesRead, TopicEvent, TruncateRequested
 from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.reader import read_entry
-from oncelog.topic_owner.shell.log_view import ReadableLog
+from oncelog.topic_owner.shell.log_view import LogView, ReadableLog
 from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
 
@@ -43,14 +45,16 @@ class RetentionShell:
         *,
         clock: StoreClock,
         metrics: OwnerMetrics,
+        timing: asyncio.Semaphore,
         post: Callable[[TopicEvent], None],
         start: Callable[[Coroutine[None, None, None]], None],
     ) -> None:
-        """start: begins work that ends with the topic."""
+        """timing: limits reads of times, of all topics. start: begins work that ends with the topic."""
         self._log = log
         self._clock = clock
         self._counts = metrics.counts
         self._events = metrics.events
+        self._timing = timing
         self._post = post
         self._start = start
         self._numbers = count(1)
@@ -59,6 +63,7 @@ class RetentionShell:
         #: {type of an effect: what performs it}
         self.performers: dict[type, Callable[[Any], None]] = {
             ReadLedgerEnds: self._read_ends,
+            ReadStoredTimes: self._read_times,
             CheckClock: self._check_clock,
             AnswerTruncate: self._answer_truncate,
             LogTrimmed: self._count_trimmed,
@@ -166,3 +171,27 @@ class RetentionShell:
             logger.warning("the age of ledger %d counts from now: %s", metadata.ledger_id, error.message)
             return time.time_ns() // 1_000_000
         return peek_header(data).append_time_ms
+
+    # --- times of messages --------------------------------------------------------------------------------------------
+
+    def _read_times(self, effect: ReadStoredTimes) -> None:
+        self._start(self._times(effect.indexes))
+
+    async def _times(self, indexes: tuple[int, ...]) -> None:
+        view = LogView(self._log)
+        for index in indexes:
+            async with self._timing:
+                at_ms = await self._time_of(view, index)
+            self._post(StoredTimesRead({index: at_ms}))
+
+    async def _time_of(self, view: LogView, index: int) -> int | None:
+        """None: it cannot be read now, or never."""
+        try:
+            at, metadata = await view.place_of_index(index)
+            if metadata is None:
+                return None
+            header = peek_header(await view.entry(metadata, at.entry_id, headers_only=True))
+        except (EntriesLost, LedgerUnavailable, LogHole, StoreUnavailable, UnreadableEntry) as error:
+            logger.info("when message %d of %s was stored is not known yet: %s", index, self._topic, error.message)
+            return None
+        return header.append_time_ms if header.base_index <= index < header.next_index else None

@@ -139,7 +139,9 @@ class TopicRunner:
             self.log, self.ownership_proofs, metadata=parts.metadata, counts=counts, why=self.why, post=self.post,
             start=start,
         )  # fmt: skip
-        self.retention = RetentionShell(self.log, clock=parts.clock, metrics=parts.metrics, post=self.post, start=start)
+        self.retention = RetentionShell(
+            self.log, clock=parts.clock, metrics=parts.metrics, timing=parts.timing, post=self.post, start=start
+        )
         #: {type of an effect: what performs it}
         self._performers: dict[type, Callable[[Any], None]] = {
             **self._executor.performers,

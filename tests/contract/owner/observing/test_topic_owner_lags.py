@@ -1,6 +1,7 @@
 """The lags of subscriptions at a real owner, and which of its topics have dead letters."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,22 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LIST_LAGS, RATES
 from oncelog.topic_owner.observe.lag_listing import LISTED_MAX
 from oncelog.wire import observation_pb2 as pb
+from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.owner.test_topic_owner_deduplication import taken_over_again
 from tests.contract.owner.test_topic_owner_listing import listed
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
 
 pytestmark = pytest.mark.asyncio
 TIMEOUT_MS = 10_000
+DEADLINE_S = 30.0
 NAMESPACE = "public/default"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def lags(channel: Channel, **request: Any) -> pb.ListLagsAnswer:
@@ -103,6 +111,32 @@ async def test_topic_with_dead_letters_is_listed(tmp_path: Path) -> None:
         granted = await client.open(named, "dead-letters/1/1")
         await client.stored(granted, batch_of(granted, range(2)))
         assert (await listed(channel, "dead_letters"))["refused"]["dead_letters"] == 2
+
+
+async def test_age_of_the_oldest_message_is_exact_after_a_takeover(tmp_path: Path) -> None:
+    """The ledger of the former owner says when its last message was stored: an alert on the age would fire late. The
+    time is read from the entry once somebody has asked, and each message has its own."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("orders")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        between: list[int] = []
+        for number in range(3):
+            await client.stored(granted, batch_of(granted, [number]))
+            between.append(now_ms())
+            await until(lambda: now_ms() > between[-1], DEADLINE_S)
+        for name, index in (("audit", 0), ("billing", 1)):
+            await Administrator(channel, runner).create(name, index=index)
+        await taken_over_again(world, runner)
+        found: dict[str, int] = {}
+
+        async def known() -> bool:
+            rows = [json.loads(each.summary_json) for each in (await lags(channel)).lags]
+            found.update({row["name"]: row["oldest_unacked_ms"] for row in rows})
+            return None not in found.values()
+
+        await until(known, DEADLINE_S)
+        assert found["audit"] <= between[0] < found["billing"] <= between[1]
 
 
 async def test_rates_count_what_is_connected_and_served(tmp_path: Path) -> None:

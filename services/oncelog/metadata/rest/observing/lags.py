@@ -75,7 +75,7 @@ class LagPage(BaseModel):
     subscriptions: list[LagRow]
     total: int = Field(description="Subscriptions for which the query holds, at the owners that answered")
     backlog_messages: int = Field(description="Their unacknowledged messages, together")
-    oldest_unacked_ms: int | None = Field(description="When the oldest of these was stored, at the latest")
+    oldest_unacked_ms: int | None = Field(description="When the oldest of these was stored, as far as it is known")
     next_after: str | None = Field(description="null: this is the last page")
     silent_owners: list[SilentOwner]
     without_owner: UnownedView | None = Field(

@@ -53,7 +53,7 @@ class SubscriptionRow(BaseModel):
     msg_backlog: int = Field(description="Messages that are not acknowledged")
     backlog_size: int | None = Field(description="Bytes of messages from `mark_delete` on; null: not known yet")
     oldest_unacked_ms: int | None = Field(
-        description="When its first unacknowledged message was stored, at the latest; null: there is none"
+        description="When its first unacknowledged message was stored; null: there is none, or it is not known yet"
     )
     unacked_messages: int = Field(description="Messages that consumers hold")
     mark_delete: int = Field(description="Index of its first unacknowledged message")
