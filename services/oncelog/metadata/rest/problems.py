@@ -31,6 +31,8 @@ CONSUME_PART = "/subscription/"
 RETRY_AFTER_S = 1
 _METHODS = ("DELETE", "GET", "POST", "PUT")
 _DETAIL_CHARACTERS_MAX = 1_000
+#: Of a value that is refused.
+_SHOWN_CHARACTERS_MAX = 60
 _NOT_JSON = InvalidArgument("the body is not valid JSON", field="body")
 
 #: {class: (status, title)}; the nearest base class decides.
@@ -217,6 +219,8 @@ def publishes(path: str) -> bool:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
+    if error["type"] == "int_parsing":
+        return f"must be a whole number, not {str(error['input'])[:_SHOWN_CHARACTERS_MAX]!r}"
     return str(error["msg"]).removeprefix("Value error, ")[:200]
 
 

@@ -74,6 +74,24 @@ async def test_message_is_found_by_name_and_said_in_words() -> None:
         page = await console.page(f"{TOPIC}?producer=till")
         assert "sequence_id: " in text_of(block_of(page, "found")), "REST names the field that is missing"
         assert "show it" not in page
+        page = await console.page(f"{TOPIC}?producer=till&sequence=abc")
+        assert "■ refused sequence_id: must be a whole number, not 'abc'" in text_of(block_of(page, "found"))
+
+
+@pytest.mark.asyncio
+async def test_list_below_a_message_that_was_found_shows_its_neighbours() -> None:
+    """Ten messages before it and those behind it, and not the end of the log. A place of the address goes first, and
+    without a message that was found the list is that of the newest ones."""
+    async with messages() as (console, owner):
+        owner.found = json.loads(json.dumps(owner.found)) | {"index": 500}
+        await console.page(f"{TOPIC}?producer=till&sequence=7")
+        await console.page(f"{TOPIC}?producer=till&sequence=7&place=index&at=3")
+        owner.found |= {"index": 2}
+        await console.page(f"{TOPIC}?producer=till&sequence=8")
+        assert [each.start.index for each in owner.read_asked] == [490, 3, 0]
+        owner.found |= {"index": None, "state": "never_stored"}
+        await console.page(f"{TOPIC}?producer=till&sequence=9")
+        assert owner.read_asked[-1].start.WhichOneof("start") != "index"
 
 
 @pytest.mark.asyncio

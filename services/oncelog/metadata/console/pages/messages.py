@@ -25,6 +25,8 @@ _OF_PAYLOADS = ("key", "text", "filter")
 _LIST_BYTES, _ONE_BYTES = 400, 65_536
 #: A search ends after so many pages of REST, or so long before the page has waited for its whole time.
 _SEARCH_PAGES, _SEARCH_RESERVE_S = 32, 0.4
+#: Messages that are shown before one that was found.
+_BEFORE_FOUND = 10
 _TOPIC = "/admin/v2/persistent/{}/{}/{}"
 
 
@@ -55,7 +57,12 @@ async def collect(view: View) -> dict[str, Any]:
         targets.append(
             rest_path(f"{_TOPIC}/messages/find", *parts, producer_name=name, sequence_id=sequence_id),
         )
-    looked, (partitions, *found) = await asyncio.gather(_look(view, parts), view.read_all(*targets))
+    asked = _asked(view)
+    if len(targets) == 1:
+        looked, (partitions, *found) = await asyncio.gather(_look(view, parts, asked), view.read_all(*targets))
+    else:
+        partitions, *found = await view.read_all(*targets)
+        looked = await _look(view, parts, _around(view, found[0]) | asked)
     messages = looked.reads[-1]
     messages.require_place()
     known = [row for row in found[0].value if row["state"] != "unknown_producer"] if found and found[0].known else []
@@ -93,9 +100,17 @@ def _value(row: dict[str, Any], form: str | None, *, alone: bool) -> ShownBytes 
     return shown_bytes(row, "value", form or "text", alone=alone)
 
 
-async def _look(view: View, parts: tuple[str, str, str]) -> Looked:
-    """Raises InvalidArgument."""
-    asked, backwards = _asked(view), is_backwards(view)
+def _around(view: View, found: Block) -> dict[str, Any]:
+    """The place of the list, unless the address has one: a little before the message that was found."""
+    if is_backwards(view) or view.query.get("at") or not found.known:
+        return {}
+    index = next((row["index"] for row in found.value if row["index"] is not None), None)
+    return {} if index is None else {"index": max(0, index - _BEFORE_FOUND)}
+
+
+async def _look(view: View, parts: tuple[str, str, str], asked: dict[str, Any]) -> Looked:
+    """asked: the parameters of the first page of REST."""
+    backwards = is_backwards(view)
     looked = Looked([])
     ends_s = view.until_s - _SEARCH_RESERVE_S
     while True:
