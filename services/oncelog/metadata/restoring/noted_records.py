@@ -1,11 +1,11 @@
 """What notes and copies say of records, by path: the newest of each that can be read (hazards late-note,
-damaged-record-is-noted), as a restore needs it.
+damaged-record-is-noted, note-of-a-former-era), as a restore needs it.
 
 Pure: no I/O. Paths are below the root of an era. Sources are ordered as notes are; the copy of a record has the era of
 its file, and the transaction and version that the walk has read.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
@@ -18,6 +18,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
 from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
+from oncelog.core.rebuild.sources import CopiedEra
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, decode_cluster
@@ -34,8 +35,9 @@ _NOTED_FOLDERS = (paths.POLICIES, paths.NAMES, paths.TOMBSTONES, paths.STORAGE_C
 @dataclass(slots=True)
 class NewestRecords:
     """The newest of each path. unreadable: {path: why}; such a record is left out, and told. inferred: {full name of a
-    topic: what stands for its record, which cannot be read}."""
+    topic: what stands for its record, which cannot be read}. copied: whose copies decide about notes of former eras."""
 
+    copied: CopiedEra = field(default_factory=CopiedEra)
     _newest: dict[str, Note] = field(default_factory=dict)
     _tombstones: dict[TopicId, None] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -44,6 +46,8 @@ class NewestRecords:
 
     def add(self, notes: Iterable[Note]) -> None:
         for note in notes:
+            if not self.copied.believes(note.path, note.order):
+                continue
             known = self._newest.get(note.path)
             if known is None or known.order < note.order:
                 damage = None if note.order.deleted else damage_of(note.path, note.value)
@@ -112,6 +116,20 @@ class NewestRecords:
         level 8 on. Raises as `cluster`."""
         cluster = self.cluster()
         return cluster is not None and cluster.level.stored >= LEVELS_VERSION
+
+
+def newest_of(
+    copies: Sequence[RecordCopy], notes: Iterable[Note], unreadable: Mapping[str, str] | None = None
+) -> NewestRecords:
+    """Of copies that can be used, and of notes. unreadable: what was found already."""
+    copied = [(copy.header.era.number, notes_of_copy(copy)) for copy in copies]
+    number = max((number for number, _ in copied), default=FIRST_ERA.number)
+    named = {note.path for era, some in copied if era == number for note in some}
+    newest = NewestRecords(CopiedEra(number, named), unreadable=dict(unreadable or {}))
+    for _, some in copied:
+        newest.add(some)
+    newest.add(notes)
+    return newest
 
 
 def names_in(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> dict[str, NameRecord]:

@@ -48,6 +48,7 @@ from oncelog.metadata.restoring.noted_records import (
     NewestRecords,
     copied_records,
     knowledge_of,
+    newest_of,
     noted_cookies,
     notes_of_copy,
 )
@@ -319,12 +320,8 @@ class Performer:
         return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
     def _newest(self) -> NewestRecords:
-        newest = NewestRecords(unreadable=dict(self._unreadable))
-        for copy in self._copies:
-            newest.add(notes_of_copy(copy))
-        for each in self._contents.values():
-            newest.add(each.notes)
-        return newest
+        notes = (note for each in self._contents.values() for note in each.notes)
+        return newest_of(self._copies, notes, self._unreadable)
 
     async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
         """Raises ServiceUnavailable if no holder gives one that is wanted."""
