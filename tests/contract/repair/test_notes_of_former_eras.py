@@ -1,20 +1,25 @@
 """Which records a restore takes from notes, after a process of a former era has noted something at one storage node."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import NotedName
-from oncelog.metadata.restoring.noted_records import newest_of
+from oncelog.metadata.restoring.noted_records import knowledge_of, newest_of
+from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
 from oncelog.metadata_store.notes.noting_session import deletion_of
 from oncelog.metadata_store.records.policies import Policies, encode_policies
 from oncelog.metadata_store.records.registry import StorageCookie, encode_cookie
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
+from tests.contract.repair.restoring_world import RESTORE_ID, TOPIC, cookie_of, restoring_world
+from tests.contract.stores.memory_store import MemoryTree
 
 LIVING, DELETED, NEVER = TopicId("a" * 32), TopicId("b" * 32), TopicId("c" * 32)
 NODE = Incarnation("d" * 32)
@@ -79,6 +84,16 @@ def test_record_that_a_process_of_a_former_era_has_made_is_not_there(path: str) 
     assert newest_of([OWN], [noted(path, value, era=3)]).value(path) == value
 
 
+@pytest.mark.hazard("note-of-a-former-era")
+def test_node_that_a_process_of_a_former_era_has_retired_counts() -> None:
+    """It has taken entries in this era. One that joined in the former era only was never asked to."""
+    emptied = encode_cookie(replace(COOKIE, retired=True, emptied=True))
+    other = noted(paths.storage_cookie(Incarnation("e" * 32)), encode_cookie(COOKIE))
+    former, now = (noted(paths.storage_cookie(NODE), emptied, era=era) for era in (2, 3))
+    assert knowledge_of([former, other], [OWN]) == Knowledge({NODE: True}, era=3)
+    assert knowledge_of([now], [OWN]) == Knowledge({NODE: False}, era=3, replaced=frozenset())
+
+
 def test_what_was_deleted_in_this_era_stays_deleted() -> None:
     """Also if the copy was made before, and other nodes have older notes."""
     notes = [noted(NAME, RECORDS[NAME]), deleted(NAME, era=3), noted(paths.tombstone(LIVING), era=3)]
@@ -99,3 +114,31 @@ def test_state_of_a_former_era_stands_in_for_a_damaged_copy_of_the_record() -> N
     newest = newest_of([damaged], [noted(NAMESPACE, GRANTED)])
     assert newest.value(NAMESPACE) == GRANTED
     assert list(newest.damaged) == [NAMESPACE]
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("note-of-a-former-era")
+async def test_restore_leaves_no_topic_out_that_a_process_of_a_former_era_has_deleted(tmp_path: Path) -> None:
+    """Nor does it count a storage node as emptied. The first restore did without one node, which notes both before it
+    joins the new era."""
+    async with restoring_world(tmp_path, 4) as world:
+        *asked, late = world.nodes
+        await world.note_cluster()
+        await world.write(4, 3, to=world.nodes)
+        async with world.stopped([late]):
+            assert (await world.restore()).state is RestoreState.DONE
+        emptied = replace(cookie_of(asked[0]), retired=True, emptied=True)
+        await world.note(paths.storage_cookie(emptied.incarnation), encode_cookie(emptied), version=1, to=[late])
+        await world.note(paths.tombstone(TOPIC), b"", to=[late])
+        await world.note(NAME, b"", deleted=True, version=1, to=[late])
+        for node in world.nodes:
+            await node.runner.join_era(Era(2, RESTORE_ID))
+        world.tree = MemoryTree()
+        async with world.stopped(asked[:1]):  # the late node may lack entries, too
+            few = await world.restore(restore_id="2" * 32)
+        assert (few.state, "2 of 4 storage nodes" in few.message) == (RestoreState.REFUSED, True), few.message
+        second = await world.restore(restore_id="2" * 32)
+        assert (second.state, second.topics, second.deleted_topics) == (RestoreState.DONE, 1, 0), second.message
+        root = f"/era-{second.era}"
+        assert world.record(f"{root}{NAME}")["topic_id"] == TOPIC
+        assert not world.record(f"{root}{paths.storage_cookie(emptied.incarnation)}").get("emptied")

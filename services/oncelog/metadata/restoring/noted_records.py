@@ -119,16 +119,21 @@ class NewestRecords:
 
 
 def newest_of(
-    copies: Sequence[RecordCopy], notes: Iterable[Note], unreadable: Mapping[str, str] | None = None
+    copies: Sequence[RecordCopy], notes: Iterable[Note], unreadable: Mapping[str, str] | None = None, *, below: str = ""
 ) -> NewestRecords:
-    """Of copies that can be used, and of notes. unreadable: what was found already."""
-    copied = [(copy.header.era.number, notes_of_copy(copy)) for copy in copies]
+    """Of copies that can be used, and of notes. unreadable: what was found already. below: the folder of the records
+    that are wanted; empty: all."""
+    folder = f"{below}/"
+    copied = [
+        (copy.header.era.number, [note for note in notes_of_copy(copy) if note.path.startswith(folder)])
+        for copy in copies
+    ]
     number = max((number for number, _ in copied), default=FIRST_ERA.number)
     named = {note.path for era, some in copied if era == number for note in some}
     newest = NewestRecords(CopiedEra(number, named), unreadable=dict(unreadable or {}))
     for _, some in copied:
         newest.add(some)
-    newest.add(notes)
+    newest.add(note for note in notes if note.path.startswith(folder))
     return newest
 
 
@@ -157,8 +162,10 @@ def noted_names(names: Mapping[str, NameRecord]) -> dict[str, NotedName]:
 
 def noted_cookies(notes: Iterable[Note]) -> dict[Incarnation, StorageCookie]:
     """The newest cookie of each storage node. One that cannot be read is left out."""
-    newest = NewestRecords()
-    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
+    return _cookies(newest_of((), notes, below=paths.STORAGE_COOKIES))
+
+
+def _cookies(newest: NewestRecords) -> dict[Incarnation, StorageCookie]:
     found: dict[Incarnation, StorageCookie] = {}
     for path, value in newest.below(paths.STORAGE_COOKIES).items():
         try:
@@ -168,22 +175,19 @@ def noted_cookies(notes: Iterable[Note]) -> dict[Incarnation, StorageCookie]:
     return found
 
 
-def knowledge_of(notes: list[Note]) -> Knowledge:
-    """Which nodes notes name, and how few acknowledgements an entry ever needed. A node whose cookie cannot be read
-    counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
-    newest = NewestRecords()
-    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
-    cookies = noted_cookies(notes)
+def knowledge_of(notes: Sequence[Note], copies: Sequence[RecordCopy] = ()) -> Knowledge:
+    """Which nodes notes and copies name, and how few acknowledgements an entry ever needed. A node whose cookie cannot
+    be read counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
+    newest = newest_of(copies, notes, below=paths.STORAGE_COOKIES)
+    cookies = _cookies(newest)
     named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES) | newest.lost)
     nodes = {node: node not in cookies or cookies[node].may_return or cookies[node].is_replaced for node in named}
-    quorums = [
-        record.ack_quorum
-        for note in notes
-        if note.path == paths.CLUSTER and not note.order.deleted and (record := decode_cluster(note.value)).ack_quorum
-    ]
-    era = max((note.order.era for note in notes), default=FIRST_ERA.number)
+    copied = (note for copy in copies for note in notes_of_copy(copy))
+    records = [note for note in (*notes, *copied) if note.path == paths.CLUSTER and not note.order.deleted]
+    quorums = [record.ack_quorum for note in records if (record := decode_cluster(note.value)).ack_quorum]
+    eras = (*(note.order.era for note in notes), *(copy.header.era.number for copy in copies))
     replaced = frozenset(node for node, cookie in cookies.items() if cookie.is_replaced)
-    return Knowledge(nodes, min(quorums, default=0), era, replaced)
+    return Knowledge(nodes, min(quorums, default=0), max(eras, default=FIRST_ERA.number), replaced)
 
 
 def notes_of_copy(copy: RecordCopy) -> list[Note]:
@@ -208,7 +212,7 @@ def copy_fault(copy: RecordCopy, cluster_ids: set[str], era: int) -> str | None:
     if header.era.number >= era + ERA_JUMP_MAX:
         return f"it is of era {header.era.number}, and storage nodes are in era {era}: no restore takes such a jump"
     try:
-        knowledge_of(notes_of_copy(copy))
+        knowledge_of((), [copy])
     except (CorruptEntry, WrongCluster) as error:
         return error.message
     return None
