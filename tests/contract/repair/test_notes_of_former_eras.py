@@ -7,10 +7,11 @@ import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.formats.note import Note, NoteOrder
-from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, encode_cursor, encode_topic
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import NotedName
-from oncelog.metadata.restoring.noted_records import knowledge_of, newest_of
+from oncelog.metadata.restoring.noted_records import knowledge_of, newest_of, records_of
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
 from oncelog.metadata_store.notes.noting_session import deletion_of
@@ -27,6 +28,7 @@ NAME = f"{paths.NAMES}/public/default/orders"
 NAMESPACE = f"{paths.NAMESPACES}/public/default"
 COOKIE = StorageCookie(NODE, "h", 6652)
 GRANTED = encode_policies(Policies(permissions={"ann": ("produce",)}))
+LEFT_OUT = TopicRecord(NEVER, "orders")
 #: what the restore of era 3 has written
 RECORDS = {
     NAME: encode_name(NameRecord(LIVING)),
@@ -39,7 +41,18 @@ RECORDS = {
 def copy_of(era: int, *, created: int, without: str = "") -> RecordCopy:
     """created: -1: the restore's own copy, and not a walk of the cluster that serves."""
     kept = {path: CopiedRecord(path, value, 4, created) for path, value in RECORDS.items() if path != without}
-    return RecordCopy(CopyHeader("c" * 32, Era(era, f"{era:032x}"), 8, 0), CopyManifest(0, 0, {}), kept)
+    return RecordCopy(
+        CopyHeader("c" * 32, Era(era, f"{era:032x}" if era > 1 else ""), 8, 0), CopyManifest(0, 0, {}), kept
+    )
+
+
+def topics_copied(era: int, topics: dict[TopicId, bytes]) -> RecordCopy:
+    """With a cursor of the one that is left out."""
+    cursor = encode_cursor(CursorRecord(OwnerEpoch(1)))
+    records = {paths.topic(each): value for each, value in topics.items()}
+    records |= {paths.cursor(each, DEDUP_CURSOR): cursor for each in topics if each == NEVER}
+    kept = {path: CopiedRecord(path, value, 4, 5) for path, value in records.items()}
+    return RecordCopy(copy_of(era, created=5).header, CopyManifest(0, 0, {}), kept)
 
 
 def noted(path: str, value: bytes = b"", *, era: int = 2) -> Note:
@@ -114,6 +127,21 @@ def test_state_of_a_former_era_stands_in_for_a_damaged_copy_of_the_record() -> N
     newest = newest_of([damaged], [noted(NAMESPACE, GRANTED)])
     assert newest.value(NAMESPACE) == GRANTED
     assert list(newest.damaged) == [NAMESPACE]
+
+
+@pytest.mark.hazard("left-out-ledger-returns")
+def test_each_topic_of_an_era_is_in_its_copies() -> None:
+    """One that only an older copy has was left out or deleted. If a record of a topic cannot be read, the copy proves
+    nothing of the others."""
+    older = topics_copied(2, {LIVING: encode_topic(TopicRecord(LIVING, "orders")), NEVER: encode_topic(LEFT_OUT)})
+    newer = topics_copied(3, {LIVING: encode_topic(TopicRecord(LIVING, "orders"))})
+    assert records_of([older]).complete_below == Era(2, "").first_id
+    found = records_of([older, newer])
+    assert (list(found.topics), found.cursors, found.complete_below) == ([LIVING], {}, Era(3, "").first_id)
+    unreadable: dict[str, str] = {}
+    found = records_of([older, topics_copied(3, {LIVING: b"?"})], unreadable)
+    assert (found.complete_below, list(unreadable)) == (0, [paths.topic(LIVING)])
+    assert records_of([topics_copied(1, {})]).complete_below == 0
 
 
 @pytest.mark.asyncio

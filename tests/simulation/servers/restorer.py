@@ -53,7 +53,7 @@ from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, newest_of, usable_copies
+from oncelog.metadata.restoring.noted_records import NewestRecords, newest_of, records_of, usable_copies
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
@@ -376,11 +376,7 @@ class Restorer(Process):
         return holes[needed - 1] if len(holes) >= needed else LedgerId(0)
 
     def _copied(self) -> CopiedRecords:
-        """The newest of each record of a topic."""
-        records: dict[str, bytes] = {}
-        for copy in self.parts.copies(self._inventories.values()):
-            records |= {each.path: each.value for each in copy.records.values()}
-        return copied_records(records)
+        return records_of(self.parts.copies(self._inventories.values()))
 
     def _newest(self) -> NewestRecords:
         notes = (note for node in self._inventories for note in self._notes[node])

@@ -6,7 +6,7 @@ its file, and the transaction and version that the walk has read.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, WrongCluster
@@ -275,3 +275,29 @@ def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | No
                 raise CorruptEntry(f"{path}: {error.message}", path=path) from error
             unreadable[path] = error.message
     return CopiedRecords(topics, cursors, ledgers, pages)
+
+
+def records_of(copies: Sequence[RecordCopy], unreadable: dict[str, str] | None = None) -> CopiedRecords:
+    """The newest state of each record of a topic. copies: the oldest first. unreadable: as in `copied_records`.
+
+    Each topic of an era is in its copies, so one that only those of a former era have was left out or deleted since.
+    """
+    records = {record.path: record.value for copy in copies for record in copy.records.values()}
+    number = max((copy.header.era.number for copy in copies), default=FIRST_ERA.number)
+    if number == FIRST_ERA.number:
+        return copied_records(records, unreadable)
+    newest = [copy for copy in copies if copy.header.era.number == number]
+    topics = {path for copy in newest for path in copy.records if _is_topic(path)}
+    kept = {path: value for path, value in records.items() if not _is_topic(path) or _topic_path(path) in topics}
+    found = copied_records(kept, unreadable)
+    whole = all(TopicId(path.rpartition("/")[2]) in found.topics for path in topics if path == _topic_path(path))
+    return replace(found, complete_below=LedgerId(Era(number, "").first_id)) if whole else found
+
+
+def _is_topic(path: str) -> bool:
+    """Or what is below it."""
+    return path.startswith(f"{paths.TOPICS}/")
+
+
+def _topic_path(path: str) -> str:
+    return "/".join(path.split("/")[:3])

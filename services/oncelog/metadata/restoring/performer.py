@@ -46,10 +46,10 @@ from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
 from oncelog.metadata.restoring.noted_records import (
     NewestRecords,
-    copied_records,
     knowledge_of,
     newest_of,
     noted_cookies,
+    records_of,
 )
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
 from oncelog.metadata.restoring.tree_nodes import era_of, look_at_cluster, nodes_in_trees
@@ -273,11 +273,8 @@ class Performer:
 
     def _knowledge(self) -> Knowledge:
         """What nodes and copies say: a cluster of before notes has no other source than copies."""
-        records: dict[str, bytes] = {}
-        for copy in self._copies:
-            records |= {record.path: record.value for record in copy.records.values()}
         self._unreadable = {}
-        self._copied = copied_records(records, self._unreadable)
+        self._copied = records_of(self._copies, self._unreadable)
         quorums = [ledger.ack_quorum for ledger in self._copied.ledgers.values()]
         further = Knowledge(ack_quorum=min(quorums, default=0))
         return knowledge_from(self._contents, self._copies).with_further(further)

@@ -25,7 +25,7 @@ from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
-from oncelog.metadata.restoring.noted_records import copied_records, newest_of
+from oncelog.metadata.restoring.noted_records import copied_records, newest_of, records_of
 from oncelog.metadata.restoring.one_record import Draft, Gathered, counter_fault, draft, topic_ledgers, topic_of_ledger
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import now_ms
@@ -167,10 +167,7 @@ class RecordRebuild:
             committed = {cluster.era}.union(*(each.inventory.committed_eras for each in contents.values()))
             copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys(), committed=committed)
             newest = newest_of(copies, notes)
-            records: dict[str, bytes] = {}
-            for copy in copies:
-                records |= {record.path: record.value for record in copy.records.values()}
-            copied = copied_records(records, newest.unreadable)
+            copied = records_of(copies, newest.unreadable)
         inventories = [contents[node].inventory for node in sorted(contents)]
         noted = newest.noted()
         evidence = Evidence(inventories, noted, copied, asked)
@@ -271,9 +268,9 @@ def _newer(copied: CopiedRecords, live: _Live) -> CopiedRecords:
     pages = dict(copied.pages)
     for topic_id, some in found.pages.items():
         pages[topic_id] = [*{page.name: page for page in (*pages.get(topic_id, ()), *some)}.values()]
-    return CopiedRecords(
-        {**copied.topics, **found.topics}, {**copied.cursors, **found.cursors}, {**copied.ledgers, **found.ledgers},
-        pages,
+    return replace(
+        copied, topics={**copied.topics, **found.topics}, cursors={**copied.cursors, **found.cursors},
+        ledgers={**copied.ledgers, **found.ledgers}, pages=pages,
     )  # fmt: skip
 
 
