@@ -79,7 +79,7 @@ def test_failing_seed_is_told_with_the_command_that_repeats_it(
 
 
 def test_open_findings_are_open() -> None:
-    """One whose seed passes is mended: it is deleted, and its seed goes into seeds.txt."""
+    """If the seed of one passes, its defect is gone: delete it, and add its seed to seeds.txt."""
     for finding in OPEN:
         assert open_finding(finding.seed, run(finding.seed).problem or "") is finding
 

@@ -70,7 +70,7 @@ OWN = copy_of(3, created=-1)
 @pytest.mark.hazard("note-of-a-former-era")
 @pytest.mark.parametrize("copies", [[OWN], [copy_of(3, created=5)], [copy_of(2, created=-1), OWN]])
 def test_topic_that_a_process_of_a_former_era_has_deleted_lives(copies: list[RecordCopy]) -> None:
-    """Also after a storage node was told that this ZooKeeper has no such tombstone."""
+    """Also if the node has since got a note that this ZooKeeper has no such tombstone."""
     for tombstone in (noted(paths.tombstone(LIVING)), deleted(paths.tombstone(LIVING))):
         newest = newest_of(copies, [tombstone, deleted(NAME)])
         assert newest.noted().names == {"public/default/orders": NotedName(LIVING)}

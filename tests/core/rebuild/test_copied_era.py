@@ -1,4 +1,4 @@
-"""Which notes a restore believes beside the copies of the newest era."""
+"""Which notes a restore believes, if it has a copy of the newest era."""
 
 import pytest
 
