@@ -229,8 +229,8 @@ def _add_repair(router: APIRouter, coordination: Coordination) -> None:
         progress = await repair.store.read()
         if progress is None:
             return no_repair()
-        named = (*progress.running, *progress.stuck)
-        if not all(repair.watch.name_of(one.topic_id) for one in named):
+        named = [*(one.topic_id for one in progress.running), *(one.topic_id for one in progress.stuck)]
+        if not all(map(repair.watch.name_of, named)):
             await repair.watch.refresh(within_ms=_SEEN_WITHIN_MS)
         return repair_report(progress, repair.watch.name_of)
 
