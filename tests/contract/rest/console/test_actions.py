@@ -15,6 +15,7 @@ from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of, told_of
 from oncelog.metadata.console.policies import POLICIES
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner
+from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured, token
 from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import Browser, confirmed, seen_of, serving, text_of
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 TOPIC = "/console/topics/public/default/flights"
 UNLOAD = f"{TOPIC}/unload"
+DEADLINE_S = 60.0
 NAME = "public/default/flights"
 NAMESPACE = "/admin/v2/namespaces/public/default"
 CLUSTER = "/admin/v2/clusters/test-cluster"
@@ -321,7 +323,12 @@ async def test_policy_of_a_namespace_is_set_and_removed_by_its_admin(acting: Act
     form = await confirmed(browser, path, "Then: after 7 days , set at this namespace.")
     answer = await browser.send(path, csrf=form, typed="public/default")
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, page)
-    assert "after 7 days set here" in text_of(await browser.page(page))
+
+    async def shown() -> bool:
+        """Pages share answers of up to 1 s ago."""
+        return "after 7 days set here" in text_of(await browser.page(page))
+
+    await until(shown, DEADLINE_S)
     assert "Remove from this namespace…" in await browser.page(page)
     path = f"{page}/policy?name=messageTTL&do=remove"
     form = await confirmed(browser, path, "Then this namespace does not set it, and the next level decides.")
