@@ -99,8 +99,8 @@ def test_age_of_a_message_is_exact_to_seconds_and_after_a_takeover_once_it_was_a
 def test_times_of_few_messages_are_kept() -> None:
     """Of those that were asked for last. An entry that could not be read is asked for again."""
     sizes = LedgerSizes(TopicRecord(TopicId("t"), "a/b/t", ledgers=(LedgerLink(LedgerId(1), 0),)), 10_000)
-    assert sizes.stored_ms(0) is None
-    assert sizes.times_to_read() == (), "the end of the ledger is read first"
+    assert (sizes.stored_ms(0), sizes.stored_ms(10_000)) == (None, None)
+    assert sizes.times_to_read() == (0,), "also while the end of the ledger is not known"
     sizes.ends_read((EndOfLedger(LedgerId(1), EntryId(9), 10, MINUTE),))
     for index in range(10_000):
         assert sizes.stored_ms(index) is None

@@ -275,17 +275,18 @@ class LedgerSizes:
         It is exact, or too early by EXACT_MS at most: what waits is rather shown as too old than as too young. For the
         same reason the time of an earlier message counts, if one was read, while that of this one is read.
         """
-        span = next((span for span in self._spans.values() if span.end_index > index), None)
-        if span is None or index < span.first_index:
-            return None
         known = self._times.get(index)
         if known is not None:
             return known
-        from_ms, to_ms = self._between(index, span)
         earlier = max((at_ms for at, at_ms in self._times.items() if at_ms is not None and at < index), default=None)
-        from_ms = max(from_ms, earlier or 0)
-        if to_ms - from_ms <= EXACT_MS:
-            return from_ms
+        if not any(first <= index < end for first, end in self._unread.values()):
+            span = next((span for span in self._spans.values() if span.end_index > index), None)
+            if span is None or index < span.first_index:
+                return None
+            from_ms, to_ms = self._between(index, span)
+            from_ms = max(from_ms, earlier or 0)
+            if to_ms - from_ms <= EXACT_MS:
+                return from_ms
         if index not in self._times:
             self._times[index] = None
             while len(self._times) > TIMES_MAX:
