@@ -30,8 +30,6 @@ PROCESS_VERSION = 8
 REPAIR_VERSION = 2
 #: The lowest version of a process that can serve a topic with an ack log.
 ACKS_VERSION = 3
-#: The lowest version of all registered processes with which a topic may get more partitions.
-GROWTH_VERSION = 4
 #: The lowest version of a process that reads pages of a topic's list of ledgers.
 PAGES_VERSION = 5
 #: The lowest version of a process that can serve a topic with effects.
