@@ -382,12 +382,6 @@ HAZARDS = {
         "The topic reports the ledger as unavailable and refuses producers with that reason. An operator can name the "
         "members that are gone; the ledger then ends before the first entry that no other member holds.",
     ),
-    "older-owner-drops-fields": Hazard(
-        "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
-        "erased copy for a missing one.",
-        "Each registration carries the version of its process. Swaps, floors and erasing wait until every registered "
-        "process has the version that knows them.",
-    ),
     "directory-went-back": Hazard(
         "A storage node's directory is restored from an older copy, or loses the end of its last segment. It says that "
         "it never had what it lacks, and a recovery ends the log there.",

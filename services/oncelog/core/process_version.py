@@ -10,15 +10,9 @@
         leased and expire (entries of kind 4, snapshots with the time of the log)
     8   the level of the cluster is stored in its record (format 2), and records keep the fields that they do not know
 
-Swaps, floors and erasing begin only when every registered process has version 2 (hazard older-owner-drops-fields): an
-older owner would write a topic record without its floor, and an older node would take an erased copy for a missing one.
-An ack log begins only when every registered process has version 3: an older storage node would compare the ack
-log's ledgers with the floor of the log. A topic gets more partitions only when every registered process has version
-4: an older owner would lose `growths`, and messages that are sent again would be stored in another partition, too. A
-first page is written only when every registered process has version 5: an older one reads no topic record with pages.
-A consumer that keeps effects attaches only when every registered process has version 6, for the same reason. The first
-batch compressed by Zstandard or LZ4, or chunk, is stored only when every registered process has version 7. So has a
-producer that is leased or expires: an older owner could not take the topic over.
+A first page is written only when every
+registered process has version 5: an older one reads no topic record with pages. A producer expires only when every
+registered process has version 7: an older owner could not take the topic over.
 
 From version 8 on what older programs cannot read begins at a stored level instead, which an operator raises once every
 process knows it (`core.placement.level`). Programs before version 8 refuse a cluster whose level is stored.
@@ -26,8 +20,6 @@ process knows it (`core.placement.level`). Programs before version 8 refuse a cl
 
 #: This program's version. A registration without one has version 1.
 PROCESS_VERSION = 8
-#: The lowest version of all registered processes with which repair and erasing may begin.
-REPAIR_VERSION = 2
 #: The lowest version of a process that can serve a topic with an ack log.
 ACKS_VERSION = 3
 #: The lowest version of a process that reads pages of a topic's list of ledgers.

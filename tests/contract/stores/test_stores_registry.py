@@ -7,7 +7,6 @@ import pytest
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.json_records import encode_record
@@ -155,20 +154,6 @@ async def test_cookie_of_an_older_version_is_not_read_only(backend: Backend) -> 
     fields = {"incarnation": node, "host": "127.0.0.1", "port": 1, "retired": False}
     await session.create(f"{paths.STORAGE_COOKIES}/{node}", encode_record(fields))
     assert (await Registry(session).cookies())[node] == StorageCookie(node, "127.0.0.1", 1)
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-async def test_lowest_version_includes_processes_of_before_versions(backend: Backend) -> None:
-    """Their registrations have no version, which means 1. What they would break waits until they are gone."""
-    session = await new_cluster(backend)
-    registry = Registry(session)
-    assert await registry.lowest_version() == PROCESS_VERSION
-    await registry.register_owner(LiveOwner(OWNER, "10.0.0.1", {}, 0)).establish()
-    await registry.register_metadata(LiveMetadata("10.0.0.1", {})).establish()
-    assert await registry.lowest_version() == PROCESS_VERSION
-    old = encode_record({"host": "10.0.0.2", "port": 6660, "free_bytes": 1, "read_only": False})
-    assert await session.create(f"{paths.STORAGE}/{'b' * 32}", old, ephemeral=True) is OK
-    assert await registry.lowest_version() == 1
 
 
 async def test_cookie_keeps_its_successor_its_debt_and_its_decommission(backend: Backend) -> None:

@@ -15,7 +15,6 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.giving_up import members_to_give_up
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -63,10 +62,6 @@ class LedgerEnd:
                     f"ledger {ledger_id} cannot be ended: topic {topic.name} is served, so enough storage nodes "
                     "acknowledge its messages",
                     ledger_id=ledger_id,
-                )
-            if seen.lowest_version < REPAIR_VERSION:
-                raise Conflict(
-                    "an older version of a process runs, which cannot read what was given up: upgrade it first"
                 )
             closed = record.state is LedgerState.CLOSED
             give_up = record.give_up_entries if closed else record.give_up

@@ -10,7 +10,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
-from oncelog.core.process_version import LEVELS_VERSION, REPAIR_VERSION
+from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.id_claim import Counter
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -111,7 +111,6 @@ class LedgerLookup:
         self._ledgers = LedgerStore(session)
         self._topics = TopicStore(session)
         self._cursors = CursorStore(session)
-        self._registry = Registry(session)
         self._cluster = ClusterStore(session)
         #: whether the level lets nodes write floors down; once it does, it does for ever
         self._floors_noted = False
@@ -119,11 +118,6 @@ class LedgerLookup:
     async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return await self._ledgers.read(ledger_id)
-
-    async def may_erase(self) -> bool:
-        """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields). Raises
-        StoreUnavailable."""
-        return await self._registry.lowest_version() >= REPAIR_VERSION
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set. Raises StoreUnavailable."""

@@ -158,8 +158,8 @@ class Registry:
     async def processes(self) -> list[KnownProcess]:
         """All that take part: those that are registered, and the storage nodes that are away and may come back.
 
-        After a sync. What older processes would break begins only while this shows that every process knows it
-        (hazards older-owner-drops-fields, away-node-of-an-older-version). Raises StoreUnavailable.
+        After a sync. A level is raised only if this shows that every process knows it (hazard
+        away-node-of-an-older-version). Raises StoreUnavailable.
         """
         owners, nodes, replicas, cookies = await asyncio.gather(
             self.owners.live(), self.storage_nodes.live(), self.metadata.live(), self.cookies()
@@ -178,10 +178,6 @@ class Registry:
         except CorruptEntry:
             return BEFORE_LEVELS
         return BEFORE_LEVELS if end is None else end.value.version
-
-    async def lowest_version(self) -> int:
-        """The lowest of all processes; PROCESS_VERSION if there is none. Raises StoreUnavailable."""
-        return min((one.version for one in await self.processes()), default=PROCESS_VERSION)
 
     async def older_than(self, version: int) -> list[str]:
         """The processes of a lower version, as kind and "host" or "host:port". Raises StoreUnavailable."""
