@@ -18,8 +18,10 @@ From version 8 on what older programs cannot read begins at a stored level inste
 process knows it (`core.placement.level`). Programs before version 8 refuse a cluster whose level is stored.
 """
 
-#: This program's version. A registration without one has version 1.
+#: This program's version.
 PROCESS_VERSION = 8
+#: The lowest version, and the lowest level: no program or cluster of a lower one exists.
+FIRST_VERSION = 8
 #: The lowest version of a process that can serve a topic with an ack log.
 ACKS_VERSION = 3
 #: The lowest version of a process that reads pages of a topic's list of ledgers.
@@ -30,7 +32,6 @@ EFFECTS_VERSION = 6
 CODECS_VERSION = 7
 #: The lowest version of a process that can serve a topic whose producers are leased or expire.
 LEASES_VERSION = 7
-#: The lowest version of a process that reads the cluster's stored level.
+#: The lowest version of a process that reads heads, and the highest below.
 LEVELS_VERSION = 8
-#: The highest version of a process that states none where a later one does.
 BEFORE_LEVELS = LEVELS_VERSION - 1

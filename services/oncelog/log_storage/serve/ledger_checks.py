@@ -47,7 +47,7 @@ class LedgerRecords(Protocol):
         """Whether the topic's cursor names the ledger."""
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
-        """The floor of a chain, if the cluster's level lets it be written down here; else 0."""
+        """The floor of a chain; 0 if no ledger of it was deleted."""
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set."""

@@ -12,7 +12,7 @@ Rules
 - A node that was ready stays ready. Damage that is found later does not count, because nodes that are not ready may be
   evicted.
 - Nothing here counts other nodes' ledgers, so that two nodes never wait for each other.
-- No repair can run while no metadata service is registered, or while a process of an older version is. After
+- No repair can run while no metadata service is registered. After
   REPAIR_WAIT_MS without repair the node counts as ready, so that an update of the cluster goes on.
 """
 

@@ -46,7 +46,7 @@ class LedgerEnd:
         """Give up the members that are not registered; returns the ledger's record as it is then.
 
         Raises LedgerNotFound; Conflict if the ledger is in no topic's log, if nothing of it can be lost, if its topic
-        is served, or if an older version of a process runs.
+        is served.
         """
         while True:
             stored = await self._ledgers.read(ledger_id)

@@ -10,10 +10,8 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.id_claim import Counter
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.json_records import decoded
@@ -111,9 +109,6 @@ class LedgerLookup:
         self._ledgers = LedgerStore(session)
         self._topics = TopicStore(session)
         self._cursors = CursorStore(session)
-        self._cluster = ClusterStore(session)
-        #: whether the level lets nodes write floors down; once it does, it does for ever
-        self._floors_noted = False
 
     async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
@@ -135,7 +130,7 @@ class LedgerLookup:
         tombstone = await self._session.read(paths.tombstone(origin.topic_id))
         if tombstone is not None:
             return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
-        return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
+        return was_deleted(ledger_id, deleted_below=await self.floor(origin), topic_deleted=False)
 
     async def has_snapshots(self, ledger_id: LedgerId, topic_id: TopicId) -> bool:
         """Whether the topic's cursor names the ledger. Raises StoreUnavailable, CorruptEntry."""
@@ -164,17 +159,7 @@ class LedgerLookup:
         return ledger_id in (log if origin.purpose is LedgerPurpose.LOG else topic.value.acks)
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
-        """The floor of a chain, if the cluster's level lets a node write it down (RecordKind.FLOOR); else 0.
-
-        Raises StoreUnavailable, CorruptEntry, WrongCluster.
-        """
-        if not self._floors_noted:
-            record = await self._cluster.read()
-            self._floors_noted = record is not None and record.level.stored >= LEVELS_VERSION
-        return await self._floor(origin) if self._floors_noted else LedgerId(0)
-
-    async def _floor(self, origin: LedgerOrigin) -> LedgerId:
-        """`deleted_below` of this managed ledger; 0 if there is no such record."""
+        """`deleted_below` of this managed ledger; 0: there is no such record. Raises StoreUnavailable, CorruptEntry."""
         if origin.purpose is LedgerPurpose.DEDUP:
             cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
             return LedgerId(0) if cursor is None else cursor.value.deleted_below

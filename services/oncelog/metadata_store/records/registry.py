@@ -18,7 +18,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
 from oncelog.core.placement.level import KnownProcess, behind_of
-from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.json_records import decode_record, encode_record, is_of_newer_format
 from oncelog.metadata_store.session import paths
@@ -176,8 +176,8 @@ class Registry:
         try:
             end = await self.read_end_unsynced(incarnation)
         except CorruptEntry:
-            return BEFORE_LEVELS
-        return BEFORE_LEVELS if end is None else end.value.version
+            return FIRST_VERSION
+        return FIRST_VERSION if end is None else end.value.version
 
     async def older_than(self, version: int) -> list[str]:
         """The processes of a lower version, as kind and "host" or "host:port". Raises StoreUnavailable."""
@@ -280,8 +280,7 @@ def _stored_end(node: Znode | None, path: str = "") -> Versioned[StorageEnd] | N
 
 
 def encode_end(end: StorageEnd) -> bytes:
-    """version_start: the start of which `version` is. A program that does not know `version` keeps it as an unknown
-    field, and writes the id of its own start beside it (hazard away-node-of-an-older-version)."""
+    """version_start: the start of which `version` is, which is this one. No reader needs it."""
     noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, "version_start": end.start_id}
     return encode_record({**end.further, **noted, **end.end._asdict()})
 
@@ -295,21 +294,15 @@ def decode_end(data: bytes, path: str = "") -> StorageEnd:
             number(f, "starts"),
             text(f, "start_id"),
             JournalEnd(number(f, "segment_id"), number(f, "offset")),
-            number(f, "version") if f.get("version_start") == f["start_id"] else BEFORE_LEVELS,
+            number(f, "version"),
             rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version", "version_start")),
         ),
         path=path,
     )
 
 
-#: What owners of older versions did not write.
-_OWNER_BEFORE = {"ack_quorum": 1, "advertised": "", "version": 1, "write_quorum": 1}
-
-
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
-    return decode_record(
-        data, "an owner's record", lambda f: built(LiveOwner, _OWNER_BEFORE | f, incarnation=Incarnation(name))
-    )
+    return decode_record(data, "an owner's record", lambda f: built(LiveOwner, f, incarnation=Incarnation(name)))
 
 
 def _encode_live(record: LiveOwner | LiveStorageNode | LiveMetadata) -> bytes:
@@ -318,27 +311,15 @@ def _encode_live(record: LiveOwner | LiveStorageNode | LiveMetadata) -> bytes:
 
 
 def _decode_node(name: str, data: bytes) -> LiveStorageNode:
-    before = {"joining": False, "version": 1}
     return decode_record(
         data,
         "a storage node's record",
-        lambda f: built(LiveStorageNode, before | f, incarnation=Incarnation(name)),
+        lambda f: built(LiveStorageNode, f, incarnation=Incarnation(name)),
     )
 
 
 def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
-    return decode_record(data, "a metadata service's record", lambda f: built(LiveMetadata, {"version": 1} | f))
-
-
-#: What older versions did not write.
-_COOKIE_BEFORE = {
-    "read_only": False,
-    "replaced_by": None,
-    "debt": None,
-    "decommission": Decommission.NO.value,
-    "own_filesystem": False,
-    "emptied": False,
-}
+    return decode_record(data, "a metadata service's record", lambda f: built(LiveMetadata, f))
 
 
 def encode_cookie(cookie: StorageCookie) -> bytes:
@@ -349,7 +330,7 @@ def encode_cookie(cookie: StorageCookie) -> bytes:
 
 def decode_cookie(data: bytes, path: str = "") -> StorageCookie:
     """Raises CorruptEntry."""
-    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f), path=path)
+    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, f), path=path)
 
 
 def without_debt(cookie: bytes) -> bytes:
