@@ -168,7 +168,6 @@ class Owner:
                 settings,
                 shutdown,
                 on_waiting=self._waits,
-                on_level=self.topics.level_seen,
                 proved_older=proofs.fault,
             )
             if joined is None:

@@ -83,8 +83,6 @@ class NodeParts:
     sync_at_start: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
-    #: from when on the cluster has the level of which nodes note the floors by which they erase; None: never
-    notes_floors_from: int | None = None
     #: called when a node has registered that could not start before
     changed: Callable[[], None] = lambda: None
 
@@ -382,9 +380,7 @@ class StorageServer(Process):
             path = f"tombstones/{origin.topic_id}" if origin is not None else ""
             tombstone, _ = self._as_restored(ledger_id, path, *self.store.get(path))
             deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=tombstone is not None)
-            since = self.parts.notes_floors_from
-            notes = since is not None and self.world.now >= since
-            noted = floor if ledger_id < floor and notes else LedgerId(0)
+            noted = floor if ledger_id < floor else LedgerId(0)
             self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, floor=noted))
 
         self.store.read(self, f"ledgers/{ledger_id}", checked)

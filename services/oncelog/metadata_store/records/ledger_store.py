@@ -15,7 +15,6 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.json_records import decoded
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import (
@@ -36,11 +35,6 @@ RECORD_TIMEOUT_MS = 2_000
 class LedgerStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-
-    async def older_than(self, version: int) -> list[str]:
-        """The registered processes that do not know what a process of this version may write (hazard
-        older-owner-and-ack-log). Raises StoreUnavailable."""
-        return await Registry(self._session).older_than(version)
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""

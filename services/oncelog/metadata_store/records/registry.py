@@ -17,7 +17,7 @@ from oncelog.core.formats.record_fields import FURTHER, Further, built, no_field
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
-from oncelog.core.placement.level import KnownProcess, behind_of
+from oncelog.core.placement.level import KnownProcess
 from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.json_records import decode_record, encode_record, is_of_newer_format
@@ -178,10 +178,6 @@ class Registry:
         except CorruptEntry:
             return FIRST_VERSION
         return FIRST_VERSION if end is None else end.value.version
-
-    async def older_than(self, version: int) -> list[str]:
-        """The processes of a lower version, as kind and "host" or "host:port". Raises StoreUnavailable."""
-        return [f"{one.kind} {one.address}" for one in behind_of(await self.processes(), version)]
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         path = paths.storage_cookie(incarnation)
