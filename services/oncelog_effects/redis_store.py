@@ -27,11 +27,50 @@ from oncelog_effects.core.effects.redis_rows import (
 )
 from oncelog_effects.functions import call, in_thread
 from oncelog_effects.redis_commands import Command, EffectPipeline, commands_of, words_of
-from oncelog_effects.redis_script import APPLY, CLAIM
 from oncelog_effects.store import ClaimLost, EffectRefused, SourceNames
 
 VERSION_MIN = (6, 2)
 _POLICY = "noeviction"
+
+# Each script is one transaction of the server. `core.effects.redis_rows` has the rules.
+
+#: KEYS: the row. ARGV: its claim, position, pending_dead and partial as they were read; then the fields that it gets.
+_CLAIM = """
+local row = redis.call('HMGET', KEYS[1], 'claim', 'position', 'pending_dead', 'partial')
+for i = 1, 4 do if (row[i] or '') ~= ARGV[i] then return 0 end end
+redis.call('HDEL', KEYS[1], 'partial')
+redis.call('HSET', KEYS[1], unpack(ARGV, 5))
+return 1
+"""
+
+#: KEYS: the row, then those of the commands. ARGV: claim, position, pending_dead as expected; position, last_message,
+#: pending_dead as they become; what is partial; then the commands: the number of words, and the words.
+_APPLY = """
+local row = redis.call('HMGET', KEYS[1], 'claim', 'position', 'pending_dead', 'partial', 'last_message')
+if row[4] then return {'partial', row[4]} end
+for i = 1, 3 do if row[i] ~= ARGV[i] then return {'lost'} end end
+redis.call('HSET', KEYS[1], 'position', ARGV[4], 'last_message', ARGV[5], 'pending_dead', ARGV[6],
+           'partial', ARGV[7] .. ':0:the server has ended')
+local at, number = 8, 0
+while at <= #ARGV do
+  local count, command = tonumber(ARGV[at]), {}
+  for i = 1, count do command[i] = ARGV[at + i] end
+  at, number = at + count + 1, number + 1
+  local answer = redis.pcall(unpack(command))
+  if type(answer) == 'table' and answer.err then
+    if number == 1 then
+      redis.call('HSET', KEYS[1], 'position', ARGV[2], 'last_message', row[5], 'pending_dead', ARGV[3])
+      redis.call('HDEL', KEYS[1], 'partial')
+      return {'refused', answer.err}
+    end
+    local partial = ARGV[7] .. ':' .. number .. ':' .. answer.err
+    redis.call('HSET', KEYS[1], 'partial', partial)
+    return {'partial', partial}
+  end
+end
+redis.call('HDEL', KEYS[1], 'partial')
+return {'ok'}
+"""
 
 
 class RedisClient(Protocol):
@@ -128,7 +167,7 @@ class RedisEffects:
         expected = (claimed.claim, str(claimed.position), pending_text(claimed))
         becomes = (str(following.position), following.last_message, pending_text(following))
         prefix = partial_prefix(claimed, following)
-        answer = await self._script(APPLY, keys, [*expected, *becomes, prefix, *words_of(commands)])
+        answer = await self._script(_APPLY, keys, [*expected, *becomes, prefix, *words_of(commands)])
         match [_text(each) for each in answer]:
             case ["ok"]:
                 return
@@ -223,7 +262,7 @@ class RedisEffects:
         names = ("claim", "position", "pending_dead", "partial")
         before = [found.get(name, "").encode(errors="surrogateescape") for name in names]
         pairs = [word for pair in fields.items() for word in pair]
-        return bool(await self._script(CLAIM, [self._key(source)], [*before, *pairs]))
+        return bool(await self._script(_CLAIM, [self._key(source)], [*before, *pairs]))
 
     async def _script(self, text: str, keys: Sequence[Any], words: Sequence[Any]) -> Any:
         sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -5,8 +5,9 @@ without a cluster. `MemoryLog.dies_at` is the last call of any producer, and whe
 died.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -139,6 +140,8 @@ class MemoryClient:
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
+        # for `run_on`
+        self._inner, self._portal = AsyncMemoryClient(self), SimpleNamespace(run=asyncio.run)
 
     def create_producer(
         self,
@@ -167,6 +170,26 @@ class MemoryClient:
         assert inclusive
         at = (0, 0) if start == EARLIEST else (int(start.entry_id), start.batch_index)
         yield MemoryReader(self._log, self._log.topic(topic).entries, *at)
+
+
+class AsyncMemoryClient:
+    """Reads for `oncelog.client.stored`."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._client = client
+
+    async def last_message_id(self, topic: str) -> MessageId | None:
+        return self._client.last_message_id(topic)
+
+    async def create_reader(
+        self, topic: str, *, start: MessageId, inclusive: bool
+    ) -> AbstractAsyncContextManager["MemoryReader"]:
+        @asynccontextmanager
+        async def reading() -> AsyncIterator[MemoryReader]:
+            with self._client.create_reader(topic, start=start, inclusive=inclusive) as reader:
+                yield reader
+
+        return reading()
 
 
 class MemoryProducer:
@@ -269,6 +292,9 @@ class MemoryReader:
             None if whole.properties is None else whole.properties[skip:],
             whole.place,
         )
+
+    async def batch_up_to(self, last: MessageId, *, timeout: float) -> Entry | None:
+        return self.read_batch(timeout=timeout) if _id(self._at, self._skip) <= last else None
 
     def read_next(self, *, timeout: float) -> SimpleNamespace:
         place, index = self._at, self._skip

@@ -82,24 +82,25 @@ def chosen_parts(names: Sequence[str]) -> list[Part]:
     return chosen
 
 
-def chosen_proofs(names: Sequence[str], since: str | None) -> list[Part]:
+def chosen_proofs(names: Sequence[str], since: str | None, without: Sequence[str] = ()) -> list[Part]:
     """All proofs, or those of these names, or those that a change since that revision needs, each with the reason."""
-    if unknown := set(names) - {proof.name for proof in PROOFS}:
+    if unknown := {*names, *without} - {proof.name for proof in PROOFS}:
         raise SystemExit(
             f"no proof is named {', '.join(sorted(unknown))}; the proofs are: {', '.join(p.name for p in PROOFS)}"
         )
+    proofs = [proof for proof in PROOFS if proof.name not in without]
     if since is None:
-        return [proof.as_part() for proof in PROOFS if not names or proof.name in names]
+        return [proof.as_part() for proof in proofs if not names or proof.name in names]
     base = before_last_night(ROOT) if since == LAST_NIGHT else since
     changed = changed_files(base)
     print(f"==> {len(changed)} files differ from {base[:12]}; the proofs that they need:")
-    return [proof.as_part() for proof in _needed(changed)]
+    return [proof.as_part() for proof in _needed(proofs, changed)]
 
 
-def _needed(changed: Sequence[str]) -> list[Proof]:
+def _needed(proofs: Sequence[Proof], changed: Sequence[str]) -> list[Proof]:
     """Print the reason for each proof, or that it is not needed."""
     needed = []
-    for proof in PROOFS:
+    for proof in proofs:
         touched = proof.needed_for(changed)
         more = f" and {len(touched) - 1} more" if touched[1:] else ""
         print(f"    {proof.name}: {touched[0]}{more}" if touched else f"    {proof.name}: not needed")
@@ -117,7 +118,7 @@ def parts_of_change(base: str) -> list[Part]:
     parts = [part.only(files) for part in PARTS if changed]
     if any(proof.needed_for(changed) for proof in PROOFS):
         print(f"    not run: `python -m tests.suite --proofs-since {base}` runs the proofs of")
-        _needed(changed)
+        _needed(PROOFS, changed)
     return [part for part in parts if part is not None]
 
 
@@ -129,6 +130,7 @@ def main() -> int:
     which.add_argument(
         "--proofs-since", metavar="REV", help=f"run the proofs of what has changed since; or {LAST_NIGHT}"
     )
+    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="leave out the proofs of these names")
     which.add_argument("--changed", metavar="REV", help="run the test files that depend on what differs from REV")
     which.add_argument("--list", action="store_true", help="print the parts and the proofs, and run nothing")
     given = parser.parse_args()
@@ -139,7 +141,7 @@ def main() -> int:
     if given.changed:
         parts = parts_of_change(given.changed)
     elif given.proofs or given.proofs_since:
-        parts = chosen_proofs(given.names, given.proofs_since)
+        parts = chosen_proofs(given.names, given.proofs_since, given.without)
     else:
         parts = chosen_parts(given.names)
     keep_compiled()  # pytest and its plugins are imported before tests/conftest.py

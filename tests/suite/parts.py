@@ -77,7 +77,7 @@ class Proof:
 
     words: the command, instead of pytest with the files.
     rooms: the folders and files whose change needs it, from the top of the repository.
-    covered_by: what is left in the default suite, below tests/.
+    covered_by: what is left in the default suite, below tests/. seconds: as of a part.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Proof:
     rooms: tuple[str, ...]
     covered_by: tuple[str, ...]
     words: tuple[str, ...] = ()
+    seconds: float = 60.0
 
     def needed_for(self, changed: Iterable[str]) -> list[str]:
         """The changed files that need this proof. changed: paths from the top of the repository."""
@@ -92,7 +93,8 @@ class Proof:
         return [path for path in changed if any(_inside(path, room) for room in rooms)]
 
     def as_part(self) -> Part:
-        return Part(f"proof/{self.name}", (), words=self.words or (sys.executable, "-m", "pytest", *self._paths()))
+        words = self.words or (sys.executable, "-m", "pytest", *self._paths())
+        return Part(f"proof/{self.name}", (), self.seconds, words=words)
 
     def _paths(self) -> list[str]:
         return [f"tests/{file}" for file in self.files]
@@ -321,6 +323,7 @@ PROOFS: tuple[Proof, ...] = (
             "spark/audit/test_audit_damage.py",
             "spark/jobs/test_export_run.py",
         ),
+        seconds=165.0,
     ),
     Proof(
         "lost-zookeeper",
@@ -410,7 +413,8 @@ PROOFS: tuple[Proof, ...] = (
             "tests/simulation",
         ),
         ("simulation/test_seeds.py", "simulation/test_mutants.py"),
-        words=_new_seeds(100, "commit"),
+        words=_new_seeds(500, "commit"),
+        seconds=600.0,
     ),
     Proof(
         "verdicts",
@@ -418,5 +422,6 @@ PROOFS: tuple[Proof, ...] = (
         (f"{_CORE}/publishing", f"{_CORE}/topic", "services/oncelog/topic_owner/streams"),
         ("contract/owner/reference/test_reference_model.py",),
         words=("make", "--no-print-directory", "verdicts-proof", "STEPS=100000"),
+        seconds=115.0,
     ),
 )

@@ -20,7 +20,7 @@ from tests.tidy.source import ROOT
 
 #: Modules of tests by name, wherever they lie.
 SAMPLES = {
-    "rpc": "test_rpc_codec test_consumer_codec test_rpc_frames test_recovery_batches test_verify_entries",
+    "rpc": "test_encodings test_rpc_codec test_rpc_frames test_recovery_batches test_verify_entries",
     "messages": "test_entry test_batch test_columns test_message_id test_single_message test_batch_check",
     "snapshots": "test_dedup_snapshot test_snapshot_encoder test_subscriptions_snapshot test_recent_batches",
     "acks": "test_ack_format test_ack_set test_subscriptions_state test_index_set",

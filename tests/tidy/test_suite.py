@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from tests.cluster.until import until_sync
-from tests.suite.__main__ import run_all
+from tests.suite.__main__ import chosen_proofs, run_all
 from tests.suite.changes import NIGHT_S, before_last_night
 from tests.suite.forked_part import forks_of_parts
 from tests.suite.parts import PARTS, PROOFS, Part, Proof
@@ -286,3 +286,11 @@ def test_no_system_package_is_installed_without_a_yes(
     assert ("install -y -qq --no-install-recommends redis-server openjdk-17-jre-headless chromium" in asked) == installs
     assert (done.returncode == 0) == installs
     assert ("apt-get install redis-server openjdk-17-jre-headless chromium" in done.stderr) != installs
+
+
+def test_proofs_are_left_out_by_name() -> None:
+    """`.ci/run` runs the new seeds while its other steps wait, so its proofs leave them out."""
+    every = {f"proof/{proof.name}" for proof in PROOFS}
+    assert {part.name for part in chosen_proofs([], None, ["new-seeds"])} == every - {"proof/new-seeds"}
+    with pytest.raises(SystemExit, match="no proof is named new-seedz"):
+        chosen_proofs([], None, ["new-seedz"])

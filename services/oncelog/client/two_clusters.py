@@ -24,13 +24,3 @@ async def two_clusters(source: AsyncClient, target: AsyncClient, timeout_ms: int
     if ids.source == ids.target:
         raise InvalidArgument(f"both URLs are of cluster {ids.target}: a topic cannot be a copy of itself", field="to")
     return ids
-
-
-async def end_of(client: AsyncClient, topic: str) -> int:
-    """The index behind the last message that is stored; 0: there is none. topic: one log."""
-    last = await client.last_message_id(topic)
-    if last is None:
-        return 0
-    async with await client.create_reader(topic, start=last, inclusive=True) as reader:
-        batch = await reader.batch_up_to(last, timeout=None)
-    return 0 if batch is None else batch.first_index + batch.count

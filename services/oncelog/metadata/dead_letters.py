@@ -17,10 +17,11 @@ from crc32c import crc32c
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.producer import AsyncProducer
+from oncelog.client.stored import stored_message
 from oncelog.client.values.messages import Message, MessageBatch, open_entry
 from oncelog.client.values.results import BatchResult, TopicPartition
 from oncelog.core.errors import InvalidArgument, InvariantViolated, PermissionDenied, ServiceUnavailable
-from oncelog.core.formats.message_id import NO_PARTITION, MessageId
+from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.sdk.producer.opening import BATCH_OVERHEAD_BYTES
@@ -103,7 +104,8 @@ class DeadLetterService:
         for letter, message_id in zip(repeated, result.message_ids, strict=True):
             found: Mapping[str, str] = {}
             if message_id is not None:
-                found = (await read_message(self._client, topic, message_id)).properties
+                message = await stored_message(self._client, topic, message_id, timeout_s=READ_TIMEOUT_S)
+                found = {} if message is None else message.properties
             if any(found.get(key) != letter.properties[key] for key in _IDENTITY):
                 raise PermissionDenied(
                     f"message {letter.sequence} of producer {producer.producer_name} in {topic} is not the dead letter "
@@ -111,12 +113,6 @@ class DeadLetterService:
                     "consumers name another one",
                     topic=topic,
                 )
-
-
-async def read_message(client: AsyncClient, topic: str, message_id: MessageId) -> Message:
-    """The message there; the next one that is kept, if it was trimmed. Raises DeadlineExceeded if there is none."""
-    async with await client.create_reader(topic, start=message_id, inclusive=True) as reader:
-        return await reader.read_next(timeout=READ_TIMEOUT_S)
 
 
 async def send_letters(

@@ -22,6 +22,7 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.network.start_position import find_index
 from oncelog.client.producing.producer import AsyncProducer, topic_id_of
+from oncelog.client.stored import stored_message
 from oncelog.client.values.messages import Message
 from oncelog.client.values.results import SendResult
 from oncelog.core.errors import (
@@ -42,7 +43,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import DEAD_LETTERS, REDRIVE, REDRIVE_TOPIC, TopicName, dead_letter_topic, parse_topic
 from oncelog.metadata.coordination.subscription_calls import CALL_TIMEOUT_MS, SubscriptionCalls
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.metadata.dead_letters import ORIGIN, read_message, send_letters
+from oncelog.metadata.dead_letters import ORIGIN, READ_TIMEOUT_S, send_letters
 
 #: How long one request goes on. What is left then is for the next one.
 REDRIVE_S = 20.0
@@ -350,8 +351,9 @@ class _Run:
 
     async def _reads(self, producer: AsyncProducer, letter: Message, found: MessageId) -> bool:
         """Whether the letter is what is stored there."""
-        message = await read_message(self._client, producer.topic, found)
-        return (message.value, dict(message.properties)) == (letter.value, dict(letter.properties))
+        message = await stored_message(self._client, producer.topic, found, timeout_s=READ_TIMEOUT_S)
+        content = None if message is None else (message.value, dict(message.properties))
+        return content == (letter.value, dict(letter.properties))
 
 
 def _parts(letters: Sequence[Message]) -> list[list[Message]]:

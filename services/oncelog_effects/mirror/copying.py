@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from oncelog.client.client import AsyncClient
 from oncelog.client.producing.sender import CompressionName, compression_of
 from oncelog.client.rest_calls import cluster_id_of
-from oncelog.client.two_clusters import AT_SOURCE, AT_TARGET, end_of
+from oncelog.client.stored import end_of
+from oncelog.client.two_clusters import AT_SOURCE, AT_TARGET
 from oncelog.core.errors import MessageTooLarge, OncelogError, TopicNotFound
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.rest_calls import owner_stats
+from oncelog.client.stored import stored_batches
 from oncelog.client.two_clusters import AT_SOURCE, AT_TARGET, ClusterIds, two_clusters
 from oncelog.core.counted import counted
 from oncelog.core.errors import Conflict, DeadlineExceeded, InvalidArgument, TopicNotFound
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
 from oncelog.core.names import MIRROR, TopicName, is_reserved
 from oncelog.core.publishing.dedup_state import assigned_name
@@ -286,16 +286,13 @@ async def _mirrors_of(target: AsyncClient, part: TopicName, timeout_ms: int) -> 
 
 async def _copied_producers(target: AsyncClient, part: TopicName, cluster_id: str, role: str) -> list[MovedProducer]:
     """From all copies: reads the whole topic, and keeps one number for each producer."""
-    last = await target.last_message_id(str(part))
     highest: dict[str, int] = {}
-    if last is not None:
-        async with await target.create_reader(str(part), start=EARLIEST) as reader:
-            while (batch := await reader.batch_up_to(last, timeout=None)) is not None:
-                origin = batch.origin_of(batch.count - 1)
-                if origin is None or origin.cluster_id != cluster_id or origin.producer_name is None:
-                    continue
-                known = highest.get(origin.producer_name, NO_SEQUENCE)
-                highest[origin.producer_name] = max(known, origin.sequence_id)
+    async for batch in stored_batches(target, str(part)):
+        origin = batch.origin_of(batch.count - 1)
+        if origin is None or origin.cluster_id != cluster_id or origin.producer_name is None:
+            continue
+        known = highest.get(origin.producer_name, NO_SEQUENCE)
+        highest[origin.producer_name] = max(known, origin.sequence_id)
     mode = SequenceMode.MONOTONIC.name.lower()
     return [
         MovedProducer(name, mark, mode, role, assigned=_ASSIGNED.fullmatch(name) is not None)

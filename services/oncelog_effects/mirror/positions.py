@@ -14,6 +14,7 @@ Rules
 """
 
 import logging
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.subscribing import consumer_settings
 from oncelog.client.rest_calls import owner_stats
-from oncelog.client.two_clusters import end_of
+from oncelog.client.stored import stored_batches
 from oncelog.core.errors import ConsumerBusy, SubscriptionTypeMismatch
 from oncelog.core.formats.message_id import Index
 from oncelog.core.names import TopicName
@@ -84,12 +85,9 @@ async def subscriptions_of(client: AsyncClient, topic: TopicName) -> dict[str, d
 
 async def _covered(target: AsyncClient, topic: TopicName, position: int, below: int, origins: Origins) -> int:
     """The first index from `position` on whose message is no copy, or one of index `below` or above, or the end."""
-    last = await target.last_message_id(str(topic))
     looked_at = 0
-    if last is None or position >= await end_of(target, str(topic)):
-        return position  # a reader that begins behind `last` would wait
-    async with await target.create_reader(str(topic), start=Index(position)) as reader:
-        while (batch := await reader.batch_up_to(last, timeout=None)) is not None and looked_at < _LOOKED_AT_MAX:
+    async with aclosing(stored_batches(target, str(topic), Index(position))) as batches:
+        async for batch in batches:
             position = max(position, batch.first_index)
             origin = batch.origin_of(0)
             if origin is None or Origins(origin.cluster_id, origin.message_id.topic_id) != origins:
@@ -97,7 +95,7 @@ async def _covered(target: AsyncClient, topic: TopicName, position: int, below: 
             passed = min(max(0, below - origin.index), batch.count)
             position += passed
             looked_at += batch.count
-            if passed < batch.count:
+            if passed < batch.count or looked_at >= _LOOKED_AT_MAX:
                 break
     return position
 

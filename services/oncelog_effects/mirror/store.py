@@ -22,6 +22,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import NamedTuple
@@ -29,12 +30,13 @@ from typing import NamedTuple
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.producer import AsyncProducer, sender_of
 from oncelog.client.producing.sender import CompressionName
-from oncelog.client.two_clusters import AT_TARGET, end_of
+from oncelog.client.stored import stored_batches, stored_message
+from oncelog.client.two_clusters import AT_TARGET
 from oncelog.client.values.messages import Message, MessageBatch, runs_of
 from oncelog.core.effect_errors import SourceDiverged, SourceTooLarge, SourceTrimmed
 from oncelog.core.errors import MessageTooLarge, PermissionDenied, ProducerFenced, StaleSequence
 from oncelog.core.formats.columns import encode_origin
-from oncelog.core.formats.message_id import Index, MessageId
+from oncelog.core.formats.message_id import Index
 from oncelog.core.formats.origin import BatchOrigin, pack_origin
 from oncelog.core.ids import TopicId
 from oncelog.core.names import MIRROR, TopicName
@@ -281,9 +283,9 @@ async def _check_last_copy(
     if place is None:
         logger.warning("%s: the target does not remember where the copy of index %d is: not compared", topic, last)
         return
-    copy_ = await _message_at(target, topic, place)
-    original = await _message_at(source, topic, Index(last))
-    if copy_ is None or copy_.message_id != place or original is None or original.index != last:
+    copy_ = await stored_message(target, topic, place)
+    original = await stored_message(source, topic, Index(last))
+    if copy_ is None or original is None:
         return  # deleted there, or not there any more; then the log says so
     found = copy_.origin
     if found is None or found.cluster_id != cluster_id or found.index != last:
@@ -296,16 +298,6 @@ async def _check_last_copy(
             f"and the source has {original.message_id} with {original.batch_checksum:#x} there: it was restored to an "
             "older state, and has gone on. Mirror into another topic, or restore the source to the same time"
         )
-
-
-async def _message_at(client: AsyncClient, topic: str, start: MessageId | Index) -> Message | None:
-    """The message, or the first one behind it; None: there is none."""
-    last = await client.last_message_id(topic)
-    if last is None or (isinstance(start, Index) and start.number >= await end_of(client, topic)):
-        return None
-    async with await client.create_reader(topic, start=start, inclusive=True) as reader:
-        batch = await reader.batch_up_to(last, timeout=None)
-        return None if batch is None else batch[0]
 
 
 class ToCopy(NamedTuple):
@@ -323,21 +315,15 @@ async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
     """The first message behind index `last` that has no origin."""
     position = last + 1
     gaps: list[tuple[int, int]] = []
-    end = await client.last_message_id(topic)
-    if end is None or position >= await end_of(client, topic):
-        return ToCopy(position, 0, ())
-    async with await client.create_reader(topic, start=Index(position)) as reader:
-        while True:
-            try:
-                batch = await reader.batch_up_to(end, timeout=None)
-            except MessageTooLarge as error:  # its chunks are not joined; mirrors store none, so it has no origin
-                return ToCopy(int(error.details["index"] or position), 0, tuple(gaps), in_chunks=True)
-            if batch is None:
-                break
-            if batch.first_index > position:
-                gaps.append((position, batch.first_index))
-                position = batch.first_index
-            if batch.origin is None:
-                return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks)
-            position = batch.first_index + batch.count
+    try:
+        async with aclosing(stored_batches(client, topic, Index(position))) as batches:
+            async for batch in batches:
+                if batch.first_index > position:
+                    gaps.append((position, batch.first_index))
+                    position = batch.first_index
+                if batch.origin is None:
+                    return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks)
+                position = batch.first_index + batch.count
+    except MessageTooLarge as error:  # its chunks are not joined; mirrors store none, so it has no origin
+        return ToCopy(int(error.details["index"] or position), 0, tuple(gaps), in_chunks=True)
     return ToCopy(position, 0, tuple(gaps))

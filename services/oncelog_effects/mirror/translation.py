@@ -6,11 +6,12 @@ Rules
   target's own are mixed so that none does, nothing is translated.
 """
 
+from contextlib import aclosing
 from typing import NamedTuple
 
 from oncelog.client.client import AsyncClient
+from oncelog.client.stored import stored_batches
 from oncelog.core.errors import Conflict
-from oncelog.core.formats.message_id import EARLIEST
 from oncelog.core.names import TopicName
 from oncelog_effects.mirror.positions import Origins
 
@@ -28,11 +29,8 @@ async def translated(target: AsyncClient, part: TopicName, origins: Origins, pos
     TopicNotFound, and as readers."""
     found: int | None = None
     following = copied = 0
-    last = await target.last_message_id(str(part))
-    if last is None:
-        return Translated(0, 0)
-    async with await target.create_reader(str(part), start=EARLIEST) as reader:
-        while (batch := await reader.batch_up_to(last, timeout=None)) is not None:
+    async with aclosing(stored_batches(target, str(part))) as batches:
+        async for batch in batches:
             origin = batch.origin_of(0)
             done = 0
             if origin is not None and Origins(origin.cluster_id, origin.message_id.topic_id) == origins:

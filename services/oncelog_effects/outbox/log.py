@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.network.backoff import persist
 from oncelog.client.producing.producer import AsyncProducer, topic_id_of
+from oncelog.client.stored import stored_by
 from oncelog.core.errors import InvalidArgument, ProducerFenced, TopicNotFound
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.names import RELAY, parse_topic
@@ -107,14 +109,10 @@ class RelayLog:
     async def stored(self, topic: str, after: str, last: int) -> AsyncIterator[Sequence[LogMessage]]:
         """The messages of the stream behind message `after` (empty: from the first one that is kept) up to number
         `last`, or to the end of the topic."""
-        end = await self._client.last_message_id(topic)
-        if end is None:
-            return
         start = MessageId.parse(after) if after else EARLIEST
-        async with await self._client.create_reader(topic, start=start) as reader:
-            while (batch := await reader.batch_up_to(end, timeout=READ_TIMEOUT_S)) is not None:
-                if batch.producer_name != self.producer_name:
-                    continue
+        found = stored_by(self._client, topic, self.producer_name, start, last, timeout_s=READ_TIMEOUT_S)
+        async with aclosing(found) as batches:
+            async for batch in batches:
                 properties, ids = batch.properties, batch.sequence_ids
                 yield [
                     LogMessage(
@@ -123,8 +121,6 @@ class RelayLog:
                     for i in range(len(batch))
                     if ids[i] <= last
                 ]
-                if ids[-1] >= last:
-                    return
 
     async def close(self, topic: str) -> None:
         _, producer = self._producers.pop(topic, (0, None))

@@ -9,7 +9,8 @@ from typing import Any
 from oncelog.client.client import AsyncClient
 from oncelog.client.connecting import connect
 from oncelog.client.rest_calls import owner_stats
-from oncelog.client.two_clusters import end_of, two_clusters
+from oncelog.client.stored import end_of
+from oncelog.client.two_clusters import two_clusters
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.counted import counted
 from oncelog.core.errors import TopicNotFound

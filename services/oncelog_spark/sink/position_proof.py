@@ -13,6 +13,9 @@ Rules
 
 from collections.abc import Iterable, Sequence
 
+from oncelog.client.client import AsyncClient
+from oncelog.client.stored import stored_by
+from oncelog.client.sync.wrapper import run_on
 from oncelog.core.errors import Conflict, OncelogError
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog_spark.sink.journal_records import ClaimRecord
@@ -36,24 +39,18 @@ def missing_of(log: SinkLog, topic: str, name: str, ids: Sequence[int], start: s
 
     Raises OncelogError, DeadlineExceeded when the log gives no further message in time.
     """
-    wanted = set(ids)
-    end = log.client.last_message_id(topic)
     first = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
-    if end is None:
-        return sorted(wanted)
-    if first.topic_id != end.topic_id:
-        first = EARLIEST  # the target was created anew
-    with log.client.create_reader(topic, start=first, inclusive=True) as reader:
-        while wanted:
-            batch = reader.read_batch(timeout=log.timeout_s)
-            if batch.producer_name == name:
-                found = batch.sequence_ids
-                wanted.difference_update(found)
-                if found[-1] >= ids[-1]:
-                    break
-            if batch.message_id(len(batch) - 1) >= end:
-                break
-    return sorted(wanted)
+    end = log.client.last_message_id(topic)
+    if end is None or first.topic_id != end.topic_id:
+        first = EARLIEST  # the target is another topic of this name now
+
+    async def missing(client: AsyncClient) -> set[int]:
+        wanted = set(ids)
+        async for batch in stored_by(client, topic, name, first, ids[-1], inclusive=True, timeout_s=log.timeout_s):
+            wanted.difference_update(batch.sequence_ids)
+        return wanted
+
+    return sorted(run_on(log.client, missing))
 
 
 def never_stored(topic: str, name: str, missing: Sequence[int]) -> OncelogError:

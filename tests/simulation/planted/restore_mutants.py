@@ -18,7 +18,7 @@ from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen, RestoreEffect
 from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import NotedRecords, Rebuilt
-from oncelog.core.rebuild.sources import Inventory
+from oncelog.core.rebuild.sources import CopiedEra, Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
 from oncelog.metadata.restoring import new_tree as trees
@@ -281,6 +281,10 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
     (
         "trim of a former era believed", "deletion-in-a-former-era", 5_910_562,
         ((inventories, "_since_its_era", _all_records),),
+    ),
+    (
+        "note of a former era believed", "note-of-a-former-era", 5_993_975,
+        ((CopiedEra, "believes", lambda *_: True),),
     ),
     (
         "era at one node", "era-at-one-node", 5_000_001,

@@ -4,7 +4,7 @@ Each method has a signature of its own, which a test holds equal to that of its 
 docstring. It runs on the loop while the caller waits. All may be used from several threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 from oncelog.client.portal import Portal
 
 InnerT = TypeVar("InnerT", bound=AbstractAsyncContextManager[Any])
+ResultT = TypeVar("ResultT")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
 
@@ -34,6 +35,11 @@ class Wrapper(Generic[InnerT]):
         """Close it; wait for what is pending unless the block was left by an exception."""
         if not self._portal.inherited:
             self._portal.run(self._inner.__aexit__(kind, error, traceback))
+
+
+def run_on(wrapper: Wrapper[InnerT], work: Callable[[InnerT], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Run a coroutine of the asyncio object on its loop, and wait for it."""
+    return wrapper._portal.run(work(wrapper._inner))  # noqa: SLF001  # of this module
 
 
 def documented_by(original: object) -> Callable[[MethodT], MethodT]:

@@ -4,8 +4,9 @@ Requests and events are those of the cores (`core/delivery/events`), and keep th
 untrusted: counts are checked before Python objects are made of them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, cast
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
 from oncelog.core.delivery.events import (
@@ -35,6 +36,7 @@ from oncelog.core.delivery.store_binding.events import (
     EffectsAsked,
     EffectsRequest,
     RewindRequested,
+    SubscriptionEffects,
 )
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import (
@@ -46,16 +48,9 @@ from oncelog.core.ids import (
     OwnerEpoch,
     Position,
     SeekEpoch,
-    SubscriptionNumber,
     TopicId,
 )
-from oncelog.rpc.codecs.effects_codec import (
-    check_store_id,
-    effects_from_wire,
-    effects_request_from_wire,
-    effects_request_to_wire,
-    effects_to_wire,
-)
+from oncelog.rpc.codecs.layout import FAILED, Field, Layout, inside, ranges_of
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.packed_ranges import pack_ranges, unpack_ranges
@@ -71,6 +66,7 @@ PROPERTIES_MAX = 64
 PROPERTIES_BYTES_MAX = 16_384
 #: Of a topic's name and id, and of each text that an opening carries.
 _CHARACTERS_MAX = 1_024
+_STORE_ID = re.compile("[0-9a-f]{32}")
 
 
 class OpenConsumer(NamedTuple):
@@ -109,57 +105,13 @@ def _check_count(name: str, count: int, limit: int) -> None:
         raise InvalidArgument(f"a frame holds {count} {name}, at most {limit}", field=name, limit=limit)
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+def check_store_id(store_id: str, *, empty: bool = True) -> None:
+    """32 hexadecimal digits; or empty, if that is allowed. Raises InvalidArgument."""
+    if (store_id or not empty) and not _STORE_ID.fullmatch(store_id):
+        raise InvalidArgument("a store id has 32 hexadecimal digits", field="store_id", limit=32)
 
 
-def encode_consumer_frame(requests: Sequence[ConsumerRequest]) -> bytes:
-    out = pb.ConsumerFrame()
-    for request in requests:
-        _request_to_wire(request, out.requests.add())
-    return out.SerializeToString()
-
-
-def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerRequest) -> None:
-    match request:
-        case OpenConsumer():
-            _open_to_wire(request, out.subscribe)
-        case FlowReported():
-            flow = out.flow
-            flow.consumer, flow.handed_out, flow.window = request.consumer, request.handed_out, request.window
-            flow.begun.extend(pack_ranges(request.begun))
-            for name in ("arrived", "seek_epoch", "bytes_max"):
-                if (value := getattr(request, name)) is not None:
-                    setattr(flow, name, value)
-        case AckRequested():
-            ack = out.acknowledge
-            ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
-            ack.ranges.extend(pack_ranges(request.ranges))
-            ack.generation = request.generation
-            if request.below is not None:
-                ack.below = request.below
-        case NackRequested():
-            nack = out.acknowledge_negatively
-            nack.consumer, nack.request, nack.seek_epoch = request.consumer, request.request, request.seek_epoch
-            nack.ranges.extend(pack_ranges(request.ranges))
-            if request.delay_ms is not None:
-                nack.delay_ms = request.delay_ms
-            if request.delivery_counts is not None:
-                _counts_to_wire(request.delivery_counts, nack.delivery_counts)
-        case SeekThrough(consumer, seek):
-            out.seek.consumer, out.seek.call, out.seek.subscription_number = consumer, seek.call, seek.number
-            out.seek.index, out.seek.redo = seek.index, seek.redo
-        case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
-            effects_request_to_wire(request, out)
-        case ConsumerDetached():
-            out.detach.consumer, out.detach.lost = request.consumer, request.lost
-        case _:
-            assert_never(request)
-
-
-def _counts_to_wire(counts: dict[int, int], out: pb.DeliveryCounts) -> None:
-    out.SetInParent()  # an empty one says that all counts are 1
-    out.indexes.extend(counts)
-    out.counts.extend(counts.values())
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def _counts_from_wire(counts: pb.DeliveryCounts) -> dict[int, int]:
@@ -169,27 +121,89 @@ def _counts_from_wire(counts: pb.DeliveryCounts) -> dict[int, int]:
     return dict(zip(counts.indexes, counts.counts, strict=True))
 
 
-def _open_to_wire(request: OpenConsumer, out: pb.Subscribe) -> None:
-    opening = request.opening
-    out.call, out.topic, out.topic_id = opening.call, request.topic, request.topic_id
-    out.subscription, out.consumer_name = opening.subscription, opening.consumer_name
-    out.type = pb.SubscriptionType.ValueType(opening.type)
-    out.instance_id, out.priority, out.max_deliveries = opening.instance_id, opening.priority, opening.max_deliveries
-    out.dead_letter_topic, out.ack_timeout_ms = opening.dead_letter_topic, opening.ack_timeout_ms
-    out.owner_epoch_seen = opening.owner_epoch_seen
-    out.store_id, out.effect = opening.store_id, opening.effect
-    if opening.first_index is not None:
-        out.first_index = opening.first_index
-    for name, value in opening.properties:
-        out.properties.add(name=name, value=value)
-    held = opening.resume
-    if held is not None:
-        out.resume.subscription_id, out.resume.seek_epoch = held.subscription_id, held.seek_epoch
-        out.resume.generation = held.generation
-        out.resume.ranges.extend(pack_ranges(held.ranges))
-        out.resume.begun.extend(pack_ranges(held.begun))
-        if held.delivery_counts is not None:
-            _counts_to_wire(held.delivery_counts, out.resume.delivery_counts)
+_RANGES, _BEGUN = ranges_of("ranges"), ranges_of("begun")
+_COUNTS = Field("", lambda counts: {"indexes": counts, "counts": counts.values()}, _counts_from_wire)
+_NUMBER = Field("subscription_number")
+_HELD = Layout(HeldMessages, pb.HeldMessages, ranges=_RANGES, begun=_BEGUN, delivery_counts=_COUNTS)
+_OPENING = Layout(
+    ConsumerOpening, pb.Subscribe, part=True, local=("role", "outbox", "is_creator", "peer"),
+    type=Field("", int, SubscriptionType), resume=inside(_HELD),
+    properties=Field(
+        "",
+        lambda properties: [{"name": name, "value": value} for name, value in properties],
+        lambda properties: tuple((each.name, each.value) for each in properties),
+    ),
+)  # fmt: skip
+_SEEK = Layout(SeekRequested, pb.SeekSubscription, part=True, number=_NUMBER)
+#: {kind of a request on the wire: its row}. Written by hand: flow, acknowledgements and negative ones.
+_REQUESTS: dict[str, Layout[Any]] = {
+    "subscribe": Layout(OpenConsumer, pb.Subscribe, opening=_OPENING),
+    "seek": Layout(SeekThrough, pb.SeekSubscription, request=_SEEK),
+    "detach": Layout(ConsumerDetached, pb.DetachConsumer),
+    "ask_effects": Layout(EffectsAsked, pb.AskEffects),
+    "bind_effects": Layout(BindRequested, pb.BindEffects),
+    "rewind": Layout(RewindRequested, pb.RewindSubscription, ranges=_RANGES),
+    "dead_letter": Layout(DeadLetterRequested, pb.RequestDeadLetter),
+}
+_REQUEST_KINDS = {layout.value: kind for kind, layout in _REQUESTS.items()}
+_SUBSCRIBED = Layout(Subscribed, pb.Subscribed, part=True, number=_NUMBER, kept=ranges_of("kept"))
+_EFFECTS = Layout(
+    SubscriptionEffects, pb.SubscriptionEffects, part=True, number=_NUMBER, consumed=ranges_of("consumed")
+)
+#: {kind of an event on the wire: its row}. Written by hand: deliveries, answers to acknowledgements, and those to a
+#: seek, which have one of two fields.
+_EVENTS: dict[str, Layout[Any]] = {
+    "subscribed": Layout(AnswerSubscribe, pb.Subscribed, result=_SUBSCRIBED),
+    "refused": Layout(AnswerSubscribe, pb.SubscribeRefused, result=FAILED),
+    "recall": Layout(RecallMessages, pb.RecallMessages, ranges=_RANGES),
+    "active": Layout(ConsumerActive, pb.ConsumerActive),
+    "sought": Layout(SubscriptionSought, pb.SubscriptionSought),
+    "effects": Layout(AnswerEffects, pb.SubscriptionEffects, effects=_EFFECTS),
+    "ended": Layout(EndConsumer, pb.ConsumerEnded, error=FAILED),
+}
+_EVENT_KINDS = {layout.value: kind for kind, layout in _EVENTS.items() if kind != "refused"}
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def encode_consumer_frame(requests: Sequence[ConsumerRequest]) -> bytes:
+    out = pb.ConsumerFrame()
+    for request in requests:
+        _request_to_wire(request, out)
+    return out.SerializeToString()
+
+
+def _request_to_wire(request: ConsumerRequest, out: pb.ConsumerFrame) -> None:
+    match request:
+        case FlowReported():
+            flow = out.requests.add().flow
+            flow.consumer, flow.handed_out, flow.window = request.consumer, request.handed_out, request.window
+            flow.begun.extend(pack_ranges(request.begun))
+            for name in ("arrived", "seek_epoch", "bytes_max"):
+                if (value := getattr(request, name)) is not None:
+                    setattr(flow, name, value)
+        case AckRequested():
+            ack = out.requests.add().acknowledge
+            ack.consumer, ack.request, ack.seek_epoch = request.consumer, request.request, request.seek_epoch
+            ack.ranges.extend(pack_ranges(request.ranges))
+            ack.generation = request.generation
+            if request.below is not None:
+                ack.below = request.below
+        case NackRequested():
+            nack = out.requests.add().acknowledge_negatively
+            nack.consumer, nack.request, nack.seek_epoch = request.consumer, request.request, request.seek_epoch
+            nack.ranges.extend(pack_ranges(request.ranges))
+            if request.delay_ms is not None:
+                nack.delay_ms = request.delay_ms
+            if request.delivery_counts is not None:
+                counts = nack.delivery_counts
+                counts.SetInParent()  # an empty one says that all counts are 1
+                counts.indexes.extend(request.delivery_counts)
+                counts.counts.extend(request.delivery_counts.values())
+        case _:
+            kind = _REQUEST_KINDS[type(request)]
+            out.requests.add(**{kind: _REQUESTS[kind].to_wire(request)})
 
 
 def decode_consumer_frame(data: bytes) -> list[ConsumerRequest]:
@@ -222,9 +236,8 @@ def _count_numbers(counts: pb.DeliveryCounts) -> int:
 
 
 def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
-    match request.WhichOneof("request"):
-        case "subscribe":
-            return _open_from_wire(request.subscribe)
+    kind = request.WhichOneof("request")
+    match kind:
         case "flow":
             flow = request.flow
             begun = unpack_ranges(flow.begun, field="begun")
@@ -257,18 +270,14 @@ def _request_from_wire(request: pb.ConsumerRequest) -> ConsumerRequest:
                 nack.delay_ms if nack.HasField("delay_ms") else None,
                 _counts_from_wire(nack.delivery_counts) if nack.HasField("delivery_counts") else None,
             )
-        case "seek":
-            seek = request.seek
-            number = SubscriptionNumber(seek.subscription_number)
-            return SeekThrough(ConsumerNumber(seek.consumer), SeekRequested(seek.call, number, seek.index, seek.redo))
-        case "ask_effects" | "bind_effects" | "rewind" | "dead_letter":
-            return effects_request_from_wire(request)
-        case "detach":
-            return ConsumerDetached(ConsumerNumber(request.detach.consumer), lost=request.detach.lost)
-    raise InvalidArgument("a request of a consumer is of an unknown kind", field="requests")
+        case None:
+            raise InvalidArgument("a request of a consumer is of an unknown kind", field="requests")
+        case "subscribe":
+            _check_opening(request.subscribe)
+    return cast("ConsumerRequest", _REQUESTS[kind].from_wire(getattr(request, kind)))
 
 
-def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
+def _check_opening(wire: pb.Subscribe) -> None:
     texts = {
         "topic": wire.topic, "topic_id": wire.topic_id, "subscription": wire.subscription,
         "consumer_name": wire.consumer_name, "dead_letter_topic": wire.dead_letter_topic,
@@ -288,38 +297,9 @@ def _open_from_wire(wire: pb.Subscribe) -> OpenConsumer:
         message = f"subscribe {wire.call}: the properties have {size} bytes, at most {PROPERTIES_BYTES_MAX}"
         raise InvalidArgument(message, field="properties", limit=PROPERTIES_BYTES_MAX)
     try:
-        kind = SubscriptionType(wire.type)
+        SubscriptionType(wire.type)
     except ValueError as error:
         raise InvalidArgument(f"subscribe {wire.call}: {error}", field="type") from error
-    opening = ConsumerOpening(
-        wire.call,
-        wire.subscription,
-        kind,
-        wire.consumer_name,
-        wire.instance_id,
-        first_index=wire.first_index if wire.HasField("first_index") else None,
-        resume=_held_from_wire(wire.resume) if wire.HasField("resume") else None,
-        priority=wire.priority,
-        max_deliveries=wire.max_deliveries,
-        dead_letter_topic=wire.dead_letter_topic,
-        ack_timeout_ms=wire.ack_timeout_ms,
-        owner_epoch_seen=OwnerEpoch(wire.owner_epoch_seen),
-        properties=tuple((each.name, each.value) for each in wire.properties),
-        store_id=wire.store_id,
-        effect=wire.effect,
-    )
-    return OpenConsumer(wire.topic, TopicId(wire.topic_id), opening)
-
-
-def _held_from_wire(held: pb.HeldMessages) -> HeldMessages:
-    return HeldMessages(
-        held.subscription_id,
-        SeekEpoch(held.seek_epoch),
-        Generation(held.generation),
-        unpack_ranges(held.ranges, field="ranges"),
-        unpack_ranges(held.begun, field="begun"),
-        _counts_from_wire(held.delivery_counts) if held.HasField("delivery_counts") else None,
-    )
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -329,13 +309,33 @@ def encode_consumer_events(events: Sequence[ReportedEvent]) -> bytes:
     head = pb.ConsumerEvents()
     entries: list[Blob] = []
     for owner_epoch, report in events:
-        out = head.events.add(owner_epoch=owner_epoch)
-        if isinstance(report, DeliverMessages):
-            _delivery_to_wire(report, out.delivery)
-            entries += [delivered.entry.data for delivered in report.entries]
-        else:
-            _report_to_wire(report, out)
+        match report:
+            case DeliverMessages():
+                _delivery_to_wire(report, head.events.add(owner_epoch=owner_epoch).delivery)
+                entries += [delivered.entry.data for delivered in report.entries]
+            case AnswerAck():
+                ack = head.events.add(owner_epoch=owner_epoch).acknowledged
+                ack.consumer, ack.request = report.consumer, report.request
+                ack.in_memory, ack.acked_below = not report.durable, report.acked_below
+                if report.error is not None:
+                    ack.error.CopyFrom(error_to_wire(report.error))
+            case AnswerSeek(call, result):
+                out = head.events.add(owner_epoch=owner_epoch).seek
+                out.call = call
+                if isinstance(result, OncelogError):
+                    out.error.CopyFrom(error_to_wire(result))
+                else:
+                    out.seek_epoch = result
+            case _:
+                kind = _event_kind(report)
+                head.events.add(owner_epoch=owner_epoch, **{kind: _EVENTS[kind].to_wire(report)})
     return join_frame(head.SerializeToString(), entries)
+
+
+def _event_kind(report: ConsumerReport) -> str:
+    if isinstance(report, AnswerSubscribe) and isinstance(report.result, OncelogError):
+        return "refused"
+    return _EVENT_KINDS[type(report)]
 
 
 def _delivery_to_wire(report: DeliverMessages, out: pb.MessageDelivery) -> None:
@@ -353,60 +353,6 @@ def _delivery_to_wire(report: DeliverMessages, out: pb.MessageDelivery) -> None:
     out.delivery_counts.extend(report.delivery_counts.values())
 
 
-def _report_to_wire(
-    report: AnswerSubscribe
-    | AnswerAck
-    | RecallMessages
-    | ConsumerActive
-    | SubscriptionSought
-    | AnswerSeek
-    | AnswerEffects
-    | EndConsumer,
-    out: pb.ConsumerEvent,
-) -> None:
-    match report:
-        case AnswerSubscribe():
-            _attachment_to_wire(report, out)
-        case AnswerAck():
-            out.acknowledged.consumer, out.acknowledged.request = report.consumer, report.request
-            out.acknowledged.in_memory, out.acknowledged.acked_below = not report.durable, report.acked_below
-            if report.error is not None:
-                out.acknowledged.error.CopyFrom(error_to_wire(report.error))
-        case RecallMessages():
-            out.recall.consumer = report.consumer
-            out.recall.ranges.extend(pack_ranges(report.ranges))
-        case ConsumerActive():
-            out.active.consumer, out.active.generation = report.consumer, report.generation
-        case SubscriptionSought():
-            out.sought.consumer, out.sought.seek_epoch = report.consumer, report.seek_epoch
-        case AnswerSeek():
-            out.seek.call = report.call
-            if isinstance(report.result, OncelogError):
-                out.seek.error.CopyFrom(error_to_wire(report.result))
-            else:
-                out.seek.seek_epoch = report.result
-        case AnswerEffects():
-            effects_to_wire(report, out.effects)
-        case EndConsumer():
-            out.ended.consumer = report.consumer
-            out.ended.error.CopyFrom(error_to_wire(report.error))
-        case _:
-            assert_never(report)
-
-
-def _attachment_to_wire(report: AnswerSubscribe, out: pb.ConsumerEvent) -> None:
-    answer = report.result
-    if isinstance(answer, OncelogError):
-        out.refused.call = report.call
-        out.refused.error.CopyFrom(error_to_wire(answer))
-        return
-    wire = out.subscribed
-    wire.call, wire.consumer, wire.subscription_number = report.call, answer.consumer, answer.number
-    wire.subscription_id, wire.seek_epoch = answer.subscription_id, answer.seek_epoch
-    wire.generation, wire.created = answer.generation, answer.created
-    wire.kept.extend(pack_ranges(answer.kept))
-
-
 def decode_consumer_events(data: bytes) -> list[ReportedEvent]:
     """Raises InvalidArgument. The data of entries are slices of the frame."""
     head_bytes, entries = split_frame(data)
@@ -419,21 +365,8 @@ def decode_consumer_events(data: bytes) -> list[ReportedEvent]:
 
 
 def _report_from_wire(event: pb.ConsumerEvent, blobs: Iterator[memoryview]) -> ConsumerReport:
-    match event.WhichOneof("event"):
-        case "subscribed":
-            wire = event.subscribed
-            answer = Subscribed(
-                ConsumerNumber(wire.consumer),
-                SubscriptionNumber(wire.subscription_number),
-                wire.subscription_id,
-                SeekEpoch(wire.seek_epoch),
-                Generation(wire.generation),
-                unpack_ranges(wire.kept, field="kept"),
-                wire.created,
-            )
-            return AnswerSubscribe(wire.call, answer)
-        case "refused":
-            return AnswerSubscribe(event.refused.call, error_from_wire(event.refused.error))
+    kind = event.WhichOneof("event")
+    match kind:
         case "delivery":
             return _delivery_from_wire(event.delivery, blobs)
         case "acknowledged":
@@ -442,23 +375,13 @@ def _report_from_wire(event: pb.ConsumerEvent, blobs: Iterator[memoryview]) -> C
             return AnswerAck(
                 ConsumerNumber(ack.consumer), ack.request, error, durable=not ack.in_memory, acked_below=ack.acked_below
             )
-        case "recall":
-            return RecallMessages(
-                ConsumerNumber(event.recall.consumer), unpack_ranges(event.recall.ranges, field="ranges")
-            )
-        case "active":
-            return ConsumerActive(ConsumerNumber(event.active.consumer), Generation(event.active.generation))
-        case "sought":
-            return SubscriptionSought(ConsumerNumber(event.sought.consumer), SeekEpoch(event.sought.seek_epoch))
         case "seek":
             seek = event.seek
             failed = seek.HasField("error")
             return AnswerSeek(seek.call, error_from_wire(seek.error) if failed else SeekEpoch(seek.seek_epoch))
-        case "effects":
-            return effects_from_wire(event.effects)
-        case "ended":
-            return EndConsumer(ConsumerNumber(event.ended.consumer), error_from_wire(event.ended.error))
-    raise InvalidArgument("an event of a consumer is of an unknown kind", field="events")
+        case None:
+            raise InvalidArgument("an event of a consumer is of an unknown kind", field="events")
+    return cast("ConsumerReport", _EVENTS[kind].from_wire(getattr(event, kind)))
 
 
 def _delivery_from_wire(wire: pb.MessageDelivery, blobs: Iterator[memoryview]) -> DeliverMessages:

@@ -31,6 +31,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.names import check_part
+from oncelog.rpc.codecs.layout import FAILED, MAY_FAIL, Field, Layout, inside
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
@@ -175,7 +176,7 @@ def encode_publish(frame: PublishFrame) -> bytes:
     if frame.cancels:
         head.cancels.extend(frame.cancels)
     for opening in frame.opens:
-        head.opens.append(_open_to_wire(opening))
+        head.opens.add(**_OPEN.to_wire(opening))
     return join_frame(head.SerializeToString(), frame.batches)
 
 
@@ -224,14 +225,13 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
         out.stored_entry_ids.extend(entry_ids)
         out.stored_counts.extend(counts)
     for granted in frame.granted:
-        out.granted.add(**granted._asdict())
+        out.granted.add(**_GRANTED.to_wire(granted))
     for denied in frame.denied:
-        out.refused.add(open_id=denied.open_id, error=error_to_wire(denied.error), owner_epoch=denied.owner_epoch)
+        out.refused.add(**_DENIED.to_wire(denied))
     for ended in frame.ended:
-        error = None if ended.error is None else error_to_wire(ended.error)
-        out.ended.add(session=ended.session, error=error, owner_epoch=ended.owner_epoch)
+        out.ended.add(**_ENDED.to_wire(ended))
     for switched in frame.switched:
-        out.switched.add(session=switched.session, off=switched.off)
+        out.switched.add(**_SWITCHED.to_wire(switched))
     return out.SerializeToString()
 
 
@@ -239,17 +239,10 @@ def decode_publish_answers(data: bytes) -> ReceivedAnswers:
     frame = parse(pb.PublishAnswers.FromString, data)
     return ReceivedAnswers(
         _answers_from_wire(frame),
-        [_granted_from_wire(granted) for granted in frame.granted],
-        [OpenDenied(r.open_id, error_from_wire(r.error), OwnerEpoch(r.owner_epoch)) for r in frame.refused],
-        [
-            EndedSession(
-                SessionNumber(e.session),
-                error_from_wire(e.error) if e.HasField("error") else None,
-                OwnerEpoch(e.owner_epoch),
-            )
-            for e in frame.ended
-        ],
-        [Switched(SessionNumber(s.session), s.off) for s in frame.switched],
+        list(map(_GRANTED.from_wire, frame.granted)),
+        list(map(_DENIED.from_wire, frame.refused)),
+        list(map(_ENDED.from_wire, frame.ended)),
+        list(map(_SWITCHED.from_wire, frame.switched)),
     )
 
 
@@ -278,29 +271,6 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     return answers
 
 
-def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
-    out = pb.OpenProducer(
-        open_id=opening.open_id,
-        topic=opening.topic,
-        topic_id=opening.topic_id,
-        producer_name=opening.producer_name or "",
-        mode=pb.SequenceMode.ValueType(opening.mode),
-        on_conflict=pb.OnConflict.ValueType(opening.on_conflict),
-        owner_epoch_seen=opening.owner_epoch_seen,
-        instance_id=opening.instance_id,
-        growths=opening.growths,
-    )
-    if opening.initial_mark != NO_SEQUENCE:
-        out.initial_mark = opening.initial_mark
-    if opening.resume is not None:
-        out.resume.producer_id, out.resume.generation = opening.resume
-    if opening.on_behalf_of is not None:
-        out.on_behalf_of.CopyFrom(caller_to_wire(opening.on_behalf_of))
-    if opening.present is not None:
-        out.present.producer_id, out.present.generation = opening.present
-    return out
-
-
 def caller_to_wire(caller: Caller) -> pb.OnBehalfOf:
     return pb.OnBehalfOf(role=caller.role, superuser=caller.superuser)
 
@@ -312,13 +282,9 @@ def caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
     return Caller(caller.role, superuser=caller.superuser)
 
 
-def _instance_from_wire(instance: pb.ProducerInstance) -> ProducerInstance:
-    return ProducerInstance(ProducerId(instance.producer_id), Generation(instance.generation))
-
-
 def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     try:
-        mode, on_conflict = SequenceMode(opening.mode), OnConflict(opening.on_conflict)
+        SequenceMode(opening.mode), OnConflict(opening.on_conflict)
     except ValueError as error:
         raise InvalidArgument(f"opening {opening.open_id}: {error}", field="mode") from error
     if max(len(opening.topic), len(opening.topic_id)) > _NAME_CHARACTERS_MAX:
@@ -333,21 +299,19 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     if opening.HasField("initial_mark") and not (opening.producer_name and opening.initial_mark < SEQUENCE_ID_MAX):
         message = f"an initial mark is at most {SEQUENCE_ID_MAX - 1}, and of a producer with a name"
         raise InvalidArgument(message, field="initial_mark", limit=SEQUENCE_ID_MAX - 1)
-    return OpenRequest(
-        opening.open_id,
-        opening.topic,
-        TopicId(opening.topic_id),
-        opening.producer_name or None,
-        mode,
-        on_conflict,
-        _instance_from_wire(opening.resume) if opening.HasField("resume") else None,
-        _instance_from_wire(opening.present) if opening.HasField("present") else None,
-        OwnerEpoch(opening.owner_epoch_seen),
-        InstanceId(opening.instance_id),
-        caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
-        opening.growths,
-        SequenceId(opening.initial_mark) if opening.HasField("initial_mark") else NO_SEQUENCE,
-    )
+    return _OPEN.from_wire(opening)
+
+
+_INSTANCE = inside(Layout(ProducerInstance, pb.ProducerInstance))
+_OPEN = Layout(
+    OpenRequest, pb.OpenProducer, producer_name=Field("", str, lambda name: name or None),
+    mode=Field("", int, SequenceMode), on_conflict=Field("", int, OnConflict), resume=_INSTANCE, present=_INSTANCE,
+    on_behalf_of=Field("", caller_to_wire, caller_from_wire), initial_mark=Field(absent=NO_SEQUENCE),
+)  # fmt: skip
+_GRANTED = Layout(OpenGranted, pb.ProducerGranted)
+_DENIED = Layout(OpenDenied, pb.OpenRefused, error=FAILED)
+_ENDED = Layout(EndedSession, pb.SessionEnded, error=MAY_FAIL)
+_SWITCHED = Layout(Switched, pb.DeduplicationSwitched)
 
 
 def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
@@ -379,23 +343,6 @@ def _range_from_wire(range_: pb.ResultRange) -> ResultRange:
     position = Position(LedgerId(range_.ledger_id), EntryId(range_.entry_id)) if placed else None
     differs = range_.content_differs if range_.HasField("content_differs") else None
     return ResultRange(kind, range_.count, position, range_.offset, differs)
-
-
-def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:
-    return OpenGranted(
-        granted.open_id,
-        SessionNumber(granted.session),
-        granted.producer_name,
-        ProducerId(granted.producer_id),
-        Generation(granted.generation),
-        SequenceId(granted.last_sequence_id),
-        granted.final,
-        OwnerEpoch(granted.owner_epoch),
-        TopicId(granted.topic_id),
-        granted.message_bytes_max,
-        granted.deduplication_off,
-        granted.growths,
-    )
 
 
 _SERVICE = "/oncelog.wire.v1.TopicOwner"

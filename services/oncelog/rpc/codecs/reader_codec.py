@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.rpc.codecs.layout import Field, Layout, each_inside
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
@@ -141,6 +142,12 @@ class ReceivedEntries(NamedTuple):
     offer: StorageOffer | None = None
 
 
+_OFFER = Layout(
+    StorageOffer, pb.StorageOffer, first=Field("first_entry"), last=Field("last_entry"),
+    members=each_inside(Layout(OfferedMember, pb.OfferedMember)),
+)  # fmt: skip
+
+
 def encode_read_control(control: ReadControl) -> bytes:
     out = pb.ReadControl(permit_bytes=control.permit_bytes)
     if control.start is not None:
@@ -219,7 +226,7 @@ def encode_reader_frame(frame: ReaderFrame) -> bytes:
     for producer_id, name in frame.names.items():
         head.names.add(producer_id=producer_id, name=name)
     if frame.offer is not None:
-        _offer_to_wire(frame.offer, head.offer)
+        head.offer.CopyFrom(pb.StorageOffer(**_OFFER.to_wire(frame.offer)))
     return join_frame(head.SerializeToString(), frame.entries)
 
 
@@ -235,24 +242,7 @@ def decode_reader_frame(data: bytes) -> ReceivedEntries:
         error_from_wire(head.error) if head.HasField("error") else None,
         entries,
         head.trimmed_below,
-        _offer_from_wire(head.offer) if head.HasField("offer") else None,
-    )
-
-
-def _offer_to_wire(offer: StorageOffer, out: pb.StorageOffer) -> None:
-    out.ledger_id, out.first_entry, out.last_entry = offer.ledger_id, offer.first, offer.last
-    out.lifetime_ms = offer.lifetime_ms
-    for incarnation, address, ticket in offer.members:
-        out.members.add(incarnation=incarnation, address=address, ticket=ticket)
-
-
-def _offer_from_wire(offer: pb.StorageOffer) -> StorageOffer:
-    return StorageOffer(
-        LedgerId(offer.ledger_id),
-        EntryId(offer.first_entry),
-        EntryId(offer.last_entry),
-        [OfferedMember(Incarnation(one.incarnation), one.address, one.ticket) for one in offer.members],
-        offer.lifetime_ms,
+        _OFFER.from_wire(head.offer) if head.HasField("offer") else None,
     )
 
 

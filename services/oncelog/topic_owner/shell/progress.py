@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
-from oncelog.core.errors import NotOwner, Retriable
-from oncelog.core.ids import BEFORE_ALL, Position
+from oncelog.core.errors import LedgerUnavailable, NotOwner, Retriable
+from oncelog.core.ids import BEFORE_ALL, LedgerId, Position
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic.wait_reasons import WaitReasons
-from oncelog.topic_owner.shell.unavailable_entries import UnavailableEntries
+from oncelog.storage_client.reader import missing_entries
 
+#: A reader asks again every few seconds. What no reader reported for so long is not shown any more.
+_SHOWN_FOR_S = 60.0
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)
 
 
@@ -97,3 +100,32 @@ class TopicProgress:
             if waiter.cancelled():
                 # On a quiet topic nothing changes, so the waiters of disconnected readers would pile up here.
                 self._waiting = [other for other in self._waiting if other is not waiter]
+
+
+class UnavailableEntries:
+    """What readers could not get because no live storage node has it, for statistics. clock: seconds, monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: {ledger: (the newest error, when it came)}
+        self._errors: dict[int, tuple[LedgerUnavailable, float]] = {}
+
+    def failed(self, error: LedgerUnavailable) -> None:
+        """A reader could not get these entries."""
+        ledger_id = error.details.get("ledger_id")
+        if isinstance(ledger_id, int):
+            self._errors[ledger_id] = (error, self._clock())
+
+    def answered(self, ledger_id: LedgerId) -> None:
+        """A storage node gave entries of this ledger."""
+        self._errors.pop(ledger_id, None)
+
+    def as_json(self) -> list[dict[str, object]]:
+        """ledger_id, first, last, and the storage nodes that are waited for."""
+        since_s = self._clock() - _SHOWN_FOR_S
+        self._errors = {ledger_id: each for ledger_id, each in self._errors.items() if each[1] >= since_s}
+        shown = []
+        for ledger_id, (error, _) in sorted(self._errors.items()):
+            first, last, waiting_for = missing_entries(error)
+            shown.append({"ledger_id": ledger_id, "first": first, "last": last, "waiting_for": list(waiting_for)})
+        return shown

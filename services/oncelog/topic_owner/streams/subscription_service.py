@@ -25,7 +25,7 @@ from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId, SubscriptionNumber
 from oncelog.core.names import check_part
 from oncelog.core.policies.retention_rules import ClockCheck
 from oncelog.core.topic.serving import Serving
-from oncelog.rpc.codecs.effects_codec import check_store_id
+from oncelog.rpc.codecs.consumer_codec import check_store_id
 from oncelog.rpc.codecs.reader_codec import StartTime, start_from_wire
 from oncelog.topic_owner.observe.subscription_states import subscription_of
 from oncelog.topic_owner.shell.message_reads import MessageReads

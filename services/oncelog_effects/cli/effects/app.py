@@ -1,7 +1,9 @@
 """The commands of `oncelog effects`. docs/effects.md has a section about them."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,17 +13,11 @@ from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.subscriptions import PLACE_HELP, seek_place
 from oncelog.cli.failures import EXIT_CODES, offline
 from oncelog.cli.options import Output, OutputOption
-from oncelog.core.errors import InvalidArgument
-from oncelog_effects.cli.effects.options import (
-    DatabaseOption,
-    PrefixOption,
-    RedisOption,
-    SchemaOption,
-    SubscriptionArgument,
-    TopicArgument,
-    opened,
-)
+from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog_effects.cli.mirror.options import Target, takes_target
+
+if TYPE_CHECKING:
+    from oncelog_effects.sql_admin import SqlAdmin
 
 _HELP = f"""Look at effects in databases (PostgreSQL, SQLite), redo them, move them.
 
@@ -35,11 +31,52 @@ first; --yes agrees beforehand. Stop the programs before: a command refuses whil
 
 {EXIT_CODES}"""
 _EMPTY_FILE = "; a new database begins as an empty file: create it, and run this command again"
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        envvar="ONCELOG_DATABASE",
+        metavar="URL",
+        help="The database: postgresql+psycopg://USER@HOST/NAME, or sqlite:///PATH. Keep a password out of the process "
+        "list: set ONCELOG_DATABASE instead.",
+    ),
+]
+RedisOption = Annotated[
+    str,
+    typer.Option(
+        "--redis",
+        envvar="ONCELOG_EFFECTS_REDIS",
+        metavar="URL",
+        help="The Redis: redis://HOST:PORT/DATABASE. Keep a password out of the process list: set "
+        "ONCELOG_EFFECTS_REDIS instead.",
+    ),
+]
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Schema of the tables. Default: the database's.")]
+PrefixOption = Annotated[str, typer.Option("--prefix", help="Prefix of the tables' names, as in SqlEffects.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Topic, or one of its partitions: NAME or NAME-partition-N.")
+]
+SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
 TopicOption = Annotated[str | None, typer.Argument(metavar="[TOPIC", help="Look at this topic only.")]
 OfSubscriptionOption = Annotated[str | None, typer.Argument(metavar="SUBSCRIPTION]", help="And this subscription.")]
 DialectOption = Annotated[str, typer.Option("--dialect", help="postgresql or sqlite.")]
 
 effects = typer.Typer(help=_HELP, no_args_is_help=True)
+
+
+@contextmanager
+def _opened(database: str, schema: str | None, prefix: str, *, missing: str = "") -> "Iterator[SqlAdmin]":
+    """missing: what helps if there is no such file. Raises InvalidArgument, NotFound."""
+    from oncelog_effects.sql_admin import SqlAdmin
+
+    try:
+        admin = SqlAdmin(database, schema=schema, prefix=prefix)
+    except NotFound as error:
+        raise NotFound(f"{error.message}{missing}") from error
+    try:
+        yield admin
+    finally:
+        admin.close()
 
 
 @admin_command(effects, "status")
@@ -67,7 +104,7 @@ def show_status(
 
     if (topic is None) != (subscription is None):
         raise InvalidArgument("give a topic and a subscription, or none of them", field="subscription")
-    with opened(database, schema, prefix) as admin:
+    with _opened(database, schema, prefix) as admin:
         if store_only:
             return store_status(admin.view())
         wanted = (topic, subscription) if topic is not None and subscription is not None else None
@@ -121,7 +158,7 @@ def adopt_position(
     """
     from oncelog_effects.cli.effects.changes import adopt
 
-    with opened(database, schema, prefix) as admin:
+    with _opened(database, schema, prefix) as admin:
         return adopt(api, admin, topic, subscription, position, yes=yes)
 
 
@@ -153,10 +190,10 @@ def rebind_store(
 
     if from_database is not None and empty:
         raise InvalidArgument("--from-database and --empty exclude each other", field="empty")
-    with opened(database, schema, prefix, missing=_EMPTY_FILE) as new:
+    with _opened(database, schema, prefix, missing=_EMPTY_FILE) as new:
         if from_database is None:
             return rebind(api, new, topic, subscription, old=None, empty=empty, yes=yes)
-        with opened(from_database, schema, prefix) as old:
+        with _opened(from_database, schema, prefix) as old:
             return rebind(api, new, topic, subscription, old=old, empty=False, yes=yes)
 
 
@@ -188,7 +225,7 @@ def translate_positions(
     """
     from oncelog_effects.cli.effects.translating import translate
 
-    with opened(database, schema, prefix) as admin:
+    with _opened(database, schema, prefix) as admin:
         told = translate(admin, to, topic, subscription, cluster, forced=forced, yes=yes)
         _show(output, {"store": admin.place, "translated": told}, told)
 

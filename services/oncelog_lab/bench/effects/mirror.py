@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
-from oncelog.client.two_clusters import end_of
+from oncelog.client.stored import end_of
 from oncelog.core.names import parse_topic
 from oncelog_effects.mirror.copying import Mirror
 from oncelog_effects.mirror.topics import Choice
