@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from oncelog.client.values.arguments import check_seconds, check_type, integer
+from oncelog.client.values.arguments import check_seconds, check_takes, check_type, integer
 from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.client.values.results import AckResult
 from oncelog.client.values.trace_context import handling_span
@@ -128,8 +128,7 @@ class HandlerRun:
         self, consumer: HandledConsumer, settings: ConsumerSettings, handler: Handler, concurrency: int, retry: Retry
     ) -> None:
         """Raises InvalidArgument."""
-        if not callable(handler):
-            raise InvalidArgument(f"handler must be a function, not {type(handler).__name__}", field="handler")
+        check_takes("handler", handler, "message")
         check_type("retry", retry, Retry, "an oncelog.Retry")
         self._concurrency = integer("concurrency", concurrency, 1, CONCURRENCY_MAX)
         self._consumer = consumer

@@ -13,6 +13,7 @@ from oncelog.client.consuming.handler_run import RETRY, STOP_SIGNALS, Retry, sto
 from oncelog.client.consuming.received import Received
 from oncelog.client.network.start_position import Place
 from oncelog.client.sync.wrapper import Wrapper, documented_by
+from oncelog.client.values.arguments import check_takes
 from oncelog.client.values.corruption import SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.client.values.results import AckResult
@@ -106,7 +107,8 @@ class Consumer(Wrapper[AsyncConsumer]):
         """
         self._portal.check_caller()
         given: object = handler
-        if not callable(given) or inspect.iscoroutinefunction(given):
+        check_takes("handler", given, "message")
+        if inspect.iscoroutinefunction(given):
             raise InvalidArgument("handler must be a plain function that takes a message", field="handler")
 
         async def in_thread(message: Message) -> None:

@@ -194,14 +194,22 @@ async def test_sigterm_ends_a_run_without_an_error(client: oncelog.AsyncClient) 
     await require_left(client, 1)
 
 
+async def _takes_anything(*_: object) -> None:
+    pass
+
+
 async def test_run_refuses_what_it_cannot_run(client: oncelog.AsyncClient) -> None:
     """Wrong options leave the consumer open. A handler that is no coroutine function ends the run, and acknowledges
     nothing."""
     await fill(client, 1)
     consumer = await subscribe(client)
+    with pytest.raises(
+        InvalidArgument, match=r"handler must take \(message\), by position: fill\(client, count, keys\)"
+    ):
+        consumer.handler_run(fill, concurrency=1, retry=AT_ONCE)  # type: ignore[arg-type]
     for options in ({"concurrency": 0}, {"retry": 3}):
         with pytest.raises(InvalidArgument):
-            await consumer.run(run_until, **options)  # type: ignore[arg-type]
+            await consumer.run(_takes_anything, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="handler must be an async function"):
         await consumer.run(lambda message: None)  # type: ignore[arg-type,return-value]
     await require_left(client, 1)
