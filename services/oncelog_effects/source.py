@@ -19,11 +19,11 @@ from typing import Generic, NamedTuple, TypeVar
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
 from oncelog.core.errors import EffectsError, OncelogError, SubscriptionGone
-from oncelog.runtime.seen_errors import SeenErrors, kind_of
+from oncelog.runtime.application_errors import SeenErrors, kind_of, reason_of
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 from oncelog_effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
 from oncelog_effects.consumer import EffectsConsumer
-from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up, reason_of
+from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up
 from oncelog_effects.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
 from oncelog_effects.function_run import (
     ErrorInfo,

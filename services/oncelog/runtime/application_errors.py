@@ -1,9 +1,14 @@
-"""Which errors of one place are new: their traceback is worth its lines in a log, that of a repetition is not."""
+"""Errors of an application's functions in a log: their text, and which of them are new.
+
+The traceback of a new error is worth its lines, that of a repetition is not.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
 from traceback import walk_tb
 from types import TracebackType
+
+from oncelog.core.delivery.store_binding.events import REASON_MAX
 
 #: An error that has not come for so long is new again: its traceback may be far back in the log.
 FORGOTTEN_AFTER_S = 600.0
@@ -17,19 +22,23 @@ Kind = tuple[tuple[type[BaseException], tuple[Place, ...]], ...]
 
 
 class SeenErrors:
-    """The kinds of errors that came last, at most KINDS_MAX."""
+    """The kinds of errors that came in the last FORGOTTEN_AFTER_S, at most KINDS_MAX."""
 
     def __init__(self) -> None:
-        #: {kind: when it came last, in seconds}; the newest one is the last
+        #: {kind: when it came last, in seconds}
         self._seen: dict[Kind, float] = {}
 
     def is_new(self, kind: Kind, now_s: float) -> bool:
-        """An error of this kind has come at this time. Whether none came in the FORGOTTEN_AFTER_S before."""
-        last_s = self._seen.pop(kind, None)
-        self._seen[kind] = now_s
-        if len(self._seen) > KINDS_MAX:
-            del self._seen[next(iter(self._seen))]
-        return last_s is None or now_s - last_s >= FORGOTTEN_AFTER_S
+        """An error of this kind has come at this time. Whether none came in the FORGOTTEN_AFTER_S before; False also if
+        KINDS_MAX others came meanwhile: this one is not remembered."""
+        self._seen = {each: last_s for each, last_s in self._seen.items() if now_s - last_s < FORGOTTEN_AFTER_S}
+        is_known = kind in self._seen
+        if is_known or len(self._seen) < KINDS_MAX:
+            self._seen[kind] = now_s
+        return not is_known and kind in self._seen
+
+    def __contains__(self, kind: Kind) -> bool:
+        return kind in self._seen
 
 
 def kind_of(error: BaseException) -> Kind:
@@ -54,3 +63,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an application's function raised, as text that every log, dead letter and JSON takes: at most REASON_MAX
+    characters, without surrogates, also if its `__str__` raises (hazard error-without-a-text)."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  # of the application
+        text = f"its text cannot be shown: __str__ raised {type(failure).__name__}"
+    text = f"{type(error).__name__}: {text}".encode(errors="backslashreplace").decode()
+    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 1] + "…"

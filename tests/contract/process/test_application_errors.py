@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.runtime.seen_errors import FORGOTTEN_AFTER_S, KINDS_MAX, Kind, SeenErrors, kind_of
+from oncelog.runtime.application_errors import FORGOTTEN_AFTER_S, KINDS_MAX, Kind, SeenErrors, kind_of
 
 ONE_OBJECT = ValueError("made once")
 
@@ -13,6 +13,10 @@ def caught(work: Callable[[], object]) -> Kind:
     with pytest.raises(Exception) as raised:
         work()
     return kind_of(raised.value)
+
+
+def kind_at(line: int) -> Kind:
+    return ((ValueError, (("a.py", line),)),)
 
 
 def parse(text: str) -> int:
@@ -62,13 +66,15 @@ def test_traceback_that_is_deep_or_goes_in_a_circle_has_a_kind() -> None:
 
 
 def test_repetition_is_not_new_until_the_kind_is_forgotten() -> None:
-    """Those that came last are remembered."""
+    """It is forgotten so long after it came last."""
     seen = SeenErrors()
-    kinds: list[Kind] = [((ValueError, (("a.py", line),)),) for line in range(KINDS_MAX + 1)]
-    first, *others = kinds
-    assert [seen.is_new(first, 0.0), seen.is_new(first, 1.0)] == [True, False]
-    assert seen.is_new(first, FORGOTTEN_AFTER_S) is False
-    assert seen.is_new(first, 2 * FORGOTTEN_AFTER_S) is True
-    now_s = 2 * FORGOTTEN_AFTER_S
-    assert all(seen.is_new(kind, now_s) for kind in others)
-    assert [seen.is_new(kind, now_s) for kind in (others[-1], first)] == [False, True]
+    assert [seen.is_new(kind_at(1), now_s) for now_s in (0.0, 1.0, FORGOTTEN_AFTER_S)] == [True, False, False]
+    assert seen.is_new(kind_at(1), 2 * FORGOTTEN_AFTER_S)
+
+
+def test_so_many_kinds_are_new() -> None:
+    """A function whose errors never come from the same place floods no log: the ones behind the limit are not new."""
+    seen = SeenErrors()
+    assert [seen.is_new(kind_at(line), 0.0) for line in range(KINDS_MAX + 2)] == [True] * KINDS_MAX + [False] * 2
+    assert [kind_at(line) in seen for line in (0, KINDS_MAX)] == [True, False]
+    assert seen.is_new(kind_at(KINDS_MAX), FORGOTTEN_AFTER_S)
