@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
+from oncelog.client.values.process import check_threads
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
 from oncelog.runtime.variables import log_unknown
@@ -37,8 +38,10 @@ async def connect(
         max_message_bytes: of a message in chunks (`create_producer(chunking=True)`) that readers and consumers return,
             0 to 1 GiB; the client needs twice as much memory for one. Larger ones raise MessageTooLarge.
 
-    Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
+    Raises RuntimeError, before anything else, where gevent or eventlet has replaced Python's threads. Raises
+    InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
+    check_threads()
     log_unknown(os.environ)
     return AsyncClient(
         url,

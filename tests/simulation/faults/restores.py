@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from oncelog.core.era import FIRST_ERA
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS
 from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.names import parse_topic
+from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from tests.simulation.faults import races
 from tests.simulation.servers.decoding import decode_topic
@@ -162,6 +164,11 @@ def _copy(store: Store, rng: random.Random, began: int) -> dict[str, bytes]:
 
     walk("topics", lambda name: paths.topic(TopicId(name)))
     topics = [path.rpartition("/")[2] for path in records]
+    names = [(record.name, record.topic_id) for record in map(decode_topic, list(records.values()))]
+    records |= {paths.topic_name(parse_topic(name)): encode_name(NameRecord(each)) for name, each in names}
+    ends = began + 2 * WALK_TICKS
+    gone = [TopicId(name) for name in store.ever("tombstones") if store.get_at(f"tombstones/{name}", ends) is not None]
+    records |= dict.fromkeys(map(paths.tombstone, gone), b"")
     walk("cursors", lambda name: paths.cursor(TopicId(name), DEDUP_CURSOR))
     walk("ledgers", lambda name: paths.ledger(LedgerId(int(name))))
     for topic_id in map(TopicId, topics):

@@ -39,6 +39,7 @@ from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import Sessions
+from oncelog.core.rebuild.join import _TopicJoin
 from oncelog.core.records.id_claim import ClaimState, CounterRecord, IdClaim
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
@@ -51,6 +52,7 @@ from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
 from tests.core.publishing.test_sessions import test_batch_that_waits_for_the_format_is_not_lost_with_the_record
+from tests.core.rebuild.test_left_out_topics import test_topic_that_was_left_out_does_not_take_its_name_back
 from tests.core.retention.test_topic_space import test_trim_of_another_list_does_not_end_that_of_the_log
 from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
@@ -450,6 +452,11 @@ MUTANTS = (
         "trim of the ack log taken for the log's", "oversized-ledger-list", None,
         ((TopicRetention, "trimmed", at_any_trim),),
         core_test=test_trim_of_another_list_does_not_end_that_of_the_log,
+    ),
+    Mutant(
+        # In no run a process of a former era creates a topic.
+        "topic that was left out returns", "left-out-ledger-returns", None, ((_TopicJoin, "_is_known", True),),
+        core_test=test_topic_that_was_left_out_does_not_take_its_name_back,
     ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),

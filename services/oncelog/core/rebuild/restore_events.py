@@ -85,6 +85,13 @@ class Knowledge(NamedTuple):
         quorums = [quorum for quorum in (self.ack_quorum, other.ack_quorum) if quorum]
         return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era), self.replaced | other.replaced)
 
+    def corrected_by(self, later: "Knowledge") -> "Knowledge":
+        """later: of copies, too. What it says of a node holds: a note that was surveyed may be of a former era (hazard
+        note-of-a-former-era)."""
+        unnamed = {node: counts for node, counts in self.nodes.items() if node not in later.nodes}
+        replaced = self.replaced - later.nodes.keys()
+        return Knowledge(unnamed, self.ack_quorum, self.era, replaced).with_further(later)
+
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -116,7 +123,7 @@ class ErasRaised:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The nodes whose inventory and notes were read to their end, and what these say."""
+    """The nodes whose inventory and notes were read to their end, and what these and copies say."""
 
     nodes: Mapping[Incarnation, NodeSeen]
     knowledge: Knowledge

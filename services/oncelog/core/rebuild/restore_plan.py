@@ -298,7 +298,7 @@ class Restore:
                 self._outbid = max(self._outbid, *rivals)
                 self.step = RestoreStep.PLAN
                 return [Survey()]
-        census.knowledge = census.knowledge.with_further(event.knowledge)
+        census.knowledge = census.knowledge.corrected_by(event.knowledge)
         census.collected = {
             node: seen for node, seen in event.nodes.items() if self.request.dry_run or seen.era == self.era
         }

@@ -46,10 +46,10 @@ from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
 from oncelog.metadata.restoring.noted_records import (
     NewestRecords,
-    copied_records,
     knowledge_of,
+    newest_of,
     noted_cookies,
-    notes_of_copy,
+    records_of,
 )
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
 from oncelog.metadata.restoring.tree_nodes import era_of, look_at_cluster, nodes_in_trees
@@ -245,7 +245,7 @@ class Performer:
     async def _collect(self, effect: Collect) -> Collected:
         self._contents = await self._reader.collect(effect.nodes)
         await self._read_copies()
-        knowledge = knowledge_from(self._contents).with_further(await asyncio.to_thread(self._knowledge_of_copies))
+        knowledge = await asyncio.to_thread(self._knowledge)
         self._ack_quorum = knowledge.ack_quorum
         self._report_nodes(knowledge)
         return Collected(self._nodes(), knowledge)
@@ -271,17 +271,13 @@ class Performer:
         self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]
         self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
 
-    def _knowledge_of_copies(self) -> Knowledge:
-        """Which nodes copies name: a cluster of before notes has no other source."""
-        records: dict[str, bytes] = {}
-        knowledge = Knowledge()
-        for copy in self._copies:
-            knowledge = knowledge.with_further(knowledge_of(notes_of_copy(copy)))
-            records |= {record.path: record.value for record in copy.records.values()}
+    def _knowledge(self) -> Knowledge:
+        """What nodes and copies say: a cluster of before notes has no other source than copies."""
         self._unreadable = {}
-        self._copied = copied_records(records, self._unreadable)
+        self._copied = records_of(self._copies, self._unreadable)
         quorums = [ledger.ack_quorum for ledger in self._copied.ledgers.values()]
-        return knowledge.with_further(Knowledge(ack_quorum=min(quorums, default=0)))
+        further = Knowledge(ack_quorum=min(quorums, default=0))
+        return knowledge_from(self._contents, self._copies).with_further(further)
 
     async def _join(self, effect: JoinRecords) -> RecordsJoined:
         self.newest = await asyncio.to_thread(self._newest)
@@ -319,12 +315,8 @@ class Performer:
         return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
     def _newest(self) -> NewestRecords:
-        newest = NewestRecords(unreadable=dict(self._unreadable))
-        for copy in self._copies:
-            newest.add(notes_of_copy(copy))
-        for each in self._contents.values():
-            newest.add(each.notes)
-        return newest
+        notes = (note for each in self._contents.values() for note in each.notes)
+        return newest_of(self._copies, notes, self._unreadable)
 
     async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
         """Raises ServiceUnavailable if no holder gives one that is wanted."""
