@@ -86,7 +86,8 @@ class Consumer(Wrapper[AsyncConsumer]):
 
         A message is acknowledged when its handler returns. When its handler raises, the error is logged with the
         message's position, and the message is delivered again after a pause, until it is a dead letter, if the
-        subscription has max_deliveries. It may then go to another consumer of the subscription.
+        subscription has max_deliveries. It may then go to another consumer of the subscription. The log has the
+        traceback of an error when it is new; its repetitions are counted in one line every 5 seconds.
 
         Messages of an exclusive or failover subscription are handled one at a time in each partition, those of a
         key_shared one one at a time for each key: what is behind a failed message waits until that was handled or is a
