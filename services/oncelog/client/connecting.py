@@ -1,11 +1,13 @@
 """`oncelog.connect`: the function that an asynchronous program begins with."""
 
+import os
 from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
 from oncelog.client.values.process import check_threads
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
+from oncelog.runtime.variables import log_unknown
 
 
 async def connect(
@@ -19,6 +21,7 @@ async def connect(
     max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
 ) -> AsyncClient:
     """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
+    The first call of a process logs a warning about misspelt variables of the environment (ONCELOG_ULR).
 
     Args:
         url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.
@@ -39,6 +42,7 @@ async def connect(
     InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
     check_threads()
+    log_unknown(os.environ)
     return AsyncClient(
         url,
         token=token,

@@ -17,7 +17,7 @@ from oncelog.core.rebuild.chain_list import ChainList, _ChainWalk
 from oncelog.core.rebuild.evidence import Evidence
 from oncelog.core.rebuild.restore_events import Collected, ErasRaised, NodeSeen, RestoreEffect
 from oncelog.core.rebuild.restore_plan import Restore
-from oncelog.core.rebuild.result import CopiedRecords, NotedRecords, Rebuilt
+from oncelog.core.rebuild.result import NotedRecords, Rebuilt
 from oncelog.core.rebuild.sources import CopiedEra, Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
@@ -336,10 +336,6 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((_ChainWalk, "_repaired", _repaired_by_copies),),
     ),
     (
-        "copy of a raised cluster is not read", "", 5_000_002,
-        ((Restorer, "_copied", lambda _: CopiedRecords()),),
-    ),
-    (
         "nothing is given up beyond the bound", "limbo-counts-as-asked", 5_000_039,
         ((trees, "topic_of", lambda topic, _: topic.record),),
     ),
@@ -348,7 +344,7 @@ RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], .
         ((ReaderClient, "_resumed", lambda reader: reader.next),),
     ),
     (
-        "era of calls not compared", "the-lost-ensemble-returns", 5_000_002,
+        "era of calls not compared", "the-lost-ensemble-returns", 5_000_007,
         ((StorageServer, "refuses", _refuses_nobody), (StorageServer, "append", _append_of_any_era)),
     ),
     ("deletions not noted", "revoked-right-returns", 5_000_000, ((NewestRecords, "noted", _without_tombstones),)),

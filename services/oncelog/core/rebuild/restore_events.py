@@ -43,7 +43,7 @@ class RestoreRequest:
 
 class ClusterSeen(NamedTuple):
     """The cluster's record in ZooKeeper, with its version. registered: its storage nodes. is_damaged:
-    folders of its era are missing. of_no_era: registered processes of a version that knows no eras."""
+    folders of its era are missing."""
 
     cluster_id: str
     era: Era
@@ -52,7 +52,6 @@ class ClusterSeen(NamedTuple):
     ack_quorum: int = 0
     registered: tuple[Incarnation, ...] = ()
     is_damaged: bool = False
-    of_no_era: tuple[str, ...] = ()
 
 
 class NodeSeen(NamedTuple):

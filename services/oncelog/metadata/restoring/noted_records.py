@@ -15,7 +15,7 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
-from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
 from oncelog.core.rebuild.sources import CopiedEra
@@ -110,13 +110,6 @@ class NewestRecords:
         value = self.value(paths.CLUSTER)
         return None if value is None else decode_cluster(value)
 
-    @property
-    def has_each_change(self) -> bool:
-        """Whether each change of names, rights, policies and deletions was noted before it was answered: only from
-        level 8 on. Raises as `cluster`."""
-        cluster = self.cluster()
-        return cluster is not None and cluster.level.stored >= LEVELS_VERSION
-
 
 def newest_of(
     copies: Sequence[RecordCopy], notes: Iterable[Note], unreadable: Mapping[str, str] | None = None, *, below: str = ""
@@ -207,6 +200,8 @@ def copy_fault(copy: RecordCopy, cluster_ids: set[str], era: int) -> str | None:
     if cluster_ids != {header.cluster_id}:
         theirs = " and ".join(sorted(cluster_ids))
         return f"it is of cluster {header.cluster_id}, and storage nodes have data of cluster {theirs}"
+    if header.level < FIRST_VERSION:
+        return f"it is of level {header.level}, below {FIRST_VERSION}, the lowest that this program reads"
     if header.level > PROCESS_VERSION:
         return f"it is of level {header.level}, and this program knows level {PROCESS_VERSION}: use a newer version"
     if header.era.number >= era + ERA_JUMP_MAX:

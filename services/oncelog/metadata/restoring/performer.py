@@ -11,7 +11,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.placement.level import Level
-from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.process_version import FIRST_VERSION
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
     Claimed,
@@ -71,12 +71,6 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.observing.audit_log import AuditLog
 
 logger = logging.getLogger(__name__)
-
-#: Of a cluster that was below level 8 when ZooKeeper was lost.
-BEFORE_NOTES = (
-    "this cluster was below level 8, where storage nodes keep no notes: names, rights, policies and deletions are "
-    "those of the newest copy, what was changed since is lost, and rights stay closed until they are confirmed"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +217,7 @@ class Performer:
         await self._session.ensure_path("")
         newest = NewestRecords()
         newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
-        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(LEVELS_VERSION))
+        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(FIRST_VERSION))
         record = replace(
             _with_noted(record, newest.cluster()),
             cluster_id=effect.cluster_id,
@@ -258,7 +252,7 @@ class Performer:
         }
 
     async def _read_copies(self) -> None:
-        """The newest copy that storage nodes keep, and the pinned ones, which have ledgers of before heads."""
+        """The newest copy that storage nodes keep, and the pinned ones."""
         found, unreadable = await self._reader.copies(
             {node: each.inventory.era for node, each in self._contents.items()},
             self._restore.cluster_id,
@@ -272,7 +266,7 @@ class Performer:
         self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
 
     def _knowledge(self) -> Knowledge:
-        """What nodes and copies say: a cluster of before notes has no other source than copies."""
+        """What nodes and copies say."""
         self._unreadable = {}
         self._copied = records_of(self._copies, self._unreadable)
         quorums = [ledger.ack_quorum for ledger in self._copied.ledgers.values()]
@@ -310,7 +304,6 @@ class Performer:
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
         older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
         progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]
-        progress.warnings += [] if self.newest.has_each_change else [BEFORE_NOTES]
         review = tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews))
         return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
@@ -432,10 +425,9 @@ class Performer:
                     await remover.remove(folder, root="")
 
     def _rights(self, closed: bool) -> Rights:
-        """Rights that were not confirmed after the restore before stay closed. A right that was revoked below level 8
-        may be back: only copies have records of then."""
+        """Rights that were not confirmed after the restore before stay closed."""
         before = Rights.OPEN if self._record is None else self._record.rights
-        return before if self.newest.has_each_change and not closed else Rights.CLOSED
+        return Rights.CLOSED if closed else before
 
     # --- report ---
 
@@ -465,11 +457,10 @@ class Performer:
 
 def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRecord:
     """What is in the tree may be older than its note: the level only rises, closed rights are closed, and
-    what was given up stays given up. Storage nodes have journaled an era then, which older levels cannot read."""
-    raised = replace(record, level=max(record.level, Level(LEVELS_VERSION), key=lambda level: level.stored))
+    what was given up stays given up."""
     if noted is None:
-        return raised
+        return record
     closed = Rights.CLOSED in (record.rights, noted.rights)
-    level = max(raised.level, noted.level, key=lambda level: level.stored)
+    level = max(record.level, noted.level, key=lambda level: level.stored)
     gave_up = max(record.gave_up_in, noted.gave_up_in)
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)
