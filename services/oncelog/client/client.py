@@ -152,7 +152,8 @@ class AsyncClient:
             on_content_differs: what happens to a message if another one is stored under its sequence id, as far as the
                 log can compare them; it is not stored. "raise": the send fails with ContentDiffers, which has the
                 message id of the first copy. "accept": a duplicate with content_differs=True. With trace_context, which
-                makes each attempt another message, the difference counts as unknown.
+                makes each attempt another message, the difference counts as unknown. With "raise", the first
+                duplicates of unknown content are logged as a warning of `oncelog.client.unknown_content`.
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
             trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
