@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
+from oncelog.client.opening import opening
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
 
 
+@opening
 async def connect(
     url: str,
     *,
@@ -17,7 +19,9 @@ async def connect(
     storage_reads: bool = True,
     max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
 ) -> AsyncClient:
-    """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
+    """Return a client of a cluster: `async with connect(url) as client`, or `client = await connect(url)`.
+
+    Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
 
     Args:
         url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.

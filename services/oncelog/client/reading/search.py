@@ -6,7 +6,7 @@ anywhere; it ends when its caller leaves it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -244,10 +244,25 @@ async def searched_parts(
     return [(name, await last_message(network, name, timeout_ms=timeout_ms)) for name in names]
 
 
+async def readers_of(
+    parts: Sequence[tuple[TopicName, LastMessage]], open_one: Callable[[str], Awaitable[AsyncReader]]
+) -> list[tuple[AsyncReader, LastMessage]]:
+    """A reader of each. Raises as `open_one`, or when it is cancelled, after the readers before it were closed."""
+    readers: list[tuple[AsyncReader, LastMessage]] = []
+    try:
+        for name, last in parts:
+            readers.append((await open_one(str(name)), last))
+    except BaseException:
+        for reader, _ in readers:
+            await reader.close()
+        raise
+    return readers
+
+
 class AsyncSearch:
     """The messages that were asked for. Made by `AsyncClient.search`; for one task at a time.
 
-        async with await client.search("orders", key="table-4") as search:
+        async with client.search("orders", key="table-4") as search:
             async for message in search:
                 ...
         print(search.progress)  # searched 20 messages (public/default/orders: index 0 to 19, of 20): 1 found
