@@ -48,7 +48,7 @@ class SearchedRange(NamedTuple):
 
 @dataclass(slots=True)
 class SearchProgress:
-    """looked: at how many messages. found: how many of them are wanted. looked_bytes: of their values. complete: all of
+    """looked: at how many messages. found: how many were returned. looked_bytes: of their values. complete: all of
     the topic was looked at, up to the end that it had when the search began; False while it goes on, and when it ended
     at a limit."""
 
@@ -96,8 +96,12 @@ class Wanted:
                 for number in range(size)
                 if wants(values[number], None if keys is None else keys[number], ids[number])
             ]
-        self.progress.found += len(numbers)
         return numbers
+
+    def returned(self, numbers: Sequence[int], limit: int | None) -> Sequence[int]:
+        """Those of the wanted ones that are given to the caller, which are counted as found: at most `limit`."""
+        self.progress.found += len(numbers[:limit])
+        return numbers[:limit]
 
     def _note(self, batch: MessageBatch, size: int) -> None:
         progress = self.progress
@@ -332,11 +336,11 @@ class AsyncSearch:
         for reader, last in self._parts:
             async with aclosing(self._of(reader, last)) as chosen:
                 async for batch, numbers in chosen:
+                    returned = self._wanted.returned(numbers, left)
                     if left is not None:
-                        numbers = numbers[:left]  # noqa: PLW2901 - the rest is not wanted
-                        left -= len(numbers)
-                    if numbers:
-                        yield batch, numbers
+                        left -= len(returned)
+                    if returned:
+                        yield batch, returned
                     if left == 0 or self._is_enough:
                         return
         self.progress.complete = True
