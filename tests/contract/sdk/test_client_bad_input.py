@@ -1,6 +1,7 @@
 """Wrong input to the SDK: each mistake raises its own error at once and affects no other message."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -289,3 +290,37 @@ async def test_invalid_url_is_refused(url: str) -> None:
     """The error message shows the expected form."""
     with pytest.raises(InvalidArgument):
         await oncelog.connect(url)
+
+
+async def test_errors_name_what_was_given_and_what_is_accepted(client: oncelog.AsyncClient) -> None:
+    """`EARLIEST` alone is no name in a user's program, and a key was said to be bytes only."""
+    producer = await client.create_producer("flights")
+    with pytest.raises(InvalidArgument, match="key must be bytes or str, not int"):
+        await producer.send(b"x", key=5)  # type: ignore[arg-type]
+    for wrong in (client.create_reader("flights", start="earliest"), client.search("flights", start="latest")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=r"start must be oncelog\.EARLIEST, oncelog\.LATEST, .*, not str"):
+            await wrong
+    for url, shown in (
+        ("pulsar://x", "'pulsar://x'"),
+        ("http://me:secret@x", "'http://…@x'"),
+        ("oncelog://", "'oncelog://'"),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape(shown)) as caught:
+            await oncelog.connect(url)
+        assert "secret" not in caught.value.message
+
+
+async def test_port_of_http_is_answered_with_the_port_of_clients() -> None:
+    """REST and the console are the address that a user has seen last."""
+
+    async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(http, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with oncelog.connect(f"oncelog://127.0.0.1:{port}", operation_timeout=5) as client:
+            with pytest.raises(DeadlineExceeded, match="does not speak gRPC; clients use port 6650"):
+                await client.create_producer("flights")
