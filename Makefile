@@ -104,7 +104,7 @@ tools:
 
 # Before anything is downloaded or run.
 how-long:
-	@echo "==> make test takes twelve to fourteen minutes on two cores, with a line of progress every 15 seconds; the first time"
+	@echo "==> make test takes about ten minutes on two cores, with a line of progress every 15 seconds; the first time"
 	@echo "    it also downloads half a gigabyte into .venv. make test-core takes a minute."
 
 sim: $(STAMP) ## simulate a cluster under faults: SEEDS seeds of each of six kinds, 500 unless given, others each day or from FIRST on

@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
+from types import TracebackType
 from typing import Any
 
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.tasks import result_of
+
+#: As `exc_info` of a logger takes it.
+ErrorInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+_OWN = __name__.partition(".")[0]
 
 
 class FunctionFailedError(Exception):
@@ -28,6 +33,15 @@ class FunctionFailedError(Exception):
 def is_retriable(error: BaseException) -> bool:
     """Whether the cluster says that a repetition helps: then the message is not to blame."""
     return isinstance(error, OncelogError) and error.retriable
+
+
+def of_the_function(error: BaseException) -> ErrorInfo:
+    """What the function raised, from its own first frame on. If it has none, as after a call with wrong arguments: from
+    the call on."""
+    own = error.__traceback__
+    while own is not None and str(own.tb_frame.f_globals.get("__name__")).partition(".")[0] == _OWN:
+        own = own.tb_next
+    return type(error), error, own or error.__traceback__
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.consuming.subscribing import first_indexes
 from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.start_position import Place
-from oncelog.client.values.arguments import choice, integer
+from oncelog.client.values.arguments import check_takes, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.client.values.messages import Message
 from oncelog.core.effect_errors import EffectMisuse
@@ -22,7 +22,7 @@ from oncelog_effects.consumer import EffectsConsumer, Subscribing
 from oncelog_effects.source import Attach, EffectsSource, Limits
 from oncelog_effects.status import SourceStatus
 from oncelog_effects.store import EffectsStore, StoreInCluster
-from oncelog_effects.topic_store import Outputs
+from oncelog_effects.topic_store import Outputs, TopicEffects
 
 ConnectionT = TypeVar("ConnectionT")
 BATCH_MAX = 10_000
@@ -65,6 +65,10 @@ class Process(Generic[ConnectionT]):
         on_corrupt: OnCorruptName = "raise",
     ) -> None:
         """See `process`."""
+        if isinstance(effects, TopicEffects):
+            check_takes("function", function, "message")
+        else:
+            check_takes("function", function, "message" if batch is None else "messages", "connection")
         self.function = function
         self.__doc__ = function.__doc__
         self.topic = parse_topic(topic)
@@ -235,7 +239,7 @@ def process(
         dead_letter_topic: None: a name derived from topic and subscription. Only with max_attempts.
         on_corrupt: "raise": a message that cannot be read ends the process with an error. "skip": it has no effect.
 
-    Raises InvalidName, InvalidArgument.
+    Raises InvalidName, InvalidArgument. Also for a function that takes other arguments, if that can be known.
     """
 
     def made(function: EffectFunction) -> Process[ConnectionT]:

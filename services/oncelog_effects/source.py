@@ -19,12 +19,20 @@ from typing import Generic, NamedTuple, TypeVar
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.values.messages import Message
 from oncelog.core.errors import EffectsError, OncelogError, SubscriptionGone
+from oncelog.runtime.application_errors import SeenErrors, kind_of, reason_of
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 from oncelog_effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
 from oncelog_effects.consumer import EffectsConsumer
-from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up, reason_of
+from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up
 from oncelog_effects.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
-from oncelog_effects.function_run import FunctionFailedError, called, is_retriable, to_its_end
+from oncelog_effects.function_run import (
+    ErrorInfo,
+    FunctionFailedError,
+    called,
+    is_retriable,
+    of_the_function,
+    to_its_end,
+)
 from oncelog_effects.status import SourceStatus
 from oncelog_effects.store import ClaimLost, EffectRefused, EffectsStore, SourceNames
 
@@ -102,6 +110,9 @@ class EffectsSource(Generic[ConnectionT]):
         #: the message whose function has failed, and how often; why it is given up
         self._failed: tuple[int, int] = (-1, 0)
         self._reason = ""
+        self._seen = SeenErrors()
+        #: what an operator can do about a message whose function fails
+        self._skip = f"oncelog admin subscriptions skip {topic} {subscription} --count 1"
         #: below which everything is in the store and not all is acknowledged, of how many messages, and since when
         self._unacked: int | None = None
         self._unacked_count = 0
@@ -128,7 +139,6 @@ class EffectsSource(Generic[ConnectionT]):
                 try:
                     await asked_cancellations_only(self._round(), what="the work on the topic")
                 except (OncelogError, FunctionFailedError, CancelledByNobody) as error:
-                    failed = error.error if isinstance(error, FunctionFailedError) else error
                     self._refused(error)
                     if isinstance(error, SubscriptionGone):
                         what = error.message.partition(": ")[0]
@@ -136,7 +146,7 @@ class EffectsSource(Generic[ConnectionT]):
                     if isinstance(error, OncelogError) and not error.retriable:
                         raise
                     pause_s = PAUSE_S_MIN if self.status.position > position else min(2 * pause_s, PAUSE_S_MAX)
-                    self._report(failed, pause_s)
+                    self._report(error, pause_s)
                     await asyncio.sleep(pause_s)
         finally:
             await self._detach()
@@ -158,12 +168,25 @@ class EffectsSource(Generic[ConnectionT]):
             refusals, name = self.status.refusals, type(error).__name__
             refusals[name] = refusals.get(name, 0) + 1
 
-    def _report(self, error: BaseException, pause_s: float) -> None:
-        self.status.trouble = reason_of(error)
+    def _report(self, error: OncelogError | FunctionFailedError | CancelledByNobody, pause_s: float) -> None:
+        failed = error.error if isinstance(error, FunctionFailedError) else error
+        self.status.trouble = reason_of(failed)
         logger.warning(
-            "%s of %s stands at index %d and is tried again in %.1f s: %s",
-            self._effect, self._topic, self.status.position, pause_s, self.status.trouble,
+            "%s of %s stands at index %d and is tried again in %.1f s%s: %s",
+            self._effect, self._topic, self.status.position, pause_s,
+            self._until() if isinstance(error, FunctionFailedError) else "", self.status.trouble,
+            exc_info=self._new_traceback(failed) if isinstance(error, FunctionFailedError) else None,
         )  # fmt: skip
+
+    def _until(self) -> str:
+        """What else ends the attempts of the message."""
+        if self._limits.attempts is None:
+            return f" (without max_attempts for ever; to leave it out: `{self._skip}`, then start this program again)"
+        return f" (until max_attempts={self._limits.attempts} gives the message up)"
+
+    def _new_traceback(self, error: BaseException) -> ErrorInfo | None:
+        """Of the function, for the log, if none of the same kind was logged before."""
+        return of_the_function(error) if self._seen.is_new(kind_of(error), time.monotonic()) else None
 
     def _recovered(self) -> None:
         """Log or store have answered. A message whose function fails stays the trouble until it has taken effect."""
@@ -355,7 +378,7 @@ class EffectsSource(Generic[ConnectionT]):
             with suppress(Exception):  # an error may take no attributes
                 error.add_note(f"while message {first.message_id} of {self._topic} (index {first.index}) took effect")
             if gives_up(delivery_count, self._failures(first), limit):
-                await self._give_up(first, reason_of(error))
+                await self._give_up(first, reason_of(error), self._new_traceback(error))
                 return
             raise FunctionFailedError(error) from error
 
@@ -399,12 +422,12 @@ class EffectsSource(Generic[ConnectionT]):
 
     # --- giving up ----------------------------------------------------------------------------------------------------
 
-    async def _give_up(self, message: Message, reason: str) -> None:
+    async def _give_up(self, message: Message, reason: str, traceback: ErrorInfo | None = None) -> None:
         """The store decides first (hazard dead-letter-beside-the-store)."""
         claim = self._claimed
         logger.error(
             "%s gives up message %s of %s (index %d): %s",
-            self._effect, message.message_id, self._topic, message.index, reason,
+            self._effect, message.message_id, self._topic, message.index, reason, exc_info=traceback,
         )  # fmt: skip
         following = given_up(claim.stored, message.index, str(message.message_id))
         self._reason = reason

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from oncelog.core.effect_errors import EffectMisuse, StoreBusy, StoreNotTransactional
 from oncelog.core.errors import EffectsError, InvalidArgument, StoreMismatch, StoreUnavailable
-from oncelog_effects.core.effects.giving_up import reason_of
+from oncelog.runtime.application_errors import reason_of
 from oncelog_effects.core.effects.ordered import Rank, Source, StoredPosition
 from oncelog_effects.function_run import FunctionFailedError
 from oncelog_effects.functions import in_thread

@@ -14,7 +14,7 @@ from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, encode_page
-from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, LedgerLink
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.ledger.writer import LedgerWriter
@@ -99,5 +99,5 @@ class PlantedLedgers:
         tail = [LedgerLink(LedgerId(n + 1), n) for n in range(self.count - size // 4, self.count)]
         first_real, *others = stored.value.ledgers
         links = (*tail, first_real._replace(base_index=self.count), *others)
-        record = replace(stored.value, ledgers=links, pages=tuple(pages), format=FORMAT_WITH_PAGES)
+        record = replace(stored.value, ledgers=links, pages=tuple(pages), format=FORMAT_WITH_HEADS)
         assert (await topics.write(record, version=stored.version)).status is WriteStatus.OK

@@ -13,6 +13,7 @@ id is granted to nobody, are rules of the fold (`fold`); what owners keep after 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.formats.opening import Lease, Leased, ProducerInstance
 from oncelog.core.ids import Position, ProducerId
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
@@ -75,6 +76,8 @@ def _ends_of_lives(
     lifetimes: dict[ProducerId, int] = {}
     ended: dict[ProducerId, int] = {}
     for entry in entries:
+        if entry.header.kind in HEAD_KINDS:
+            continue
         now = appended[entry.header.position]
         if entry.batch is not None:
             active[entry.batch.producer_id] = now

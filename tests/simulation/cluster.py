@@ -1,6 +1,5 @@
 """One run's cluster: every role, wired over the simulated network, disks and metadata store."""
 
-import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -80,8 +79,7 @@ class Cluster:
         self.watch = Watch(self.store, self.nodes, checksum)
         node_parts = NodeParts(
             world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start,
-            review_ticks=REVIEW_TICKS if shape.repair else 0, notes_floors_from=shape.heads_from,
-            changed=self.nodes_changed,
+            review_ticks=REVIEW_TICKS if shape.repair else 0, changed=self.nodes_changed,
         )  # fmt: skip
         for name in [f"node{n}" for n in range(shape.nodes)]:
             self.nodes[Incarnation(name)] = StorageServer(node_parts, name)
@@ -99,8 +97,7 @@ class Cluster:
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
         self.watch.copies.owners = self.owners
-        if shape.heads_from is not None:
-            self._begin_heads(shape.heads_from)
+        self.owner_parts.restores = shape.restores
         self.shape, self.rules = shape, rules
         repairs = self._repairer if shape.repair else None
         #: the id of a topic that gets the name of one that is deleted
@@ -130,14 +127,6 @@ class Cluster:
         if shape.leases is not None:
             self.owner_parts.policies = TopicPolicies(lifetimes=shape.leases.policy)
             self.owner_parts.began_ms = EPOCH_MS
-
-    def _begin_heads(self, tick: int) -> None:
-        """A process reads the level when it starts, and now and then."""
-        self.owner_parts.heads_from = tick
-        self.watch.headed = tick == 0
-        for owner in self.owners.values() if tick else ():
-            late = random.Random(f"{self.world.seed}/{owner.name}").randrange(1000)
-            self.world.after(tick + late, f"{owner.name} sees the level", owner.see_level)
 
     def _add_consumers(self, shape: ConsumerShape) -> None:
         parts = self.owner_parts

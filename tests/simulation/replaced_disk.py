@@ -38,7 +38,7 @@ def _shape() -> Shape:
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(60), resumes=True), 1) for n in range(2)]
     return Shape(
         nodes=4, readers=0, questioners=0, settings=settings, inputs=inputs, pace=(10, 60),
-        only_faults=("owner pause",), heads_from=0, repair=True,
+        only_faults=("owner pause",), restores=True, repair=True,
     )  # fmt: skip
 
 

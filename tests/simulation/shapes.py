@@ -28,7 +28,7 @@ CONSUMER_SEEDS = 2_000_000
 EFFECT_SEEDS = 3_000_000
 #: In the runs from this seed on, producers lease their ids, and producers expire.
 LEASE_SEEDS = 4_000_000
-#: In the runs from this seed on ledgers begin with heads: all that a restore of ZooKeeper's records needs.
+#: In the runs from this seed on ZooKeeper's records are restored.
 RESTORE_SEEDS = 5_000_000
 #: The first seed of each kind.
 KINDS = (0, ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS)
@@ -65,13 +65,13 @@ class Shape:
     consumers: ConsumerShape | None = None
     #: of the programs that lease producer ids; None: there are none, and no producer expires
     leases: LeaseShape | None = None
-    #: when the cluster gets the level of which ledgers begin with heads, in ticks; None: never
-    heads_from: int | None = None
+    #: whether ZooKeeper's records are lost and restored
+    restores: bool = False
 
     @property
     def deletes_topic(self) -> bool:
         """Whether a topic may be deleted, and another one get its name."""
-        return self.heads_from == 0 and self.topics > 1
+        return self.restores and self.topics > 1
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -146,23 +146,17 @@ def _drawn_for(world: World) -> Shape:
     if shape.consumers is not None and shape.consumers.ack_state_bytes_max is not None:
         settings = replace(settings, ack_state_bytes_max=shape.consumers.ack_state_bytes_max)
     shape = replace(shape, acks=shape.consumers is None, settings=settings)
-    return shape if world.seed < RESTORE_SEEDS else _with_heads(world, shape)
+    return shape if world.seed < RESTORE_SEEDS else _with_restores(world, shape)
 
 
-def _with_heads(world: World, shape: Shape) -> Shape:
+def _with_restores(world: World, shape: Shape) -> Shape:
     """Only with an ack quorum of three, half of four nodes could do for a restore, if more were not needed (hazard
     two-restores). Then no directory is lost for ever, because a last ledger needs all its members."""
-    shape = replace(shape, heads_from=_heads_from(world))
+    shape = replace(shape, restores=True)
     drawn = is_drawn(world.seed, SECOND_RESTORE, SECOND_RESTORES) and is_drawn(world.seed, "three of four", 0.5)
     if not drawn or shape.repair:
         return shape
     return replace(shape, nodes=4, settings=replace(shape.settings, ack_quorum=3))
-
-
-def _heads_from(world: World) -> int:
-    """Of most clusters from the beginning; the others are raised to that level."""
-    rng = random.Random(f"{world.seed}/heads")
-    return rng.randrange(2000) if rng.random() < 0.25 else 0
 
 
 def _with_consumers(world: World, rng: random.Random) -> Shape:

@@ -14,7 +14,8 @@ from tests.simulation.shapes import KIND_SEEDS
 #: In these occurs what few runs reach, most of it in repairs: a node that flaps, a marked directory of the past, an
 #: answer of a lower epoch.
 RARE = (
-    30, 79, 81, 93, 105, 114, 144, 154, 197, 199, 214, 234, 247, 274, 289, 292, 314, 514, 574,
+    19, 30, 79, 81, 93, 105, 114, 144, 149, 154, 197, 199, 214, 234, 247, 274, 279, 289, 292, 314, 374, 389, 414, 474,
+    514, 574,
     1_000_037, 5_000_019, 5_000_035,
 )  # fmt: skip
 CHUNK = 35

@@ -68,12 +68,11 @@ LEASES = (
     "lease asked for again", "lease again refused: producer_expired", "lease renewed refused: producer_expired",
     "lease renewed refused: producer_fenced", "producer failed: producer_expired",
 )  # fmt: skip
-HEADS = ("ledger with a head", "level raised")
+HEADS = ("ledger with a head",)
 RESTORES = (
     "store lost", "store beside the former one", "restore committed", "restore refused", "performer fenced",
     "era raised", "process moved to the new era", "owner of a former era ended", "question of a former era",
     "restore with a copy", "storage node cut off from restorers", "era joined late", "store lost in a failed write",
-    "records of a raised cluster restored",
     "deletion of a topic answered", "deleted topic released",
     "two restores", "lost store returned", "storage node waits in a higher era",
 )  # fmt: skip

@@ -253,12 +253,6 @@ HAZARDS = {
         "Ages count only while the owner's clock agrees to a minute with the time that ZooKeeper gave to the owner's "
         "last write. An eviction is durable before a trim counts it. An open ledger past its retention is rolled.",
     ),
-    "older-owner-and-ack-log": Hazard(
-        "An older owner takes over a topic with an ack log: it refuses the entries of kind 7, and with them every "
-        "producer. Or an older process writes the topic's record back without its ack log.",
-        "The record of such a topic has format 2 before the first entry of kind 7 exists. Older processes cannot read "
-        "it, and placement picks only owners whose registered version can serve it.",
-    ),
     "deposed-owner-acks": Hazard(
         "A deposed owner adds acknowledgements to the ack log behind the end up to which the new owner replayed it.",
         "The topic record lists both chains: acquiring the topic freezes both lists, and the last ledger of each is "
@@ -382,12 +376,6 @@ HAZARDS = {
         "The topic reports the ledger as unavailable and refuses producers with that reason. An operator can name the "
         "members that are gone; the ledger then ends before the first entry that no other member holds.",
     ),
-    "older-owner-drops-fields": Hazard(
-        "During an update an older topic owner writes a topic record without its floor, or an older reader takes an "
-        "erased copy for a missing one.",
-        "Each registration carries the version of its process. Swaps, floors and erasing wait until every registered "
-        "process has the version that knows them.",
-    ),
     "directory-went-back": Hazard(
         "A storage node's directory is restored from an older copy, or loses the end of its last segment. It says that "
         "it never had what it lacks, and a recovery ends the log there.",
@@ -473,12 +461,6 @@ HAZARDS = {
         "A reader that skips damaged entries has no library for a compression, or is too old to know it. It takes each "
         "such batch for damaged, and passes over all of them.",
         "A missing library is an error of its own, which names what to install. Nothing is skipped or acknowledged.",
-    ),
-    "older-owner-and-codecs": Hazard(
-        "During an upgrade, a batch with a compression that older versions do not know is stored. An older owner takes "
-        "the topic over and cannot replay its log.",
-        "Such a batch waits until every registered process knows it, and until the topic record has a format that "
-        "older owners refuse.",
     ),
     **EFFECT_HAZARDS,
     **HTTP_HAZARDS,

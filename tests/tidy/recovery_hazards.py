@@ -242,6 +242,14 @@ RECOVERY_HAZARDS = {
         "knows nothing of the newest committed era do not count. Neither does a head that the list of a later era left "
         "out.",
     ),
+    "note-of-a-former-era": Hazard(
+        "A restore did without one storage node. A process of the former era deletes a topic: it writes that in the "
+        "former ZooKeeper, and that node alone notes it. The node joins the new era, ZooKeeper is lost again, and the "
+        "next restore finds the note: a topic that has served all the time is gone, with its acknowledged messages. In "
+        "the same way policies that were never effective return, or a storage node that serves counts as emptied.",
+        "The copy of an era has each record that the era began with. A note of a former era about a record that this "
+        "copy lacks says nothing; about one that it has, the higher state counts.",
+    ),
     "snapshot-that-was-never-acknowledged": Hazard(
         "A restore lists a snapshot that one storage node alone has: it is as good as another, and its record is "
         "CLOSED. That node is lost before the repair has copied it, and the next restore misses a ledger that its copy "

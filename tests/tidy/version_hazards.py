@@ -33,9 +33,4 @@ VERSION_HAZARDS = {
         "Storage nodes that are away and not retired are counted by the version that they noted last. An owner that "
         "comes back gets no topics, and loses those that it had.",
     ),
-    "served-without-era": Hazard(
-        "ZooKeeper's records are restored in a new era while processes of a version before eras run. These do not "
-        "notice it: they go on with the former records, and answer changes which nobody sees again.",
-        "A restore claims nothing while ZooKeeper shows such a process. Later none starts: the level is above it.",
-    ),
 }

@@ -10,7 +10,7 @@ import typer
 from oncelog.cli.extras import EFFECTS, EFFECTS_SQL, LAB, SPARK
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
-from oncelog.cli.variables import warn_of_unknown
+from oncelog.runtime.variables import warn_of_unknown
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 

@@ -1,11 +1,14 @@
 """`oncelog.connect`: the function that an asynchronous program begins with."""
 
+import os
 from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
 from oncelog.client.opening import opening
+from oncelog.client.values.process import check_threads
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
+from oncelog.runtime.variables import log_unknown
 
 
 @opening
@@ -21,7 +24,8 @@ async def connect(
 ) -> AsyncClient:
     """Return a client of a cluster: `async with connect(url) as client`, or `client = await connect(url)`.
 
-    Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
+    Nothing is sent yet: an unreachable cluster shows at the first producer or reader. The first call of a process logs
+    a warning about misspelt variables of the environment (ONCELOG_ULR).
 
     Args:
         url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.
@@ -38,8 +42,11 @@ async def connect(
         max_message_bytes: of a message in chunks (`create_producer(chunking=True)`) that readers and consumers return,
             0 to 1 GiB; the client needs twice as much memory for one. Larger ones raise MessageTooLarge.
 
-    Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
+    Raises RuntimeError, before anything else, where gevent or eventlet has replaced Python's threads. Raises
+    InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
+    check_threads()
+    log_unknown(os.environ)
     return AsyncClient(
         url,
         token=token,

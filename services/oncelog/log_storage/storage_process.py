@@ -154,7 +154,7 @@ class StorageProcess:
                 replace_delay_ms=settings.replace_delay_ms,
                 events=runner.events,
                 refuse_older=refuse_older,
-                get_noted=joining.get_noted if await joining.is_needed() else None,
+                get_noted=joining.get_noted if joining.is_needed() else None,
             )
             debt = Readiness(
                 runner.incarnation,

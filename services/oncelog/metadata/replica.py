@@ -167,7 +167,7 @@ class Coordination:
             subscriptions=subscriptions,
             leases=ProducerLeases(topic_calls, calls),
             producers=ProducerCalls(topic_calls, calls),
-            growth=PartitionGrowth(topics, subscriptions, registry),
+            growth=PartitionGrowth(topics, subscriptions),
             lister=TopicLister(owners, calls),
             lags=LagLister(owners, calls),
             history=HistorySampler(owners, calls),

@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
 from oncelog.core.http_consume.delivery_id import home_of
-from oncelog.core.placement.level import UNSTORED, Level
+from oncelog.core.placement.level import Level
+from oncelog.core.process_version import FIRST_VERSION
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
 from oncelog.metadata.console.login import HOME
@@ -68,7 +69,7 @@ class MetadataService:
     def __init__(self, settings: MetadataSettings) -> None:
         self.settings = settings
         self.telemetry = Telemetry.from_environment("metadata", uuid4().hex)
-        self._level = UNSTORED
+        self._level = Level(FIRST_VERSION)
         #: why this replica is not ready; None once it serves
         self._unready: str | None = "starting"
 

@@ -168,7 +168,6 @@ class Owner:
                 settings,
                 shutdown,
                 on_waiting=self._waits,
-                on_level=self.topics.level_seen,
                 proved_older=proofs.fault,
             )
             if joined is None:
@@ -196,7 +195,7 @@ class Owner:
             server = Server(
                 self.security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
             )
-            publish = self._serve(server)
+            self._serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
 
@@ -216,7 +215,6 @@ class Owner:
                 await _end(running)
                 return
             running.append(tasks.create_task(registration.keep()))
-            await publish.addresses.ask(self._parts.ledgers)
             channels = Channels(self.security.peers)
             stack.push_async_callback(channels.close)
             streams = MetadataStreams(
@@ -324,7 +322,7 @@ class Owner:
             StoreClock(session, f"{paths.OWNERS}/{self.incarnation}"),
         )
 
-    def _serve(self, server: Server) -> PublishService:
+    def _serve(self, server: Server) -> None:
         publish = PublishService(
             self.topics,
             self.checksum,
@@ -370,7 +368,6 @@ class Owner:
         server.unary(owner_codec.TRUNCATE, admin.truncate)
         server.unary(owner_codec.CACHED_ENTRIES, admin.cached_entries)
         serve_events(server, self.metrics.events)
-        return publish
 
     def _report_serving(self, address: str, health: str) -> None:
         announce_serving(logger, {"address": address, "health": health, "incarnation": self.incarnation})

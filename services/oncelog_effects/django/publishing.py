@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -20,13 +19,13 @@ def publish(
     key: Key | None = None,
     properties: Mapping[str, str] | None = None,
     event_id: uuid.UUID | None = None,
-    event_time: datetime | None = None,
+    event_time_ms: int | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> uuid.UUID:
     """Insert a message into the outbox, in the transaction that is open: it is sent if the transaction is committed.
 
     Args:
-        topic, value, key, properties, event_id, event_time: as in `oncelog_effects.outbox.publish`.
+        topic, value, key, properties, event_id, event_time_ms: as in `oncelog_effects.outbox.publish`.
         using: the database, as in Django's `transaction.atomic`: the one that the application's own changes go to.
 
     Returns the event id. Raises OutboxMisuse outside of `transaction.atomic`, InvalidName, InvalidArgument,
@@ -37,7 +36,7 @@ def publish(
 
     check_type("event_id", event_id, (uuid.UUID, type(None)), "a UUID")
     identity = uuid.uuid4() if event_id is None else event_id
-    row = row_of(topic, value, key, properties, identity, event_time)
+    row = row_of(topic, value, key, properties, identity, event_time_ms)
     if not connections[using].in_atomic_block:
         raise OutboxMisuse(
             "publish needs an open transaction, in which the application's own changes are: use "

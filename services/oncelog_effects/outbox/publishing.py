@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections.abc import Awaitable, Mapping
-from datetime import datetime
 from functools import cache
 from typing import Any, overload
 
@@ -15,6 +14,7 @@ from oncelog.client.producing.message_arguments import Key, plain_bytes, plain_k
 from oncelog.client.values.arguments import check_type
 from oncelog.core.errors import InvalidArgument, MessageTooLarge
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.columns import check_event_times
 from oncelog.core.names import parse_topic
 from oncelog.core.outbox_errors import OutboxMisuse
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
@@ -25,13 +25,13 @@ from oncelog_effects.outbox.tables import TABLE, OutboxTables
 @overload
 def publish(
     connection: Connection | Session, topic: str, value: Buffer, *, key: Key | None = None,
-    properties: Mapping[str, str] | None = None, event_id: uuid.UUID | None = None, event_time: datetime | None = None,
+    properties: Mapping[str, str] | None = None, event_id: uuid.UUID | None = None, event_time_ms: int | None = None,
     table: str = TABLE, schema: str | None = None,
 ) -> uuid.UUID: ...  # fmt: skip
 @overload
 def publish(
     connection: AsyncConnection | AsyncSession, topic: str, value: Buffer, *, key: Key | None = None,
-    properties: Mapping[str, str] | None = None, event_id: uuid.UUID | None = None, event_time: datetime | None = None,
+    properties: Mapping[str, str] | None = None, event_id: uuid.UUID | None = None, event_time_ms: int | None = None,
     table: str = TABLE, schema: str | None = None,
 ) -> Awaitable[uuid.UUID]: ...  # fmt: skip
 
@@ -44,7 +44,7 @@ def publish(
     key: Key | None = None,
     properties: Mapping[str, str] | None = None,
     event_id: uuid.UUID | None = None,
-    event_time: datetime | None = None,
+    event_time_ms: int | None = None,
     table: str = TABLE,
     schema: str | None = None,
 ) -> uuid.UUID | Awaitable[uuid.UUID]:
@@ -59,7 +59,7 @@ def publish(
         properties: text to text. The message also has the property `oncelog.event_id`.
         event_id: of the message; None: a random one. A second row with the same id violates a constraint of the table,
             so an id that the application derives from a request makes the request's repetition fail.
-        event_time: an aware datetime.
+        event_time_ms: as in `send` of a producer.
         table, schema: of the outbox; None: the default schema.
 
     Returns the event id. Raises OutboxMisuse without a transaction, InvalidName, InvalidArgument, MessageTooLarge, and
@@ -67,7 +67,7 @@ def publish(
     """
     check_type("event_id", event_id, (uuid.UUID, type(None)), "a UUID")
     identity = uuid.uuid4() if event_id is None else event_id
-    row = row_of(topic, value, key, properties, identity, event_time)
+    row = row_of(topic, value, key, properties, identity, event_time_ms)
     statement = insert(_tables(table, schema).rows)
     if isinstance(connection, AsyncConnection | AsyncSession):
         return _publish_async(connection, statement, row, identity)
@@ -89,7 +89,7 @@ def row_of(
     key: Key | None,
     properties: Mapping[str, str] | None,
     event_id: uuid.UUID,
-    event_time: datetime | None,
+    event_time_ms: int | None,
 ) -> dict[str, Any]:
     """The columns of a row, checked here, at the edge: what the relay refuses later, nobody would look at."""
     name, packed, packed_key = str(parse_topic(topic)), plain_bytes(value, field="value"), plain_key(key)
@@ -99,18 +99,14 @@ def row_of(
     if properties is not None:
         check_type("properties", properties, Mapping, "a mapping of text to text")
     text = json.dumps(dict(properties)) if properties else None
-    time_ms = None
-    if event_time is not None:
-        check_type("event_time", event_time, datetime, "a datetime")
-        if event_time.tzinfo is None:
-            raise InvalidArgument("event_time has no time zone: give an aware datetime", field="event_time")
-        time_ms = int(event_time.timestamp() * 1000)
-    checked = check_row(RowHead(0, str(event_id), name, packed_key, len(packed), text, time_ms))
+    check_type("event_time_ms", event_time_ms, (int, type(None)), "milliseconds since 1970")
+    check_event_times([event_time_ms])
+    checked = check_row(RowHead(0, str(event_id), name, packed_key, len(packed), text, event_time_ms))
     if isinstance(checked, str):
         raise InvalidArgument(checked, field="properties")
     return {
         "event_id": str(event_id), "topic": name, "message_key": packed_key, "value": packed,
-        "properties": dict(properties) if properties else None, "event_time_ms": time_ms,
+        "properties": dict(properties) if properties else None, "event_time_ms": event_time_ms,
     }  # fmt: skip
 
 

@@ -15,8 +15,8 @@ if __name__ == "__main__":
 
 
 def main() -> None:
-    from oncelog.cli.variables import warn_of_unknown
     from oncelog.runtime.descriptors import program
+    from oncelog.runtime.variables import warn_of_unknown
     from oncelog_spark.cli.app import pipeline
 
     warn_of_unknown(os.environ)

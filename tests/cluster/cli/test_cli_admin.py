@@ -28,7 +28,7 @@ NODE = "0a1b" * 8
         ("topics create new -p 4", ("PUT", f"{TOPIC}/partitions", 4)),
         ("topics update new -p 8 --yes", ("POST", f"{TOPIC}/partitions", 8)),
         ("topics list orders --partitioned", ("GET", "/admin/v2/persistent/public/orders/partitioned", None)),
-        ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
+        ("topics stats new --all", ("GET", f"{TOPIC}/stats", None)),
         ("topics stats persistent://public/default/new --internal", ("GET", f"{TOPIC}/internalStats", None)),
         ("topics truncate new --yes", ("DELETE", f"{TOPIC}/truncate", None)),
         ("topics deduplication new", ("GET", f"{TOPIC}/deduplication", None)),
@@ -119,7 +119,7 @@ def test_table_shows_every_value(rest: RecordingServer) -> None:
     """Nested values are shown with dotted names, and lists as separate tables."""
     answer = {"owner": None, "verdicts": {"stored": 7}, "takeovers": [{"ms": 1.5, "marks": {"A": 0.5}}]}
     rest.answers[f"{TOPIC}/stats"] = (200, answer)
-    _, output, _ = admin(rest, "topics", "stats", "new")
+    _, output, _ = admin(rest, "topics", "stats", "new", "--all")
     for text in ("owner", "-", "verdicts.stored", "7", "takeovers", "marks.A", "0.5", "1.5"):
         assert text in output
 
@@ -296,10 +296,10 @@ def test_apply_waits_for_a_cluster_that_does_not_answer(rest: RecordingServer, t
 def test_statistics_of_a_subscription_have_one_shape_as_json(
     rest: RecordingServer, partitions: tuple[str, ...]
 ) -> None:
-    """By topic, with one entry or several, so that a program reads both alike. People see one entry by itself."""
+    """By topic, with one entry or several, so that a program reads both alike. One entry is shown without it."""
     answer = {f"public/default/{name}": {"msg_backlog": 7} for name in partitions}
     rest.answers["/admin/v2/persistent/public/default/orders/subscription/billing"] = (200, answer)
     code, output, _ = admin(rest, "subscriptions", "stats", "orders", "billing", "-o", "json")
     assert (code, json.loads(output)) == (0, answer)
-    shown = admin(rest, "subscriptions", "stats", "orders", "billing")[1]
+    shown = admin(rest, "subscriptions", "stats", "orders", "billing", "--all")[1]
     assert ("public/default/" in shown) == (len(partitions) > 1)

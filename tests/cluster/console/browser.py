@@ -76,6 +76,16 @@ async def cut_tables(page: Page) -> list[str]:
     return found
 
 
+async def cut_labels(page: Page) -> list[str]:
+    """In a narrow window: the labels of cells that are higher than their cells, and so lie over the next one."""
+    script = (
+        "all => all.filter(one => parseFloat(getComputedStyle(one, '::before').height) > one.clientHeight + 1)"
+        ".map(one => one.dataset.label)"
+    )
+    found: list[str] = await page.locator("td[data-label]:visible").evaluate_all(script)
+    return found
+
+
 async def overflow(page: Page) -> int:
     """By how many pixels the page is wider than the window."""
     wider: int = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -10,7 +10,7 @@ from oncelog.metadata.console.pages import PAGES
 from oncelog.runtime.tokens import LEEWAY_S
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.console.addresses import pages, topic_page
-from tests.cluster.console.browser import cut_tables, overflow, violations
+from tests.cluster.console.browser import cut_labels, cut_tables, overflow, violations
 from tests.cluster.console.conftest import Visitor, in_browser, listens, log_in
 from tests.console_proof.busy_cluster import MARKUP, ORDERS, SUBSCRIPTION
 from tests.contract.process.security_world import token
@@ -35,6 +35,7 @@ async def test_page_is_accessible_and_fits_a_phone(visitor: Visitor, client: onc
         await page.set_viewport_size(size)
         assert await overflow(page) <= 0
         assert await cut_tables(page) == []
+    assert await cut_labels(page) == []
 
 
 async def test_every_page_can_be_read_without_a_script(

@@ -19,7 +19,7 @@ from oncelog.core.errors import (
     WrongCluster,
 )
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
@@ -281,7 +281,7 @@ async def test_ledgers_are_returned_in_order_with_their_members() -> None:
         await ledgers.write(LedgerMetadata(LedgerId(12), record.topic_id, (here,), 1), version=ABSENT_VERSION)
         stored = await replica.coordination.topics.read(record.topic_id)
         assert stored is not None
-        acks = replace(stored.value, acks=(LedgerId(12),), acks_deleted_below=LedgerId(11), format=2)
+        acks = replace(stored.value, acks=(LedgerId(12),), acks_deleted_below=LedgerId(11), format=FORMAT_WITH_HEADS)
         await replica.coordination.topics.write(acks, version=stored.version)
         asked = pb.LedgersRequest(topic="flights", with_acks=True)
         whole = await replica.channel.call(LEDGERS, asked, timeout_ms=TIMEOUT_MS)

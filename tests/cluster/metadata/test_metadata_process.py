@@ -17,7 +17,7 @@ import pytest
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
-from oncelog.core.process_version import BEFORE_LEVELS
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
@@ -219,7 +219,7 @@ async def test_owner_of_a_version_below_the_level_counts_for_nothing(zookeeper: 
     """The cluster has the level of the program that has created it."""
     async with running(zookeeper, tmp_path) as cluster:
         await ClusterStore(cluster.session).establish()
-        old = LiveOwner(Incarnation("7" * 32), "127.0.0.1", {"grpc": 9}, 0, version=BEFORE_LEVELS)
+        old = LiveOwner(Incarnation("7" * 32), "127.0.0.1", {"grpc": 9}, 0, version=PROCESS_VERSION - 1)
         await Registry(cluster.session).register_owner(old).establish()
         metadata = await cluster.start_metadata().serving()
         async with httpx.AsyncClient(trust_env=False, verify=False) as client:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.cli.standalone.cluster_plan import ProcessPlan, Role
+from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan, Role
 from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.process_start import ProcessStarter
 from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
+from oncelog.cli.standalone.supervisor import _LOOK_EVERY_S, _SAY_EVERY_S, StartStopped, Supervisor
 from tests.cluster.forked_program import spawned
 from tests.cluster.kills import just_seen, kill
 from tests.cluster.until import until
@@ -115,6 +116,32 @@ async def test_process_is_not_restarted_while_it_is_being_stopped(tmp_path: Path
     restarts = own.child.restarts
     assert own.child.state is ProcessState.STOPPED
     assert own.child.restarts == restarts
+
+
+@pytest.mark.asyncio
+async def test_start_says_what_it_waits_for(tmp_path: Path) -> None:
+    """ZooKeeper first, because all services need it; then those that do not serve. Not again while that stays."""
+    said: list[str] = []
+    looks = 0
+
+    def stopping() -> bool:
+        nonlocal looks
+        looks += any("metadata-1" in each for each in said)
+        return looks > 3 * _SAY_EVERY_S / _LOOK_EVERY_S
+
+    def services(_plan: ClusterPlan, _zookeeper: str) -> list[ProcessPlan]:
+        words = ("-c", "import signal; signal.pause()", "--http-port", "0")
+        return [ProcessPlan("metadata-1", Role.METADATA, (sys.executable, *words))]
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with Supervisor(ClusterPlan(tmp_path, port=0, http_port=0), said.append).running(
+            processes=services, stopping=stopping
+        ):
+            pass
+    assert caught.group_contains(StartStopped)
+    own = [each for each in said if each.startswith("waits for ")]
+    assert own[-1] == f"waits for metadata-1; the logs are in {tmp_path / 'logs'}"
+    assert own[:-1] in ([], [f"waits for ZooKeeper, which starts on the data in {tmp_path / 'zookeeper'}"])
 
 
 #: `service obedient`, `service deaf`, …

@@ -13,7 +13,6 @@ from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.errors import NotFound, ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import EntryRange
-from oncelog.core.placement.level import UNSTORED
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
@@ -43,6 +42,9 @@ pytestmark = pytest.mark.asyncio
 HOUR_MS = 3_600_000
 TWO = Era(2, "1" * 32)
 KEY = CopyKey(b"k" * 32)
+
+#: The level to which a program of the next version raises the cluster.
+NEXT = PROCESS_VERSION + 1
 
 
 class Kept:
@@ -81,7 +83,9 @@ class Kept:
 
 
 @asynccontextmanager
-async def keeping(tmp_path: Path, count: int = 3, **settings: object) -> AsyncIterator[Kept]:
+async def keeping(
+    tmp_path: Path, count: int = 3, *, version: int = PROCESS_VERSION, **settings: object
+) -> AsyncIterator[Kept]:
     session = MemorySession(MemoryTree(), root="/oncelog")
     store = ClusterStore(session)
     record = await store.establish()
@@ -89,7 +93,7 @@ async def keeping(tmp_path: Path, count: int = 3, **settings: object) -> AsyncIt
         registry = Registry(session)
         for node in members:
             host, _, port = node.address.rpartition(":")
-            live = LiveStorageNode(node.incarnation, host, int(port), 1 << 30, read_only=False)
+            live = LiveStorageNode(node.incarnation, host, int(port), 1 << 30, version=version)
             await registry.register_storage_node(live).establish()
             cookie = StorageCookie(node.incarnation, host, int(port))
             await registry.write_cookie(cookie, version=ABSENT_VERSION)
@@ -256,20 +260,18 @@ async def test_a_cluster_without_storage_nodes_has_no_copy_and_no_failure(tmp_pa
 
 @pytest.mark.hazard("copy-before-the-mark")
 async def test_ledgers_that_are_begun_while_the_level_is_raised_are_in_a_copy(tmp_path: Path) -> None:
-    """They have no heads, so nothing else places them. One is begun before the level is raised, and one by an owner
-    that has not seen it yet; the hourly copy is of just before."""
-    async with keeping(tmp_path) as kept:
+    """What the new level is for may be missing in them, so that nothing else places them. One is begun before the level
+    is raised, and one by an owner that has not seen it yet; the hourly copy is of just before."""
+    async with keeping(tmp_path, version=NEXT) as kept:
         store, ledgers = ClusterStore(kept.session), LedgerStore(kept.session)
-        found = await store.find()
-        assert found is not None
-        await store.write(replace(found.value, level=UNSTORED), version=found.version)
+        registry = Registry(kept.session)
         await kept.copies.look()
         before = await kept.names()
         level = ClusterLevel(
-            store, Registry(kept.session), conclude=kept.copies.pin_after_finalize, prepare=begun(ledgers, 8)
+            store, registry, conclude=kept.copies.pin_after_finalize, prepare=begun(ledgers, 8), target=NEXT
         )
         report = await level.finalize()
-        assert report.level.stored == PROCESS_VERSION
+        assert report.level.stored == NEXT
         (after,) = set(await kept.names()) - {*before}
         assert paths.ledger(LedgerId(8)) in (await kept.read(after)).records
         kept.now_ms += 1_000
@@ -287,19 +289,16 @@ async def test_ledgers_that_are_begun_while_the_level_is_raised_are_in_a_copy(tm
 @pytest.mark.hazard("copy-before-the-mark")
 async def test_finalize_is_not_done_before_the_copy_behind_it(tmp_path: Path) -> None:
     """It is repeated, and the copy is made then."""
-    async with keeping(tmp_path) as kept:
+    async with keeping(tmp_path, version=NEXT) as kept:
         store = ClusterStore(kept.session)
-        found = await store.find()
-        assert found is not None
-        await store.write(replace(found.value, level=UNSTORED), version=found.version)
-        level = ClusterLevel(store, Registry(kept.session), conclude=kept.copies.pin_after_finalize)
+        level = ClusterLevel(store, Registry(kept.session), conclude=kept.copies.pin_after_finalize, target=NEXT)
         for node in kept.nodes:
             node.copies_room = 0
         with pytest.raises(ServiceUnavailable, match="the level is raised, and no copy has the ledgers"):
             await level.finalize()
         for node in kept.nodes:
             node.copies_room = 1 << 20
-        assert (await level.finalize()).level.stored == PROCESS_VERSION
+        assert (await level.finalize()).level.stored == NEXT
         assert [one.pinned for one in (await kept.copies.list()).copies] == [True]
 
 

@@ -12,7 +12,6 @@ from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.node.node_ledger import LedgerOrigin
-from oncelog.core.placement.level import UNSTORED
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.serve.service import StorageService
 from oncelog.log_storage.upkeep.reviewer import LedgerReviewer
@@ -158,11 +157,6 @@ async def test_floor_of_an_ack_log_is_in_the_topic_record(tmp_path: Path) -> Non
         assert await lookup.was_deleted(LedgerId(4), origin)
         assert not await lookup.was_deleted(LedgerId(9), origin)
         assert await lookup.floor(origin) == 9
-        cluster = await ClusterStore(world.session).find()
-        assert cluster is not None
-        before = replace(cluster.value, level=UNSTORED)
-        await ClusterStore(world.session).write(before, version=cluster.version)
-        assert await LedgerLookup(world.session).floor(origin) == 0, "an older program would not start behind it"
 
 
 async def test_tombstone_of_a_copy_goes_when_its_ledger_is_trimmed(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class World:
 
 
 @asynccontextmanager
-async def running(*, metadata: bool = True, version: int = 2) -> AsyncIterator[World]:
+async def running(*, metadata: bool = True) -> AsyncIterator[World]:
     session = MemorySession(MemoryTree(), root="/oncelog")
     await ClusterStore(session).establish("test")
     world = World(session)
@@ -90,7 +90,7 @@ async def running(*, metadata: bool = True, version: int = 2) -> AsyncIterator[W
         await world.cookie(node)
         await world.registry.register_storage_node(LiveStorageNode(node, "127.0.0.1", 1, 1)).establish()
     if metadata:
-        await world.registry.register_metadata(LiveMetadata("127.0.0.1", {}, version)).establish()
+        await world.registry.register_metadata(LiveMetadata("127.0.0.1", {})).establish()
     yield world
     await session.close()
 
@@ -122,10 +122,9 @@ async def test_node_waits_for_the_ledgers_of_the_directory_that_it_replaces() ->
         assert await world.reason() is None
 
 
-@pytest.mark.parametrize(("metadata", "version"), [(False, 2), (True, 1)])
-async def test_without_repair_a_node_waits_for_a_limited_time(metadata: bool, version: int) -> None:
+async def test_without_repair_a_node_waits_for_a_limited_time() -> None:
     """An update of the cluster must not wait for a repairer that it has not started yet."""
-    async with running(metadata=metadata, version=version) as world:
+    async with running(metadata=False) as world:
         await world.cookie(FORMER, retired=True, replaced_by=A, debt=3)
         assert await world.reason() is not None
         world.now_ms += REPAIR_WAIT_MS - 1

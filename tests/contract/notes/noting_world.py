@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
-from oncelog.core.placement.level import Level
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.notes.note_holders import RETRY_PAUSE_S, NoteHolders
 from oncelog.metadata_store.notes.noting_session import CollectNotes, NotingSession
@@ -24,8 +24,9 @@ CLUSTER_ID = "test-cluster"
 class NotingWorld:
     """One cluster. session: of an administrator's tools, which notes nothing."""
 
-    def __init__(self, members: Sequence[Node]) -> None:
+    def __init__(self, members: Sequence[Node], version: int = PROCESS_VERSION) -> None:
         self.members = members
+        self.version = version
         self.tree = MemoryTree()
         self.session = self.open()
         self.registry = Registry(self.session)
@@ -33,23 +34,18 @@ class NotingWorld:
     def open(self) -> MemorySession:
         return MemorySession(self.tree, root="/oncelog")
 
-    async def change_cluster(self, *, ack_quorum: int | None = None, level: int | None = None) -> None:
+    async def change_cluster(self, *, ack_quorum: int) -> None:
         store = ClusterStore(self.session)
         found = await store.find()
         assert found is not None
-        record = found.value
-        if ack_quorum is not None:
-            record = replace(record, ack_quorum=ack_quorum)
-        if level is not None:
-            record = replace(record, level=Level(level))
-        await store.write(record, version=found.version)
+        await store.write(replace(found.value, ack_quorum=ack_quorum), version=found.version)
 
     async def join(self, node: Node, *, cookie: bool = True, joining: bool = False) -> None:
         """Write the records of a storage node."""
         host, _, port = node.address.rpartition(":")
         if cookie:
             await self.registry.write_cookie(StorageCookie(node.incarnation, host, int(port)), version=ABSENT_VERSION)
-        live = LiveStorageNode(node.incarnation, host, int(port), 0, joining=joining)
+        live = LiveStorageNode(node.incarnation, host, int(port), 0, joining=joining, version=self.version)
         await self.registry.register_storage_node(live).establish()
 
     async def leave(self, incarnation: Incarnation) -> None:
@@ -64,10 +60,12 @@ class NotingWorld:
 
 
 @asynccontextmanager
-async def noting_world(tmp_path: Path, count: int, *, ack_quorum: int = 2) -> AsyncIterator[NotingWorld]:
-    """With this many storage nodes, which have joined."""
+async def noting_world(
+    tmp_path: Path, count: int, *, ack_quorum: int = 2, version: int = PROCESS_VERSION
+) -> AsyncIterator[NotingWorld]:
+    """With this many storage nodes of this version, which have joined."""
     async with nodes(tmp_path, count) as members:
-        world = NotingWorld(members)
+        world = NotingWorld(members, version)
         await ClusterStore(world.session).establish(CLUSTER_ID)
         await world.change_cluster(ack_quorum=ack_quorum)
         for node in members:

@@ -48,7 +48,7 @@ async def joining(
     host, _, port = node.address.rpartition(":")
     join = JoinByNotes(world.session, notes_of(node), node.incarnation, PLAIN, timeout_s=timeout_s)
     live = LiveStorageNode(node.incarnation, host, int(port), 0)
-    get_noted = join.get_noted if await join.is_needed() else None
+    get_noted = join.get_noted if join.is_needed() else None
     yield join, NodeRegistration(world.registry, live, address_is_chosen=False, get_noted=get_noted)
     await join.close()
 
@@ -112,12 +112,12 @@ async def test_node_is_no_member_before_others_gave_it_their_notes_of_deletions(
         join = JoinByNotes(world.session, deserted, new.incarnation, PLAIN)
         with pytest.raises(StoreUnavailable, match="only 0 of 1 storage nodes give the notes of deletions"):
             await join.get_noted()
-        assert await join.is_needed()
+        assert join.is_needed()
         await world.members[0].start()
         await world.leave(world.members[0].incarnation)
         await world.join(world.members[0], cookie=False)
         await join.get_noted()
-        assert not await join.is_needed()
+        assert not join.is_needed()
         assert (await world.held(new))[paths.namespace_policies(name)].order.deleted
         await join.close()
 
@@ -139,7 +139,7 @@ async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tm
             assert reason is not None
             assert "only 1 of 2 storage nodes" in reason
             assert (await world.registry.storage_nodes.live())[new.incarnation].joining
-            assert await join.is_needed(), "a restart now must wait again"
+            assert join.is_needed(), "a restart now must wait again"
             await world.join(away[0], cookie=False)
             await registration.replace_former(lambda: 0)
             assert registration.reason() is None
@@ -152,7 +152,7 @@ async def test_node_becomes_a_member_when_others_know_it_and_it_has_all_notes(tm
                 held
             )
             assert digest_of(held.values()) == await digest_of_zookeeper(world)
-            assert not await join.is_needed()
+            assert not join.is_needed()
         async with joining(world, new) as (_, again):
             await again.join()
             assert not again.joining, "a member does not wait when it restarts"
@@ -182,11 +182,11 @@ async def test_node_that_was_interrupted_is_no_member(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="interrupted"):
             await join.get_noted()
         assert len(await world.held(node)) > 1
-        assert await join.is_needed()
+        assert join.is_needed()
         await join.close()
         async with joining(world, node) as (again, registration):
             await registration.join()
-            assert not await again.is_needed()
+            assert not again.is_needed()
             assert digest_of((await world.held(node)).values()) == await digest_of_zookeeper(world)
 
 

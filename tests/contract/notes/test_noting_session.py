@@ -130,18 +130,9 @@ async def test_replaced_node_that_still_serves_does_not_count(tmp_path: Path) ->
         assert NAMESPACE in await world.held(replaced)
 
 
-async def test_without_storage_nodes_and_below_level_8_nothing_is_noted(tmp_path: Path) -> None:
+async def test_without_storage_nodes_nothing_is_noted(tmp_path: Path) -> None:
     async with noting_world(tmp_path, 0) as world, noting(world) as session:
         await PolicyStore(session).change(DEFAULT, granted)
-    async with noting_world(tmp_path, 1) as world, noting(world) as session:
-        await world.change_cluster(level=7)
-        await PolicyStore(session).change(DEFAULT, granted)
-        assert await world.held(world.members[0]) == {}
-        found = await ClusterStore(session).find()
-        assert found is not None
-        await world.change_cluster(level=8)
-        await PolicyStore(session).change(DEFAULT, granted)
-        assert set(await world.held(world.members[0])) == {NAMESPACE}
 
 
 @pytest.mark.hazard("note-of-an-intent")
@@ -184,16 +175,17 @@ async def test_deletion_and_new_record_of_the_same_path_are_noted_in_this_order(
 @pytest.mark.hazard("revoked-right-returns")
 async def test_repeated_finalize_notes_the_level_that_was_not_noted(tmp_path: Path) -> None:
     """The level is raised in ZooKeeper. The repeated call would answer that it is, so it notes it first."""
-    async with noting_world(tmp_path, 2) as world, noting(world, once=True) as hasty, noting(world) as session:
-        await world.change_cluster(level=PROCESS_VERSION - 1)
+    target = PROCESS_VERSION + 1
+    world_of_next = noting_world(tmp_path, 2, version=target)
+    async with world_of_next as world, noting(world, once=True) as hasty, noting(world) as session:
         await world.members[0].stop()
         with pytest.raises(StoreUnavailable, match="is written"):
-            await ClusterLevel(ClusterStore(hasty), Registry(hasty)).finalize()
+            await ClusterLevel(ClusterStore(hasty), Registry(hasty), target=target).finalize()
         await world.members[0].start()
         await world.leave(world.members[0].incarnation)
         await world.join(world.members[0], cookie=False)
-        level = ClusterLevel(ClusterStore(session), Registry(session))
-        assert (await level.finalize()).level.stored == PROCESS_VERSION
+        level = ClusterLevel(ClusterStore(session), Registry(session), target=target)
+        assert (await level.finalize()).level.stored == target
         assert await holders_of(world, paths.CLUSTER, await order_of(world, paths.CLUSTER)) == 2
 
 

@@ -49,10 +49,6 @@ class Current:
         return None
 
 
-async def _no_older_process(_version: int) -> list[str]:
-    return []
-
-
 async def _no_page(_name: LedgerId) -> ListPage | None:
     return None
 
@@ -76,7 +72,6 @@ class HeldTopic:
         self.ownership_proofs = Current()
         ledgers = LedgerList(self.core.ownership, _no_page)
         self.log = SimpleNamespace(core=self.core, progress=self.progress, ledgers=ledgers)
-        self.parts = SimpleNamespace(ledgers=SimpleNamespace(older_than=_no_older_process))
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 

@@ -130,9 +130,6 @@ class StoredNode(Node):
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
         return await self._lookup.floor(origin)
 
-    async def may_erase(self) -> bool:
-        return await self._lookup.may_erase()
-
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         return await self._lookup.write(metadata, version=version)
 

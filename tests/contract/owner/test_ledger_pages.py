@@ -8,12 +8,11 @@ import pytest
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, encode_page
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import RetentionPolicy
-from oncelog.core.process_version import PAGES_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
@@ -22,7 +21,6 @@ from oncelog.core.topic_events.effects import DeletePages
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import DELETIONS_MAX, LedgerStore
-from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession
@@ -51,7 +49,7 @@ async def topic_with(session: StoreSession, *ids: int) -> tuple[TopicRecord, int
     record = (await topics.create(FLIGHTS)).record
     assert record is not None
     links = tuple(LedgerLink(LedgerId(i), 10 * i) for i in ids)
-    listed = replace(record.value.placed_on(OWNER), ledgers=links)
+    listed = replace(record.value.placed_on(OWNER), ledgers=links, format=FORMAT_WITH_HEADS)
     return listed, (await topics.write(listed, version=record.version)).version
 
 
@@ -103,16 +101,6 @@ async def test_page_is_written_in_a_cluster_of_before_pages(backend: Backend) ->
     written = await topics.write(record.with_page(first.link), version=version, page=first)
     assert written.status is WriteStatus.OK
     assert await topics.pages.read(record.topic_id, LedgerId(1)) == first
-
-
-async def test_processes_that_do_not_read_pages_are_named(backend: Backend) -> None:
-    """Until they are gone, no topic gets its first page."""
-    session = await new_cluster(backend)
-    registry, ledgers = Registry(session), LedgerStore(session)
-    await registry.register_metadata(LiveMetadata("new", {})).establish()
-    assert await ledgers.older_than(PAGES_VERSION) == []
-    await registry.register_metadata(LiveMetadata("old", {}, PAGES_VERSION - 1)).establish()
-    assert await ledgers.older_than(PAGES_VERSION) == ["metadata service old"]
 
 
 async def test_many_ledger_records_are_deleted_together(backend: Backend) -> None:

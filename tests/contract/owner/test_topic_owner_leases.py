@@ -17,13 +17,11 @@ from oncelog.core.errors import (
 from oncelog.core.policies.producer_lifetimes import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.metadata_store.records.policy_store import CLUSTER
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import LEASE_PRODUCER_ID, OpenRequest, PublishFrame
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
-from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
 from tests.contract.owner.owner_world import PublishClient, owner_world
 
 pytestmark = pytest.mark.asyncio
@@ -176,16 +174,6 @@ async def test_bad_request_names_its_field(tmp_path: Path, field: str, values: d
         assert refused.value.details["field"] == field
         assert runner.core.serving is not None
         assert not len(runner.core.serving.log.table.state.producers)
-
-
-async def test_nothing_is_leased_beside_an_older_process(tmp_path: Path) -> None:
-    """It could not take the topic over; the error names it."""
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve("leased")
-        named, register = OLDER["owner"]
-        await register(Registry(world.session)).establish()
-        with pytest.raises(ServiceUnavailable, match=named):
-            await lease(channel, runner)
 
 
 @pytest.mark.parametrize(

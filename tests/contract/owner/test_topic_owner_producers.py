@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.errors import Conflict, InvalidArgument, NotFound, ServiceUnavailable
-from oncelog.metadata_store.records.registry import Registry
+from oncelog.core.errors import Conflict, InvalidArgument, NotFound
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
@@ -16,7 +15,6 @@ from oncelog.topic_owner.streams.producer_service import LISTED_MAX
 from oncelog.verify.owner_report import OwnerReport, owner_report
 from oncelog.wire import owner_pb2
 from oncelog.wire import producers_pb2 as pb
-from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER
 from tests.contract.owner.owner_world import PublishClient, batch_of, owner_world
 from tests.contract.owner.test_topic_owner_leases import lease
 
@@ -115,15 +113,4 @@ async def test_connected_producer_is_deleted_by_force_only(tmp_path: Path) -> No
         assert (ended.session, type(ended.error).__name__) == (granted.session, "ProducerFenced")
         assert await page(channel, runner) == ([], 0)
         with pytest.raises(NotFound):
-            await remove(channel, runner, granted.producer_id, delete=True, force=True)
-
-
-async def test_no_producer_is_removed_beside_an_older_process(tmp_path: Path) -> None:
-    """It could not read the entry; the error names it."""
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve("orders")
-        granted = await PublishClient(channel).open(runner, "till")
-        named, register = OLDER["owner"]
-        await register(Registry(world.session)).establish()
-        with pytest.raises(ServiceUnavailable, match=named):
             await remove(channel, runner, granted.producer_id, delete=True, force=True)

@@ -65,14 +65,14 @@ async def test_reader_of_entries_without_a_live_copy_gets_the_range_and_the_hold
         await stream.write(ReadControl(start, 1 << 20))
         error = (await anext(aiter(stream))).error
         assert isinstance(error, LedgerUnavailable)
-        place = {"ledger_id": log, "first": 0, "last": 2}
+        place = {"ledger_id": log, "first": 0, "last": 3}
         assert error.details == {**place, "waiting_for": world.node.incarnation}
         assert stats(runner)["unavailable"] == [{**place, "waiting_for": [world.node.incarnation]}]
         world.see_the_node()
         stream = channel.stream(READ)
         await stream.write(ReadControl(start, 1 << 20))
         frame = await anext(aiter(stream))
-        assert [peek_header(entry).position for entry in frame.entries] == [Position(log, EntryId(at)) for at in (1, 2)]
+        assert [peek_header(entry).position for entry in frame.entries] == [Position(log, EntryId(at)) for at in (2, 3)]
         assert stats(runner)["unavailable"] == []
 
 
@@ -146,7 +146,7 @@ async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -
         frame = await anext(aiter(stream))
         [message] = map(peek_header, frame.entries)
         assert (message.base_index, message.count) == (GIVEN_UP_INDEXES, 2)
-        assert message.entry_id == 2, "behind GivenUp and the grant"
+        assert message.entry_id == 3, "behind the head, GivenUp and the grant"
         last = await LogView(runner.log).last_message()
         assert last is not None
         assert last[0] == message.position
@@ -155,7 +155,7 @@ async def test_topic_goes_on_behind_a_ledger_that_was_given_up(tmp_path: Path) -
         writer = serving.log.ledgers.writer
         assert writer is not None
         fold, audit = LogFold(), RangeFold(topic_id)
-        async for page in read_entries(world.parts.links, writer.metadata, EntryId(0), EntryId(2)):
+        async for page in read_entries(world.parts.links, writer.metadata, EntryId(0), EntryId(3)):
             for entry_id, data in page:
                 entry = parse_entry(bytes(data), Position(writer.ledger_id, entry_id), crc32c)
                 fold.add(entry)

@@ -16,7 +16,7 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.writer import Add, LedgerWriter
+from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.rebuild.restore_events import RestoreRequest
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
@@ -100,19 +100,15 @@ class RestoringWorld:
         messages: int,
         *,
         former: Position | None = None,
-        has_head: bool = True,
         to: Sequence[Node],
     ) -> LedgerMetadata:
         """A ledger of the topic's log: its head and one entry for each message, acknowledged by these nodes. Returns
         its record."""
         metadata = LedgerMetadata(LedgerId(ledger_id), TOPIC, self.members, 2)
         writer = LedgerWriter(metadata, owner_epoch=OwnerEpoch(1), checksum=crc32c)
-        adds: tuple[Add, ...] = ()
-        if has_head:
-            head = LedgerHead(NAME, self.members, 2, 1, OWNER, LedgerId(0), former)
-            body = encode_head(head)
-            adds = (writer.append(EntryKind.HEAD_LOG, body, base_index=0, skip_first=0, count=0, now_ms=0),)
-        adds += adds_of(writer, messages)
+        body = encode_head(LedgerHead(NAME, self.members, 2, 1, OWNER, LedgerId(0), former))
+        first = writer.append(EntryKind.HEAD_LOG, body, base_index=0, skip_first=0, count=0, now_ms=0)
+        adds = (first, *adds_of(writer, messages))
         for node in to:
             node.records[metadata.ledger_id] = metadata
             async with Channel(node.address) as channel:

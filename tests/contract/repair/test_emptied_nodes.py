@@ -8,7 +8,7 @@ from oncelog.core.era import Era
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.process_version import FIRST_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.repair.emptied import may_need
 from oncelog.metadata.repair.repair import Repair
@@ -75,7 +75,7 @@ async def test_replaced_node_is_emptied_once_every_ledger_has_its_copies_elsewhe
         await world.ledger(1)
         cluster = await ClusterStore(world.session).read()
         assert cluster is not None
-        assert cluster.level.stored >= LEVELS_VERSION, "changes are noted"
+        assert cluster.level.stored >= FIRST_VERSION, "changes are noted"
         stored = Stored()
         world.nodes[3].open.clear()
         await world.wipe(2)

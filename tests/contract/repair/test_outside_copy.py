@@ -1,6 +1,5 @@
 """A restore uses a copy of the records that is outside of the cluster."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,29 +10,23 @@ import pytest_asyncio
 
 from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
 from oncelog.core.errors import Conflict, InvalidArgument, OncelogError, ServiceUnavailable
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink, TopicRecord, encode_topic
+from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
 from oncelog.core.names import parse_topic
-from oncelog.core.placement.level import Level
-from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.core.rebuild.restore_events import RestoreRequest
-from oncelog.core.rebuild.result import ReviewReason
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
 from oncelog.metadata.restoring.drill import live_records
 from oncelog.metadata.restoring.node_reader import NodeReader
 from oncelog.metadata.restoring.outside_copy import store_copy
-from oncelog.metadata.restoring.performer import BEFORE_NOTES
 from oncelog.metadata.restoring.progress import RestoreState
 from oncelog.metadata.restoring.record_copies import KeptCopy
-from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, copy_of
 from oncelog.metadata_store.copies.copy_folder import name_by_content
 from oncelog.metadata_store.copies.copy_keys import CopyKey
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, encode_cluster
 from oncelog.metadata_store.records.policies import Policies, encode_policies
-from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
@@ -44,11 +37,13 @@ from tests.contract.stores.memory_store import MemoryTree
 pytestmark = pytest.mark.asyncio
 NAMESPACE = parse_topic(NAME).namespace_name
 KEY, OTHER_KEY = CopyKey(b"k" * 32), CopyKey(b"o" * 32)
-HEADER = CopyHeader(CLUSTER, ClusterRecord(CLUSTER).era, 7, 1_764_200_000_000)
+HEADER = CopyHeader(CLUSTER, ClusterRecord(CLUSTER).era, PROCESS_VERSION, 1_764_200_000_000)
 RECORD = encode_cluster(ClusterRecord(CLUSTER))
 #: Whole files of this cluster that no restore uses: header, record of the cluster, why.
 UNUSABLE = [
     (replace(HEADER, level=PROCESS_VERSION + 1), RECORD, f"of level {PROCESS_VERSION + 1}"),
+    (replace(HEADER, level=FIRST_VERSION - 1), RECORD, f"of level {FIRST_VERSION - 1}, below {FIRST_VERSION}"),
+    (HEADER, RECORD.replace(b'"format":2', b'"format":1'), f"the cluster is below level {FIRST_VERSION}"),
     (replace(HEADER, era=Era(ERA_JUMP_MAX + 2, "9" * 32)), RECORD, f"of era {ERA_JUMP_MAX + 2}"),
     (HEADER, b"\xff", "cannot read the cluster record"),
     (HEADER, RECORD.replace(b'"format":2', b'"format":9'), "format 9"),
@@ -57,19 +52,19 @@ UNUSABLE = [
 
 @pytest_asyncio.fixture
 async def world(tmp_path: Path) -> AsyncIterator[RestoringWorld]:
-    """Of level 7: two ledgers without heads, and no notes."""
+    """Two ledgers, and no notes."""
     async with restoring_world(tmp_path) as world:
-        await world.write(4, 3, to=world.nodes, has_head=False)
-        await world.write(9, 2, to=world.nodes, has_head=False)
+        await world.write(4, 3, to=world.nodes)
+        await world.write(9, 2, former=Position(LedgerId(4), EntryId(3)), to=world.nodes)
         session = world.session()
         for folder in ("", *paths.FOLDERS):
             await session.ensure_path(folder)
-        await ClusterStore(session).write(ClusterRecord(CLUSTER, Level(7)), version=ABSENT_VERSION)
+        await ClusterStore(session).write(ClusterRecord(CLUSTER), version=ABSENT_VERSION)
         links = (LedgerLink(LedgerId(4), 0), LedgerLink(LedgerId(9), 0))
-        closed = LedgerMetadata(LedgerId(4), TOPIC, world.members, 2).closed(end=EntryId(2), length=300)
+        closed = LedgerMetadata(LedgerId(4), TOPIC, world.members, 2).closed(end=EntryId(3), length=300)
         name = parse_topic(NAME)
         for path, value in {
-            paths.topic(TOPIC): encode_topic(TopicRecord(TOPIC, NAME, ledgers=links)),
+            paths.topic(TOPIC): encode_topic(TopicRecord(TOPIC, NAME, ledgers=links, format=FORMAT_WITH_HEADS)),
             paths.ledger(LedgerId(4)): encode_ledger(closed),
             paths.ledger(LedgerId(9)): encode_ledger(LedgerMetadata(LedgerId(9), TOPIC, world.members, 2)),
             paths.namespace_policies(name.namespace_name): encode_policies(Policies(permissions={"ann": ("produce",)})),
@@ -116,13 +111,12 @@ async def test_records_that_did_not_change_are_in_memory_once(world: RestoringWo
 
 
 @pytest.mark.hazard("half-a-copy")
-async def test_ledgers_without_heads_are_placed_by_a_copy_from_outside_alone(world: RestoringWorld) -> None:
-    """ZooKeeper and the copies of the nodes are gone. Without the file the review lists what has no head."""
+async def test_records_without_notes_come_back_from_a_copy_from_outside_alone(world: RestoringWorld) -> None:
+    """ZooKeeper and the copies of the nodes are gone, and no node has a note."""
     file = await copied(world)
     world.tree = MemoryTree()
-    refused = await world.restore()
-    assert refused.state is RestoreState.REFUSED
-    assert {review.reason for review in refused.reviews} == {ReviewReason.NO_HEAD}
+    without = await world.restore(dry_run=True)
+    assert (without.state, without.copies) == (RestoreState.DONE, [])
     kept = await store_copy(
         world.sources(), name_by_content(HEADER, file), file, given=[node.address for node in world.nodes]
     )
@@ -131,35 +125,7 @@ async def test_ledgers_without_heads_are_placed_by_a_copy_from_outside_alone(wor
     assert (restored.state, restored.reviews, len(restored.copies)) == (RestoreState.DONE, [], 1)
     topic = world.record(f"/era-2/topics/{TOPIC}")
     assert (topic["name"], topic["ledgers"]) == (NAME, [[4, 0], [9, 0]])
-
-
-@pytest.mark.hazard("revoked-right-returns")
-async def test_rights_of_a_time_without_notes_are_closed_until_they_are_confirmed(world: RestoringWorld) -> None:
-    """A right that was revoked after the copy, below level 8, must not come back. All storage nodes have answered."""
-    await given(world, await copied(world))
-    await PolicyStore(world.session()).change(NAMESPACE, lambda old: replace(old, permissions={}))
-    world.tree = MemoryTree()
-    tried = await world.restore(dry_run=True)
-    restored = await world.restore()
-    assert (restored.state, restored.gives_up, restored.rights_closed) == (RestoreState.DONE, False, True)
-    assert tried.warnings == restored.warnings == [BEFORE_NOTES]
-    assert world.record("/cluster")["rights"] == "closed"
-    policies = world.record(f"/era-2{paths.namespace_policies(NAMESPACE)}")
-    assert (policies.get("permissions"), policies["closed_permissions"]) == (None, {"ann": ["produce"]})
-    again = await world.restore(restore_id="2" * 32, take_over=True, ends_era=2)
-    assert (again.rights_closed, again.warnings) == (True, []), "nobody has confirmed them"
-
-
-async def test_drill_below_level_8_says_that_rights_would_be_closed(world: RestoringWorld) -> None:
-    """That is a difference, because a restore would not give back what ZooKeeper has."""
-    await given(world, await copied(world))
-    request = RestoreRequest("3" * 32, dry_run=True)
-    addresses = [node.address for node in world.nodes]
-    drill = await world.restoring().begin(Work.DRILL, request, given=addresses, by="ann")
-    await asyncio.gather(*world.tasks)
-    assert (drill.state, drill.warnings) == (RestoreState.DONE, [BEFORE_NOTES])
-    (difference,) = drill.differences
-    assert difference.startswith(f"{paths.namespace_policies(NAMESPACE)}: it would be another one: closed_permissions")
+    assert world.record(f"/era-2{paths.namespace_policies(NAMESPACE)}")["permissions"] == {"ann": ["produce"]}
 
 
 async def test_repeated_upload_is_one_pinned_file(world: RestoringWorld) -> None:
@@ -174,7 +140,7 @@ async def test_repeated_upload_is_one_pinned_file(world: RestoringWorld) -> None
 async def test_file_that_a_restore_would_not_use_is_refused_before_anything_is_stored(world: RestoringWorld) -> None:
     """With what is wrong. The name of another file would replace that one."""
     whole = await copied(world)
-    foreign = await copied(world, CopyHeader("d" * 32, HEADER.era, 7, HEADER.created_ms))
+    foreign = await copied(world, CopyHeader("d" * 32, HEADER.era, PROCESS_VERSION, HEADER.created_ms))
     newer = whole.replace(b'"format":1', b'"format":2')
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
@@ -228,7 +194,7 @@ async def test_copy_that_cannot_be_used_stops_no_restore(
 @pytest.mark.hazard("revoked-right-returns")
 async def test_right_that_was_revoked_after_a_copy_of_a_later_era_stays_revoked(world: RestoringWorld) -> None:
     """The disks of all nodes are older than the copy. It is pinned, so each later restore reads it."""
-    header = CopyHeader(CLUSTER, Era(7, "9" * 32), 8, HEADER.created_ms)
+    header = CopyHeader(CLUSTER, Era(7, "9" * 32), PROCESS_VERSION, HEADER.created_ms)
     file = await copied(world, header, cluster=RECORD)
     world.tree = MemoryTree()
     await given(world, file, name_by_content(header, file))
@@ -257,4 +223,4 @@ async def test_no_storage_node_that_answers_is_named_an_error(world: RestoringWo
 async def test_time_that_no_copy_has_is_refused(created_ms: int) -> None:
     """A name is made of it."""
     with pytest.raises(InvalidArgument, match="has the time"):
-        name_by_content(CopyHeader(CLUSTER, HEADER.era, 7, created_ms), MAGIC)
+        name_by_content(CopyHeader(CLUSTER, HEADER.era, PROCESS_VERSION, created_ms), MAGIC)

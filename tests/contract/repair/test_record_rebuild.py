@@ -9,6 +9,7 @@ import pytest
 
 from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, InvalidArgument, NotFound, OncelogError, ServiceUnavailable
+from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.node.starts import REBUILT
@@ -22,8 +23,11 @@ from oncelog.metadata_store.records.policies import Policies, encode_policies
 from oncelog.metadata_store.records.registry import encode_cookie
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Znode
+from oncelog.rpc.channel import Channel
+from oncelog.runtime.credentials import PLAIN
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing
+from oncelog.storage_client.note_calls import put_notes
 from tests.contract.repair.restoring_world import NAME, TOPIC, RestoringWorld, cookie_of, restoring_world
 from tests.contract.storage_client import ledger_world
 from tests.contract.stores.memory_store import MemorySession
@@ -172,6 +176,18 @@ async def test_record_that_is_not_noted_yet_in_its_era_is_that_of_the_restore(tm
                 assert one.record(path) == before
         assert one.record(NAMESPACE)["closed_permissions"] == {"ann": ["produce"]}
         assert one.record(cookie)["retired"] is True
+
+
+@pytest.mark.hazard("note-of-a-former-era")
+async def test_note_of_a_former_era_deletes_no_topic(tmp_path: Path) -> None:
+    """One node has noted it before it learned of this era."""
+    async with rebuilding(tmp_path) as one:
+        late, path = one.world.nodes[0], paths.tombstone(TOPIC)
+        async with Channel(late.address, credentials=replace(PLAIN, era=ERA)) as channel:
+            await put_notes(channel, late.incarnation, [Note(path, NoteOrder(1, 9, False, 0), b"")])
+        assert "no storage node has noted" in await one.refusal(path, NotFound)
+        await one.damage(TOPIC_PATH)
+        assert (await one.rebuild(TOPIC_PATH)).written
 
 
 async def test_note_of_another_cluster_at_a_noted_address_is_none(

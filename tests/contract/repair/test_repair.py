@@ -1,15 +1,12 @@
 """The repairer over real sockets, with records in memory: what it changes, what it leaves alone, what it reports."""
 
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
-from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.repair.record_changes import record_changes
-from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.observing.events import EventFilter, EventKind
@@ -279,28 +276,6 @@ async def test_replica_sees_the_changes_of_another_repairer() -> None:
         await until(seen, DEADLINE_S)
         d.damaged.add(LedgerId(1))
         await until(lambda: not d.damaged, DEADLINE_S)
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-@pytest.mark.asyncio
-async def test_nothing_is_repaired_while_an_older_process_is_registered() -> None:
-    """It could take an erased copy for a missing one."""
-    async with World.running() as world:
-        await world.ledger(1)
-        await world.wipe(2)
-        old = encode_record({"host": "127.0.0.1", "ports": {"grpc": 1}, "since_ms": 0})
-        path = f"{paths.OWNERS}/{uuid4().hex}"
-        assert await world.session.create(path, old, ephemeral=True) is WriteStatus.OK
-        world.replica()
-
-        async def paused() -> bool:
-            progress = await world.progress()
-            return progress.under_replicated == 1 and "older version" in progress.paused
-
-        await until(paused, DEADLINE_S)
-        assert (await world.record(1)).joining is None
-        await world.session.delete(path, version=0)
-        await world.whole(1, 0, 1, 3)
 
 
 @pytest.mark.asyncio

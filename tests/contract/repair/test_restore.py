@@ -7,38 +7,26 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.era import Era
 from oncelog.core.errors import Conflict, PermissionDenied
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.names import NamespaceName, parse_topic
-from oncelog.core.placement.level import UNSTORED
-from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.names import NamespaceName
 from oncelog.core.rebuild.restore_events import RestoreRequest
-from oncelog.core.rebuild.result import ReviewReason
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.coordination.cluster_level import ClusterLevel
-from oncelog.metadata.repair.repair import Repair
-from oncelog.metadata.repair.repairer import PlacesTopics
 from oncelog.metadata.restoring.new_tree import NewTree
 from oncelog.metadata.restoring.progress import RestoreState
-from oncelog.metadata.restoring.record_copies import CopySettings, RecordCopies
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata.restoring.rights import ClosedGrant, ClosedRights, RightsReport
 from oncelog.metadata.restoring.tree_writer import FencedError, TreeWriter
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights
-from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
-from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Step, WriteResult, Znode
 from tests.contract.node.directory.small_log import CLUSTER
@@ -446,53 +434,3 @@ async def test_node_that_only_an_old_tree_names_counts(tmp_path: Path) -> None:
             progress = await world.restore(given=())
         assert progress.state is RestoreState.REFUSED
         assert "1 of 3 storage nodes can be used" in progress.message
-
-
-async def finalize(world: RestoringWorld, session: MemorySession) -> None:
-    """As an operator does: a copy is pinned, then the level is raised."""
-    registry, store = Registry(session), ClusterStore(session)
-    for node in world.nodes:
-        cookie = cookie_of(node)
-        await registry.write_cookie(cookie, version=ABSENT_VERSION)
-        live = LiveStorageNode(node.incarnation, cookie.host, cookie.port, 1 << 30, read_only=False)
-        await registry.register_storage_node(live).establish()
-    repair = Repair.over(session, cast("PlacesTopics", None), owners=list)
-    try:
-        await RecordCopies(session, repair.watch, repair.calls, CopySettings()).pin_before_finalize()
-    finally:
-        await repair.close()
-    assert (await ClusterLevel(store, registry).finalize()).level.stored == PROCESS_VERSION
-
-
-@pytest.mark.hazard("former-ignored")
-@pytest.mark.parametrize("pinned", [True, False])
-async def test_ledgers_of_before_heads_are_placed_by_the_copy_that_finalize_pins(tmp_path: Path, pinned: bool) -> None:
-    """Two ledgers without a head, the second one in use when the level was raised; then one with a head. Without the
-    copy an operator would have to decide."""
-    async with restoring_world(tmp_path) as world:
-        session, before = world.session(), Position(LedgerId(9), EntryId(1))
-        store = ClusterStore(session)
-        record = await store.establish(CLUSTER)
-        await store.write(replace(record, level=UNSTORED, ack_quorum=2), version=0)
-        first, second = [await world.write(*each, has_head=False, to=world.nodes) for each in ((4, 3), (9, 2))]
-        ledgers = (replace(first, state=LedgerState.CLOSED, end=EntryId(2), length=300), second)
-        for ledger in ledgers:
-            await LedgerStore(session).write(ledger, version=ABSENT_VERSION)
-        topic = TopicRecord(TOPIC, NAME, ledgers=tuple(LedgerLink(ledger.ledger_id, 0) for ledger in ledgers))
-        await session.create(paths.topic(TOPIC), encode_topic(topic))
-        await session.create(paths.topic_name(parse_topic(NAME)), encode_name(NameRecord(TOPIC)))
-        if pinned:
-            await finalize(world, session)
-        await world.write(12, 1, former=before, to=world.nodes)
-        await world.note_cluster()
-        world.tree = MemoryTree()
-        progress = await world.restore()
-        if not pinned:
-            assert progress.state is RestoreState.REFUSED
-            assert ReviewReason.NO_HEAD in {review.reason for review in progress.reviews}
-            return
-        assert (progress.state, progress.message, progress.reviews) == (RestoreState.DONE, "", [])
-        assert world.record(f"/era-2/topics/{TOPIC}")["ledgers"] == [[4, 0], [9, 0], [12, 0]]
-        ends = [(world.record(f"/era-2/ledgers/{each}")["state"], each) for each in (4, 9, 12)]
-        assert ends == [("CLOSED", 4), ("CLOSED", 9), ("OPEN", 12)]
-        assert [world.record(f"/era-2/ledgers/{each}")["end"] for each in (4, 9)] == [2, 1]

@@ -4,28 +4,25 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.ledger_page import decode_page
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.placement.level import UNSTORED, Level
-from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION, PROCESS_VERSION
+from oncelog.core.placement.level import Level
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import RestoreRequest
-from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring import performer
 from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
 from oncelog.metadata.restoring.restoring import Work
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, Rights, encode_cluster
-from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, encode_cookie
+from oncelog.metadata_store.records.registry import encode_cookie
 from oncelog.metadata_store.session import paths
-from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.metadata_store.session.store_session import Fired, Znode
 from tests.contract.node.directory.small_log import CLUSTER
-from tests.contract.repair.restoring_world import OWNER, RESTORE_ID, TOPIC, cookie_of, restoring_world
+from tests.contract.repair.restoring_world import RESTORE_ID, TOPIC, cookie_of, restoring_world
 from tests.contract.repair.test_restore import Claiming, Uncommitted
 from tests.contract.storage_client import ledger_world
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
@@ -197,47 +194,6 @@ async def test_node_of_another_cluster_at_a_noted_address_does_not_stop_a_restor
             assert other.runner.era == FIRST_ERA
 
 
-async def test_restored_cluster_has_the_level_that_its_nodes_need(tmp_path: Path) -> None:
-    """ZooKeeper has the record of before level 8. No program of that level may take part: it would use the records of
-    era 1."""
-    async with restoring_world(tmp_path) as world:
-        await world.write(4, 3, to=world.nodes)
-        store = ClusterStore(world.session())
-        await store.write(replace(await store.establish(CLUSTER), level=UNSTORED, ack_quorum=2), version=0)
-        for node in world.nodes:
-            await Registry(world.session()).write_cookie(cookie_of(node), version=ABSENT_VERSION)
-        progress = await world.restore()
-        assert (progress.state, progress.message) == (RestoreState.DONE, "")
-        cluster = world.record("/cluster")
-        assert (cluster["format"], cluster["level"]) == (2, PROCESS_VERSION)
-
-
-@pytest.mark.hazard("served-without-era")
-async def test_process_of_a_version_before_eras_that_is_registered_is_named(tmp_path: Path) -> None:
-    """Of each kind. Nothing is claimed until they have ended."""
-    async with restoring_world(tmp_path) as world:
-        await world.note_cluster()
-        await world.write(4, 3, to=world.nodes)
-        session, store = world.session(), ClusterStore(world.session())
-        await store.write(replace(await store.establish(CLUSTER), level=UNSTORED, ack_quorum=2), version=0)
-        registry = Registry(session)
-        old: list[Registration[Any]] = [
-            registry.register_owner(LiveOwner(OWNER, "o-1", {"grpc": 1}, 0, version=BEFORE_LEVELS)),
-            registry.register_storage_node(LiveStorageNode(OWNER, "s-9", 2, 0, version=BEFORE_LEVELS)),
-            registry.register_metadata(LiveMetadata("m-1", {"grpc": 3}, version=BEFORE_LEVELS)),
-        ]
-        for each in old:
-            await each.establish()
-        refused = await world.restore()
-        assert refused.state is RestoreState.REFUSED
-        for name in ("owner o-1:1", "storage node s-9:2", "metadata service m-1:3"):
-            assert f"{name} (version 7)" in refused.message
-        assert world.record("/cluster")["era"] == 1
-        for each in old:
-            await each.withdraw()
-        assert (await world.restore()).state is RestoreState.DONE
-
-
 async def test_level_of_a_cluster_that_nothing_names_is_not_that_of_the_program_which_restores_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +204,7 @@ async def test_level_of_a_cluster_that_nothing_names_is_not_that_of_the_program_
         await world.write(4, 3, to=world.nodes)
         progress = await world.restore()
         assert (progress.state, progress.message) == (RestoreState.DONE, "")
-        assert world.record("/cluster")["level"] == LEVELS_VERSION
+        assert world.record("/cluster")["level"] == FIRST_VERSION
 
 
 async def test_damaged_record_of_the_cluster_is_replaced_by_a_restore(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_copy_of_a_deleted_record_does_not_bring_it_back() -> None:
 
 
 def test_topic_gets_its_namespace_also_without_a_note_of_it() -> None:
-    """A cluster of before notes. It is told, because its policies are lost."""
+    """The restore names the namespace, because its policies are lost."""
     tree = tree_of(newest_of(), TopicRecord(ONE, "shop/eu/orders"))
     assert tree.namespaces == ["public/default", "shop/eu"]
     assert decode_policies(tree.records[f"{paths.NAMESPACES}/shop/eu"]) == Policies()

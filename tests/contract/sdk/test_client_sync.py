@@ -306,11 +306,12 @@ def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
 def test_threads_that_are_none_are_named_at_once(
     monkeypatch: pytest.MonkeyPatch, module: str, asks: dict[str, object], name: str
 ) -> None:
-    """The client waited for ever and said nothing. Also before a wrong URL is told."""
+    """Both clients waited for ever and said nothing. Also before an error about a wrong URL."""
     monkeypatch.setitem(sys.modules, module, SimpleNamespace(**asks))
-    with pytest.raises(RuntimeError, match=rf"does not work with the threads of {name}.*\(thread=False\)") as caught:
-        oncelog.Client("not a URL")
-    assert "\n" not in str(caught.value)
+    for use in (oncelog.Client, lambda url: asyncio.run(oncelog.connect(url))):
+        with pytest.raises(RuntimeError, match=rf"not work with the threads of {name}.*\(thread=False\)") as caught:
+            use("not a URL")
+        assert "\n" not in str(caught.value)
 
 
 def test_gevent_without_its_threads_is_no_obstacle(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

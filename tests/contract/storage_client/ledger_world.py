@@ -209,9 +209,6 @@ class Node:
     async def floor(self, _: LedgerOrigin) -> LedgerId:
         return self.trimmed_below
 
-    async def may_erase(self) -> bool:
-        return True
-
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         unchanged = self.records.get(metadata.ledger_id) == metadata and version == 1
         return WriteResult(WriteStatus.OK if unchanged else WriteStatus.CONFLICT)

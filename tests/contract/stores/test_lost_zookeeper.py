@@ -16,7 +16,7 @@ from oncelog.core.placement.level import Level
 from oncelog.core.records.id_claim import Counter, CounterRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.joining.history_watch import HistoryWatch
-from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
+from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore, encode_cluster
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState
@@ -167,7 +167,7 @@ async def test_process_notices_another_cluster() -> None:
     """It was created in the emptied ZooKeeper while the process had no connection."""
     world = World()
     await world.begin()
-    await world.replace_record(b'{"cluster_id": "other", "format": 1}')
+    await world.replace_record(encode_cluster(ClusterRecord("other")))
     await world.looked()
     (error,) = world.lost
     assert "ZooKeeper has cluster other" in error.message

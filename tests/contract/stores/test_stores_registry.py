@@ -7,10 +7,8 @@ import pytest
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.json_records import encode_record
 from oncelog.metadata_store.records.registry import (
     Decommission,
     LiveMetadata,
@@ -148,31 +146,8 @@ async def test_cookie_stays_when_its_node_leaves(backend: Backend) -> None:
     assert await Registry(other).read_cookie(OWNER) == (retired, 1)
 
 
-async def test_cookie_of_an_older_version_is_not_read_only(backend: Backend) -> None:
-    """It has no such field: the node joined before read-only requests existed."""
-    session = await new_cluster(backend)
-    node = Incarnation("b" * 32)
-    fields = {"incarnation": node, "host": "127.0.0.1", "port": 1, "retired": False}
-    await session.create(f"{paths.STORAGE_COOKIES}/{node}", encode_record(fields))
-    assert (await Registry(session).cookies())[node] == StorageCookie(node, "127.0.0.1", 1)
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-async def test_lowest_version_includes_processes_of_before_versions(backend: Backend) -> None:
-    """Their registrations have no version, which means 1. What they would break waits until they are gone."""
-    session = await new_cluster(backend)
-    registry = Registry(session)
-    assert await registry.lowest_version() == PROCESS_VERSION
-    await registry.register_owner(LiveOwner(OWNER, "10.0.0.1", {}, 0)).establish()
-    await registry.register_metadata(LiveMetadata("10.0.0.1", {})).establish()
-    assert await registry.lowest_version() == PROCESS_VERSION
-    old = encode_record({"host": "10.0.0.2", "port": 6660, "free_bytes": 1, "read_only": False})
-    assert await session.create(f"{paths.STORAGE}/{'b' * 32}", old, ephemeral=True) is OK
-    assert await registry.lowest_version() == 1
-
-
 async def test_cookie_keeps_its_successor_its_debt_and_its_decommission(backend: Backend) -> None:
-    """A cookie of before repair has none of them."""
+    """A new cookie has none of them."""
     session = await new_cluster(backend)
     registry = Registry(session)
     successor = Incarnation("b" * 32)
@@ -180,7 +155,7 @@ async def test_cookie_keeps_its_successor_its_debt_and_its_decommission(backend:
         OWNER, "10.0.0.1", 6660, retired=True, replaced_by=successor, debt=3, decommission=Decommission.DRAINING
     )
     assert (await registry.write_cookie(cookie, version=ABSENT_VERSION)).status is OK
-    former = encode_record({"incarnation": successor, "host": "10.0.0.2", "port": 1, "retired": False})
-    assert await session.create(f"{paths.STORAGE_COOKIES}/{successor}", former) is OK
-    assert await registry.cookies() == {OWNER: cookie, successor: StorageCookie(successor, "10.0.0.2", 1)}
+    new = StorageCookie(successor, "10.0.0.2", 1)
+    assert (await registry.write_cookie(new, version=ABSENT_VERSION)).status is OK
+    assert await registry.cookies() == {OWNER: cookie, successor: new}
     assert (await registry.cookies())[successor].debt is None

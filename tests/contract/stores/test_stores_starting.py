@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, WrongCluster
-from oncelog.core.placement.level import UNSTORED, Level
-from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.placement.first_cluster import RESTORE
+from oncelog.core.placement.level import Level
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.metadata_store.joining.starting import registered_level, until_answered
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -104,23 +105,37 @@ async def test_start_in_a_cluster_of_a_higher_level_ends_at_once() -> None:
     assert session.closed
 
 
-async def test_cluster_of_before_levels_has_none_and_a_later_format_is_refused() -> None:
-    """The level is stored when it is first raised; that makes format 2, which programs before levels refuse."""
-    session = await session_at(UNSTORED)
-    store = ClusterStore(session)
+@pytest.mark.parametrize(
+    "changed", [{"format": 1}, {"level": FIRST_VERSION - 1}, {"level": 0}], ids=["format", "level", "none"]
+)
+async def test_cluster_below_the_first_level_is_refused_in_one_sentence(changed: dict[str, int]) -> None:
+    """It is not damaged: no restore is advised. No program has written such a record."""
+    session = await session_at(Level(PROCESS_VERSION))
+    await _change(session, changed)
+    with pytest.raises(WrongCluster, match=f"is below level {FIRST_VERSION}, the lowest that this version") as lost:
+        await ClusterStore(session).read()
+    assert RESTORE not in lost.value.message
+
+
+async def test_format_1_without_any_further_field_is_below_the_first_level() -> None:
+    session = await session_at(Level(PROCESS_VERSION))
     node = await session.read(paths.CLUSTER)
     assert node is not None
-    assert json.loads(node.data)["format"] == 1
-    former = {"cluster_id": json.loads(node.data)["cluster_id"], "format": 1, "x_future": 1}
-    await session.write(paths.CLUSTER, json.dumps(former).encode(), version=node.version)
-    found = await store.find()
-    assert found is not None
-    assert found.value.level == UNSTORED
-    await store.write(replace(found.value, level=Level(PROCESS_VERSION)), version=found.version)
+    await session.write(paths.CLUSTER, b'{"cluster_id":"c","format":1}', version=node.version)
+    with pytest.raises(WrongCluster, match="below level"):
+        await ClusterStore(session).find_replaceable()
+
+
+async def test_later_format_of_the_cluster_is_refused() -> None:
+    session = await session_at(Level(PROCESS_VERSION))
+    await _change(session, {"format": 3})
+    with pytest.raises(WrongCluster, match=r"format 3.*start a newer one"):
+        await ClusterStore(session).read()
+
+
+async def _change(session: MemorySession, changed: dict[str, int]) -> None:
+    """Write the record of the cluster with these fields."""
     node = await session.read(paths.CLUSTER)
     assert node is not None
-    raised = json.loads(node.data)
-    assert (raised["format"], raised["level"], raised["x_future"]) == (2, PROCESS_VERSION, 1)
-    await session.write(paths.CLUSTER, json.dumps({**raised, "format": 3}).encode(), version=node.version)
-    with pytest.raises(WrongCluster, match="format 3"):
-        await store.read()
+    fields = {**json.loads(node.data), **changed}
+    await session.write(paths.CLUSTER, json.dumps(fields).encode(), version=node.version)

@@ -38,19 +38,18 @@ from tests.core.topic.topic_world import SETTINGS, WRITE_CURSOR, WRITE_LEDGER, O
 # --- appending --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.hazard("older-owner-and-ack-log")
 def test_ack_log_begins_with_the_first_change() -> None:
-    """Until then the record has format 1, and no ledger is opened for it. The record is written before the entry."""
+    """Until then no ledger is opened for it. The record is written before the entry."""
     world = World()
     owner = Owner(world, "o1").take_over()
     chain = Chain(world, owner)
-    assert world.record.format == 1
+    assert not world.record.acks
     assert len(owner.created_ledgers()) == len(world.record.ledgers)
     chain.append((CREATED, 0))
     while not world.record.acks:
         assert not [effect for effect in owner.emitted(SendAdds) if effect.purpose is LedgerPurpose.ACKS]
         assert owner.step()
-    assert (world.record.format, chain.settled_tokens) == (2, [])
+    assert chain.settled_tokens == []
     owner.run()
     assert chain.settled_tokens == [0]
 
@@ -67,7 +66,7 @@ def test_change_is_settled_when_its_entry_has_the_ack_quorum() -> None:
     assert shown(chain.serving.acks.state) == before
     writer = chain.serving.acks.ledgers.writer
     assert writer is not None
-    chain.owner.handle(EntriesAnswered(writer.ledger_id, A, [EntryId(1)], AppendStatus.OK))
+    chain.owner.handle(EntriesAnswered(writer.ledger_id, A, [EntryId(2)], AppendStatus.OK))
     assert chain.settled_tokens == [0, 1]
     assert shown(chain.serving.acks.state) != before
 
@@ -77,10 +76,10 @@ def test_changes_that_arrive_while_an_entry_is_in_flight_form_the_next_one() -> 
     chain = Chain.new()
     chain.number(1).number(2).number(3, 4)
     (add,) = [effect for effect in chain.owner.queue if isinstance(effect, SendAdds)]
-    assert [each.entry_id for each in add.adds] == [1]
+    assert [each.entry_id for each in add.adds] == [2]
     chain.owner.run()
     assert chain.settled_tokens == [0, 1, 2, 3, 4]
-    assert chain.entries() == [3]
+    assert chain.entries() == [4]
     assert shown(chain.world.folded_acks()) == shown(chain.serving.acks.state)
 
 
@@ -209,7 +208,7 @@ def test_both_chains_are_fenced_before_the_snapshot_is_read() -> None:
     kinds = [effect.ledger_id if isinstance(effect, FenceMember) else kind_of(effect) for effect in second.effects]
     claim = kinds.index(WRITE_CURSOR)
     assert max(kinds.index(record.ledgers[-1].ledger_id), kinds.index(record.acks[-1])) < claim
-    assert second.effects.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, 9)) < claim
+    assert second.effects.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, 10)) < claim
 
 
 def steps_of_a_takeover(settings: TopicSettings) -> int:
@@ -257,7 +256,6 @@ def test_owner_may_die_after_any_step_of_its_first_change(stop_after: int) -> No
     folded = world.folded_acks()
     assert shown_of(second) == shown(folded)
     if chain.settled_tokens:
-        assert world.record.format == 2
         assert folded.position >= chain.serving.acks.state.position
     again = Chain(world, second)
     again.append((CREATED, 7))
@@ -293,7 +291,7 @@ def test_owner_goes_on_in_the_chain_of_its_predecessor() -> None:
     second.number(100)
     second.owner.run()
     assert second.settled_tokens == [100]
-    assert second.entries()[-1] == 1
+    assert second.entries()[-1] == 2
 
 
 # --- snapshots and trims ----------------------------------------------------------------------------------------------
@@ -351,8 +349,7 @@ def test_takeover_without_any_snapshot_of_a_trimmed_chain_stops() -> None:
 
 
 def test_acks_alone_make_a_snapshot_due_by_time_and_bytes_but_not_by_count() -> None:
-    """A work queue acknowledges each message: entries of the ack log trigger no snapshot by count (hazard
-    older-owner-and-ack-log)."""
+    """A work queue acknowledges each message: entries of the ack log trigger no snapshot by count."""
     settings = replace(SETTINGS, snapshot=SnapshotSettings(entries_max=3, gap_ms=0, ack_bytes_max=10_000))
     chain = Chain.new(settings)
     for number in range(1, 20):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.acks.ack_format import decode_changes, encode_change, encode_changes, needs_effects
+from oncelog.core.acks.ack_format import decode_changes, encode_change, encode_changes
 from oncelog.core.acks.ack_state import EffectsBinding, Ignored, SubscriptionState
 from oncelog.core.acks.changes import (
     Acked,
@@ -199,7 +199,3 @@ def test_entry_of_effects_has_its_own_format() -> None:
     assert data[0] == 2
     with pytest.raises(CorruptEntry, match="not those of format 1"):
         decode_changes(b"\x01" + data[1:])
-    needing: list[Change] = [bound(), rewound(1, (0, 0)), Sought(ONE, SeekEpoch(1), 0, redo=True)]
-    assert list(map(needs_effects, [*needing, Sought(ONE, SeekEpoch(1), 0, redo=False), acked(1)])) == [
-        True, True, True, False, False,
-    ]  # fmt: skip

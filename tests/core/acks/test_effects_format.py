@@ -5,6 +5,7 @@ import pytest
 from oncelog.core.acks.changes import EffectsBound
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.chain.next_ledger import LedgerPurpose
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS
 from oncelog.core.ids import Generation, SeekEpoch
 from tests.core.acks.ack_log import CREATED, NUMBER, Chain, shown, shown_of
 from tests.core.topic.topic_world import Owner, World
@@ -23,29 +24,16 @@ def effects_formats(chain: Chain) -> set[int]:
             return found
 
 
-@pytest.mark.hazard("older-owner-and-ack-log")
-def test_topic_record_names_effects_before_an_entry_has_them() -> None:
-    """The open ledger of the ack log is rolled; what comes meanwhile keeps its order. Later ones need no roll."""
-    chain = Chain.new()
-    chain.append((BOUND, 1)).number(2)
-    assert effects_formats(chain) == {4}
-    assert (chain.world.record.format, len(chain.world.record.acks), chain.settled_tokens) == (4, 2, [0, 1, 2])
-    chain.append((BOUND, 3))
-    assert effects_formats(chain) == {4}
-    assert len(chain.world.record.acks) == 2
-
-
-@pytest.mark.hazard("older-owner-and-ack-log")
 @pytest.mark.parametrize("steps", range(12))
 def test_change_about_effects_at_any_step_of_an_opening(steps: int) -> None:
-    """While the first ledger is opened and linked, without the format or with it."""
+    """While the first ledger is opened and linked."""
     world = World()
     chain = Chain(world, Owner(world, "o1").take_over())
     chain.append((CREATED, 0))
     for _ in range(steps):
         chain.owner.step()
     chain.append((BOUND, 1))
-    assert effects_formats(chain) == {4}
+    assert effects_formats(chain) == {FORMAT_WITH_HEADS}
     assert chain.settled_tokens == [0, 1]
     bound = chain.serving.acks.state.subscriptions[NUMBER].binding
     assert bound is not None

@@ -1,13 +1,10 @@
 """The ownership of a topic record: an owner relies only on what it read in the record."""
 
-from dataclasses import replace
-
 import pytest
 
 from oncelog.core.chain.ownership import (
     AcksLinked,
     Deposed,
-    FormatRaised,
     Linked,
     LogTrim,
     Owned,
@@ -20,7 +17,7 @@ from oncelog.core.chain.ownership import (
 )
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.formats.ledger_page import PageLink
-from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, LedgerLink, TopicRecord
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
 from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
@@ -38,7 +35,7 @@ MINE = TopicRecord(TOPIC, "t", A, OwnerEpoch(3), (link(1), link(2), link(3)))
 THEIRS = TopicRecord(TOPIC, "t", B, OwnerEpoch(4), MINE.ledgers)
 
 
-Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | AcksLinked | Paged | FormatRaised | Trimmed | Deposed
+Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | AcksLinked | Paged | Trimmed | Deposed
 
 
 class Recorded:
@@ -84,10 +81,6 @@ class Recorded:
 
     def link_acks(self, number: int) -> list[Outcome]:
         self.core.link_acks(LedgerId(number))
-        return self._take()
-
-    def raise_format(self) -> list[Outcome]:
-        assert not self.core.has_format(FORMAT_WITH_CODECS)
         return self._take()
 
     def trim_acks(self, count: int) -> list[Outcome]:
@@ -345,27 +338,3 @@ def test_link_takes_the_place_of_an_empty_ledger() -> None:
         MINE.with_ledger(link(4), instead=LedgerId(2))
     acks = MINE.with_ack_ledger(LedgerId(5)).with_ack_ledger(LedgerId(7), instead=LedgerId(5))
     assert (acks.acks, acks.acks_deleted_below) == ((7,), 0)
-
-
-@pytest.mark.hazard("older-owner-and-codecs")
-def test_format_is_raised_by_a_write_of_its_own() -> None:
-    """Behind a link, for which all producers wait. It was asked for by many batches, and is written once."""
-    ownership = owning()
-    linked = MINE.with_ledger(link(4))
-    assert ownership.link(link(4)) == [WriteRecord(KEY, linked, 7)]
-    assert ownership.raise_format() == ownership.raise_format() == ownership.trim(1) == []
-    raised = replace(linked, format=FORMAT_WITH_CODECS)
-    assert ownership.record_written(ok(8)) == [Linked(LedgerId(4)), WriteRecord(KEY, raised, 8)]
-    assert ownership.record_written(ok(9)) == [FormatRaised(), WriteRecord(KEY, raised.without(LedgerId(1)), 9)]
-    assert ownership.core.has_format(FORMAT_WITH_CODECS)
-    assert ownership.record_written(ok(10)) == [Trimmed((LedgerId(1),))]
-
-
-def test_format_that_was_not_written_is_not_there() -> None:
-    """After a conflict the record is read, and it says what its format is."""
-    ownership = owning()
-    ownership.raise_format()
-    assert ownership.record_written(written(WriteStatus.CONFLICT)) == READ
-    assert ownership.raise_format() == []
-    assert ownership.record_read(RecordRead(KEY, MINE, 8)) == [Owned()]
-    assert ownership.raise_format() == [WriteRecord(KEY, replace(MINE, format=FORMAT_WITH_CODECS), 8)]

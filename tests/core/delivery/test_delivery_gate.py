@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict, Needs, needs_of
+from oncelog.core.delivery import delivery_gate
+from oncelog.core.delivery.delivery_gate import DeliveryGate, GateVerdict, Needs
 from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.ids import ConsumerNumber
 from tests.core.delivery.bound_log import LOG
@@ -51,7 +52,7 @@ def test_answer_about_the_log_waits_for_a_proof_of_its_own() -> None:
     """A young proof does not say what another owner has stored since."""
     answer = AnswerEffects(ConsumerNumber(1), 1, LOG)
     own = DeliveryGate[AnswerEffects](session_timeout_ms=SESSION_MS)
-    assert own.report(answer, needs_of(answer), proof_age_ms=0) is GateVerdict.PROVE
+    assert own.report(answer, delivery_gate.needs_of(answer), proof_age_ms=0) is GateVerdict.PROVE
     assert own.release() == [answer]
     assert not own.is_waiting
 

@@ -207,7 +207,7 @@ def test_a_review_by_records_of_a_former_era_erases_nothing() -> None:
     moved = replace(OPEN, members=(B, C)).closed(end=EntryId(0), length=10)
     disk = writable()
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
-    checked = disk.handle(LedgerChecked(LEDGER, 2, replace(moved, verified=True), 3, may_erase=True))
+    checked = disk.handle(LedgerChecked(LEDGER, 2, replace(moved, verified=True), 3))
     assert [type(effect) for effect in checked] == [TouchRecord]
     disk.handle(raised(3, TWO))
     assert disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK)) == [reviewed(2, CopyState.HELD)]
@@ -223,7 +223,7 @@ def test_a_review_that_was_reading_when_the_era_came_decides_nothing() -> None:
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     assert disk.handle(review(3)) == []
     disk.handle(raised(4, TWO))
-    answers = disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, may_erase=True))
+    answers = disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     assert answers == [reviewed(2, CopyState.HELD), reviewed(3, CopyState.HELD)]
     disk.sync()
     assert [record.kind for record in disk.synced] == [RecordKind.ADD, RecordKind.ERA]

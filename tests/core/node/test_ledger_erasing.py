@@ -47,7 +47,7 @@ def touching() -> Disk:
     """A node that holds entry 0, and waits for its compare-and-set on a record that does not name it."""
     disk = writable()
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
-    checked = LedgerChecked(LEDGER, 2, ELSEWHERE, version=7, may_erase=True)
+    checked = LedgerChecked(LEDGER, 2, ELSEWHERE, version=7)
     assert disk.handle(checked) == [TouchRecord(LEDGER, 2, ELSEWHERE, 7)]
     return disk
 
@@ -68,10 +68,10 @@ def test_deleted_ledger_is_erased_only_after_a_synced_read_proved_it() -> None:
     """A lagging follower shows records as absent that exist (hazard former-incarnation)."""
     disk = writable()
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
-    assert disk.handle(LedgerChecked(LEDGER, 2, OPEN, may_erase=True)) == [reviewed(2, CopyState.HELD)]
+    assert disk.handle(LedgerChecked(LEDGER, 2, OPEN)) == [reviewed(2, CopyState.HELD)]
     assert disk.unsynced == []
     disk.handle(review(3))
-    assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True, may_erase=True)) == []
+    assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True)) == []
     assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.ERASED, 1)]
     assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.ERASED, 1)]
     assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
@@ -83,7 +83,7 @@ def test_floor_of_a_chain_is_durable_before_anything_is_erased_by_it() -> None:
     """Without ZooKeeper it alone tells a trimmed ledger from a lost one. It only rises."""
     disk, floor = writable(), LedgerId(LEDGER + 2)
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, may_erase=True, floor=floor))
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, floor=floor))
     written = [(record.kind, record.ledger_id, record.data) for record in disk.unsynced]
     assert written[0] == (RecordKind.FLOOR, floor, ORIGIN.encode())
     assert written[1][:2] == (RecordKind.LEDGER_ERASED, LEDGER)
@@ -95,7 +95,7 @@ def test_floor_of_a_chain_is_durable_before_anything_is_erased_by_it() -> None:
         disk.handle(append(check, entry(0, ledger_id=LedgerId(other)), recovery=True))
         disk.sync()
         disk.handle(ReviewReceived(100 + check, A, LedgerId(other)))
-        disk.handle(LedgerChecked(LedgerId(other), check, None, deleted=True, may_erase=True, floor=below))
+        disk.handle(LedgerChecked(LedgerId(other), check, None, deleted=True, floor=below))
         disk.sync()
     noted = [record.ledger_id for record in disk.synced if record.kind is RecordKind.FLOOR]
     assert noted == [floor, higher]
@@ -108,7 +108,7 @@ def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> 
     missing-record-is-no-deletion)."""
     disk = writable()
     disk.handle(review(2))
-    checked = LedgerChecked(LEDGER, 2, None, may_erase=True)
+    checked = LedgerChecked(LEDGER, 2, None)
     assert disk.handle(checked) == [LedgerOrphaned(LEDGER), reviewed(2, CopyState.HELD)]
     assert disk.unsynced == []
     assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
@@ -124,7 +124,7 @@ def test_record_of_another_topic_says_nothing_of_the_copy() -> None:
     disk = writable()
     assert disk.handle(review(2)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     record = replace(ELSEWHERE, topic_id=TopicId("f0" * 16))
-    checked = LedgerChecked(LEDGER, 2, record, version=7, may_erase=True, deleted=True)
+    checked = LedgerChecked(LEDGER, 2, record, version=7, deleted=True)
     assert disk.handle(checked) == [LedgerOrphaned(LEDGER), reviewed(2, CopyState.HELD)]
 
 
@@ -136,17 +136,6 @@ def test_check_that_began_before_the_first_entry_erases_nothing() -> None:
     refused = answer(1, AppendStatus.NOT_WRITABLE, 0)
     assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [refused, CheckLedger(LEDGER, 2)]
     assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [reviewed(2, CopyState.ABSENT)]
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-@pytest.mark.parametrize(("metadata", "deleted"), [(None, True), (ELSEWHERE, False)])
-def test_nothing_is_erased_while_an_older_process_is_registered(metadata: LedgerMetadata | None, deleted: bool) -> None:
-    """An older process would take an erased copy for a missing one (hazard older-owner-drops-fields)."""
-    disk = writable()
-    disk.handle(review(2))
-    checked = LedgerChecked(LEDGER, 2, metadata, deleted=deleted, may_erase=False)
-    assert disk.handle(checked) == [reviewed(2, CopyState.HELD)]
-    assert disk.unsynced == []
 
 
 def test_review_of_an_unknown_ledger_leaves_nothing_behind() -> None:
@@ -186,7 +175,7 @@ def test_copy_that_may_be_needed_is_kept(metadata: LedgerMetadata) -> None:
     """A member, a joining node, and any copy of a ledger that is not whole, or frozen, or not CLOSED."""
     disk = writable()
     disk.handle(review(2))
-    assert disk.handle(LedgerChecked(LEDGER, 2, metadata, may_erase=True)) == [reviewed(2, CopyState.HELD)]
+    assert disk.handle(LedgerChecked(LEDGER, 2, metadata)) == [reviewed(2, CopyState.HELD)]
     assert disk.unsynced == []
 
 
@@ -246,7 +235,7 @@ def test_entries_that_were_accepted_before_are_answered_before_the_tombstone() -
     disk = writable()
     disk.handle(append(2, E1))
     disk.handle(review(3))
-    disk.handle(LedgerChecked(LEDGER, 2, ELSEWHERE, version=7, may_erase=True))
+    disk.handle(LedgerChecked(LEDGER, 2, ELSEWHERE, version=7))
     disk.handle(RecordTouched(LEDGER, 2, WriteStatus.OK))
     done = [answer(2, AppendStatus.OK, 1), LedgerErased(LEDGER), reviewed(3, CopyState.ERASED)]
     assert disk.sync() == done
@@ -301,10 +290,10 @@ def test_tombstone_of_a_copy_learns_that_its_ledger_was_deleted(restarted: bool)
         disk.start()
     disk.handle(review(5))
     check = 3 - 2 * restarted
-    assert disk.handle(LedgerChecked(LEDGER, check, None, may_erase=True)) == [reviewed(5, CopyState.ERASED)]
+    assert disk.handle(LedgerChecked(LEDGER, check, None)) == [reviewed(5, CopyState.ERASED)]
     assert disk.unsynced == []
     disk.handle(review(6))
-    assert disk.handle(LedgerChecked(LEDGER, check + 1, None, deleted=True, may_erase=True)) == []
+    assert disk.handle(LedgerChecked(LEDGER, check + 1, None, deleted=True)) == []
     assert disk.handle(read(7, 0, 1)) == [erased_answer(7)]
     assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.LEDGER_ERASED, DELETED)]
     assert disk.sync() == [LedgerErased(LEDGER, deleted=True), reviewed(6, CopyState.ERASED)]
@@ -363,5 +352,5 @@ def test_review_without_the_node_in_the_record_ends_repair_adds() -> None:
     disk.handle(LedgerChecked(LEDGER, 1, replace(ELSEWHERE, joining=A)))
     disk.sync()
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 2, replace(ELSEWHERE, verified=False), may_erase=True))
+    disk.handle(LedgerChecked(LEDGER, 2, replace(ELSEWHERE, verified=False)))
     assert disk.handle(append(3, E1, repair=True)) == [CheckLedger(LEDGER, 3, ORIGIN)]

@@ -112,7 +112,7 @@ def test_tombstone_does_not_answer_for_a_later_life_that_may_be_in_the_hole() ->
     """A repair may have filled the copy again; its entries are unknown, not erased."""
     disk = writable()
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True, may_erase=True))
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     assert LedgerErased(LEDGER, deleted=True) in disk.sync()
     disk.find_hole(N)
     assert disk.handle(read(3, 0, 1)) == [read_answer(3, [], [], unreadable=(0,))]
@@ -240,7 +240,7 @@ def test_copy_in_limbo_that_is_not_needed_is_erased_and_leaves_limbo() -> None:
     disk = in_limbo()
     elsewhere = replace(CLOSED, members=(B, C), verified=True)
     disk.handle(review(2))
-    disk.handle(LedgerChecked(LEDGER, 1, elsewhere, version=1, may_erase=True))
+    disk.handle(LedgerChecked(LEDGER, 1, elsewhere, version=1))
     disk.handle(RecordTouched(LEDGER, 1, WriteStatus.OK))
     assert disk.sync() == [LedgerErased(LEDGER), reviewed(2, CopyState.ERASED)]
     for _ in range(2):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from oncelog.core.placement.level import (
-    UNSTORED,
     CountProcesses,
     FinalizeStep,
     KnownProcess,
@@ -153,7 +152,6 @@ def test_next_step(level: Level, expected: FinalizeStep) -> None:
 @pytest.mark.parametrize(
     ("level", "said"),
     [
-        (UNSTORED, None),
         (Level(OLD), None),
         (Level(NEW), "this cluster has level 9, and this program knows level 8"),
         (Level(OLD, NEW), "being raised to level 9, and this program knows level 8"),

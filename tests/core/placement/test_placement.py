@@ -165,30 +165,6 @@ def test_absence_of_owners_is_reported() -> None:
     assert ask(core, was_read(None)) == [TopicMissing(TOPIC)]
 
 
-@pytest.mark.hazard("older-owner-and-ack-log")
-def test_only_owners_that_can_serve_an_ack_log_get_such_a_topic() -> None:
-    """An older owner would refuse an entry of kind 7, and with it every producer."""
-    with_acks = ON_O1.with_ack_ledger(LedgerId(9))
-    old_o2 = OwnersView((O2,), versions={O2: 2})
-    core = reading()
-    assert ask(core, was_read(with_acks, old_o2)) == [NoOwnerLive(TOPIC)]
-    core = reading()
-    assert ask(core, was_read(ON_O1, old_o2)) == [WriteRecord(KEY, ON_O2, 9)]
-    core = reading()
-    on_o2 = replace(ON_O2.with_ack_ledger(LedgerId(9)), owner_epoch=OwnerEpoch(5))
-    assert ask(core, was_read(with_acks, OwnersView((O2,), versions={O2: 3}))) == [WriteRecord(KEY, on_o2, 9)]
-
-
-@pytest.mark.hazard("older-owner-and-ack-log")
-def test_topic_leaves_an_owner_that_cannot_serve_its_ack_log() -> None:
-    """The process was replaced by an older one that registered under the same incarnation."""
-    core = reading()
-    owners = OwnersView((O1, O2), versions={O1: 2})
-    (write,) = ask(core, was_read(ON_O1.with_ack_ledger(LedgerId(9)), owners))
-    assert isinstance(write, WriteRecord)
-    assert write.value.owner == O2
-
-
 @pytest.mark.hazard("away-node-of-an-older-version")
 def test_owner_below_the_level_has_no_topics() -> None:
     """It had no session when the level was raised. The record of a topic that was idle since has the former format."""

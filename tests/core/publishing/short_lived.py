@@ -54,7 +54,6 @@ class Year:
         self._step = Step()
         presence = Presence(connected=lambda _: False, awaited=lambda _: False)
         self._expiry = ProducerExpiry(self._step, cast("TopicLog", self), presence, ProducerLifetimes())
-        self._expiry.supported = True
         self._timer = StartTopicTimer("", 0)
         self._entries = 0
         #: the message of each producer, but for its id

@@ -11,7 +11,6 @@ from oncelog.core.ids import NO_SEQUENCE, Generation, InstanceId, ProducerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.policies.producer_lifetimes import EIGHTHS, LEASE_MS, LEASE_MS_MIN, ProducerLifetimes, lease_ms
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.process_version import LEASES_VERSION
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.expiry import EXPIRY_TIMER
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
@@ -389,16 +388,6 @@ def test_topic_of_chosen_names_gets_no_entry_about_them() -> None:
     _, owner = serving()
     owner.open("p")
     policies(owner)
-    assert not periods(owner)
-
-
-def test_nothing_expires_beside_an_older_process() -> None:
-    """It could not take the topic over."""
-    world, owner = serving()
-    world.process_version = LEASES_VERSION - 1
-    owner.handle(SessionClosed(owner.open(None).session))
-    owner.handle(PoliciesChanged(TopicPolicies(lifetimes=ProducerLifetimes())))
-    owner.tick().run()
     assert not periods(owner)
 
 

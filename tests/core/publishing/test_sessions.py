@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from oncelog.core.chain.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
-from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.process_version import CODECS_VERSION
 from oncelog.core.publishing.sessions import BlockedOn
-from oncelog.core.records.records import RecordRead, TopicKey, WriteRecord, kind_of
+from oncelog.core.records.records import RecordRead, TopicKey, kind_of
 from oncelog.core.topic_events.effects import AnswerBatches, EndSession, ReadEntryIds
 from oncelog.core.topic_events.events import ReceivedBatch, SessionClosed
 from tests.core.builders import CONTIGUOUS, PID, TOPIC, A, B, batch, checksum, received
@@ -31,9 +27,10 @@ def parked(owner: Owner, session: SessionNumber) -> tuple[BlockedOn | None, int]
 
 
 def duplicate(
-    entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0, differs: bool | None = None
+    entry: int, count: int, *, ledger_id: int = 1, offset: int = 0, differs: bool | None = None
 ) -> tuple[ResultRange, ...]:
-    position = Position(LedgerId(ledger_id), EntryId(entry_id))
+    """entry: as in `stored`."""
+    position = Position(LedgerId(ledger_id), EntryId(1 + entry))
     return (ResultRange(ResultKind.DUPLICATE, count, position, offset, differs),)
 
 
@@ -67,7 +64,7 @@ def test_retry_in_flight_joins_the_write() -> None:
     assert [(answer.session, answer.request, answer.result) for answer in owner.batches] == [
         (again.session, 2, duplicate(1, 2, differs=False))
     ]
-    assert max(world.entries_of(LedgerId(1))) == 1
+    assert max(world.entries_of(LedgerId(1))) == 2
 
 
 def test_partly_duplicate_batch_is_answered_per_message() -> None:
@@ -81,7 +78,7 @@ def test_partly_duplicate_batch_is_answered_per_message() -> None:
     owner.send(granted.session, received(3, [1, 4, 6]))
     owner.run()
     assert [answer.request for answer in owner.batches] == [1]
-    owner.handle(EntriesAnswered(LedgerId(1), A, [EntryId(2), EntryId(3)], AppendStatus.OK))
+    owner.handle(EntriesAnswered(LedgerId(1), A, [EntryId(3), EntryId(4)], AppendStatus.OK))
     owner.run()
     assert owner.result(2) == stored(2, 1)
     assert owner.result(3) == duplicate(1, 1, offset=1) + duplicate(2, 1) + stored(3, 1, offset=2)
@@ -101,7 +98,7 @@ def test_refused_batch_ends_its_session_and_no_other() -> None:
     owner.send(two.session, received(5, [7], pid=pid, generation=generation))
     owner.run()
     assert owner.result(5) == stored(3, 1)
-    assert max(world.entries_of(LedgerId(1))) == 3
+    assert max(world.entries_of(LedgerId(1))) == 4
 
 
 def test_batch_of_another_producer_is_refused() -> None:
@@ -143,45 +140,6 @@ def packed(request: int, ids: Sequence[int], codec: Compression, *, generation: 
     return ReceivedBatch(request, decode_batch(data, checksum), data)
 
 
-@pytest.mark.hazard("older-owner-and-codecs")
-@pytest.mark.parametrize("codec", [Compression.ZSTD, Compression.LZ4])
-def test_batch_of_a_new_compression_waits_for_the_format_of_the_record(codec: Compression) -> None:
-    """No entry of it is sent before the record says that older owners cannot serve the topic. The batches behind it
-    wait, too; those of other sessions do not. The next owner finds the format and writes nothing."""
-    world, owner = serving()
-    granted, other = owner.open(), owner.open("q")
-    pid, generation = other.instance
-    owner.send(granted.session, received(1, [0]), packed(2, [1], codec), received(3, [2]))
-    owner.send(other.session, received(4, [0], pid=pid, generation=generation))
-    assert parked(owner, granted.session) == (BlockedOn.FORMAT, 2)
-    (write,) = [effect for effect in owner.queue if isinstance(effect, WriteRecord) and effect.key == TopicKey(TOPIC)]
-    assert write.value.format == FORMAT_WITH_CODECS
-    owner.run(kind_of(write))
-    assert (owner.result(1), owner.result(4)) == (stored(2, 1), stored(3, 1))
-    assert max(world.entries_of(LedgerId(1))) == 3
-    owner.run()
-    assert (owner.result(2), owner.result(3)) == (stored(4, 1), stored(5, 1))
-    assert not world.record.can_be_served_by(CODECS_VERSION - 1)
-    following = Owner(world, "o2").take_over()
-    again = following.open()
-    written = len(following.emitted(WriteRecord))
-    following.send(again.session, packed(1, [3], codec, generation=2))
-    following.run()
-    assert following.result(1) == stored(1, 1, ledger_id=2)
-    assert len(following.emitted(WriteRecord)) == written
-
-
-def test_batch_that_waits_for_the_format_is_not_lost_with_the_record() -> None:
-    """Another owner has the topic: the session ends, the client opens again there and resends."""
-    world, owner = serving()
-    granted = owner.open()
-    owner.send(granted.session, packed(1, [0], Compression.ZSTD))
-    world.place(Incarnation("o2"))
-    owner.run()
-    assert ended(owner) == [(granted.session, NotOwner)]
-    assert world.record.format < FORMAT_WITH_CODECS
-
-
 def test_old_instance_waits_for_a_grant_in_flight() -> None:
     """Nothing of it goes into the log behind the grant; when that is durable, it is fenced."""
     world, owner = serving()
@@ -191,7 +149,7 @@ def test_old_instance_waits_for_a_grant_in_flight() -> None:
     assert parked(owner, granted.session) == (BlockedOn.GRANT, 1)
     owner.run()
     assert [number for number, _ in ended(owner)] == [granted.session]
-    assert max(world.entries_of(LedgerId(1))) == 1
+    assert max(world.entries_of(LedgerId(1))) == 2
 
 
 def test_refusal_waits_until_the_record_was_read() -> None:
@@ -253,7 +211,7 @@ def test_session_closed_by_its_client_gets_no_answer() -> None:
     owner.handle(SessionClosed(granted.session))
     owner.run()
     assert owner.batches == []
-    assert max(world.entries_of(LedgerId(1))) == 1
+    assert max(world.entries_of(LedgerId(1))) == 2
     assert owner.core.serving is not None
     assert not owner.core.serving.sessions.connected(PID)
 

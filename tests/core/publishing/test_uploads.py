@@ -9,12 +9,9 @@ from oncelog.core.formats.batch import PayloadFormat, decode_batch, encode_batch
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.chunks import ChunkName, ChunkNames, encode_chunk, encode_chunk_names
 from oncelog.core.formats.columns import encode_values
-from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange
-from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
-from oncelog.core.process_version import CODECS_VERSION
 from oncelog.core.publishing.uploads import HOLD_MS_MAX, IDLE_MS
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic_events.effects import ChunksOrphaned, EndSession
@@ -237,7 +234,7 @@ def test_due_roll_waits_for_begun_uploads_and_first_chunks_for_the_roll() -> Non
     owner.run()
     names = ChunkNames(
         LedgerId(1), sum(map(len, PARTS)),
-        tuple(ChunkName(EntryId(2 + n), chunk(0, one, n).header.checksum) for n in range(3)),
+        tuple(ChunkName(EntryId(3 + n), chunk(0, one, n).header.checksum) for n in range(3)),
     )  # fmt: skip
     owner.send(one.session, final(4, one, names))
     owner.run()
@@ -265,20 +262,6 @@ def test_stalled_upload_holds_no_ledger_for_ever(pauses: Sequence[int]) -> None:
         owner.run()
     assert len(world.links) == 2
     assert owner.now_ms >= min(sum(pauses), HOLD_MS_MAX)
-
-
-def test_chunks_wait_until_all_processes_know_them() -> None:
-    """An older owner could not take the topic over, and an older reader would see an empty message."""
-    world, owner = serving()
-    granted = owner.open()
-    assert world.record.format < FORMAT_WITH_CODECS
-    owner.send(granted.session, chunk(1, granted, 0))
-    assert not world.entries_of(LedgerId(1)).get(1)
-    owner.run()
-    assert world.record.format == FORMAT_WITH_CODECS
-    assert outcome(owner, 1).kind is ResultKind.CHUNK
-    assert not world.record.can_be_served_by(CODECS_VERSION - 1)
-    assert peek_header(world.entries_of(LedgerId(1))[1]).kind == EntryKind.CHUNK
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ class World:
     #: emptied; and those that are not yet
     retired: tuple[Incarnation, ...] = ()
     replaced: tuple[Incarnation, ...] = ()
+    #: emptied by a note of a former era; the copies that are read with the contents know better
+    wrongly_retired: tuple[Incarnation, ...] = ()
     owners: tuple[str, ...] = ()
     review: tuple[str, ...] = ()
     #: of the newest copy that nodes keep
@@ -80,7 +82,8 @@ class World:
                 while len(found := names | self._named(names)) > len(names):
                     names = found
                 seen = {name: self._seen(name) for name in names if not self.nodes[name].silent}
-                return Surveyed(self.tree, seen, self._knowledge(seen), self.owners)
+                wrong = Knowledge(dict.fromkeys(self.wrongly_retired, False), replaced=frozenset(self.wrongly_retired))
+                return Surveyed(self.tree, seen, self._knowledge(seen).with_further(wrong), self.owners)
             case ClaimEra():
                 if self._version != effect.version:
                     return Claimed(WriteStatus.CONFLICT)

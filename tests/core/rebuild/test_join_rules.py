@@ -350,7 +350,7 @@ def test_ledger_in_a_gap_returns_and_one_in_a_lacking_page_was_not_left_out() ->
 
 
 def test_ledger_without_a_head_needs_a_copy() -> None:
-    """It was written before heads: neither its place nor its end is known."""
+    """Its first entry is lost: neither its place nor its end is known."""
     old, last = held(1, 4, head=False), held(2, 4, former=at(1, 4))
     rebuilt = joined(everywhere(old, last))
     assert (reasons(rebuilt), listed(rebuilt)) == ([ReviewReason.NO_HEAD], [2])

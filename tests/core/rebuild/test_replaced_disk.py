@@ -73,3 +73,18 @@ def test_cluster_with_a_replaced_disk_is_sound() -> None:
     for node in world.nodes.values():
         node.era, node.joined = Era(3, R2), False
     assert "era 3 serves, and no storage node says" in ended(world), "its nodes start yet"
+
+
+@pytest.mark.hazard("note-of-a-former-era")
+def test_node_that_only_a_note_of_a_former_era_calls_emptied_counts() -> None:
+    """The survey has read no copy yet. What this node and a silent one have is nowhere else."""
+    world = world_of(A, B, C, D)
+    world.wrongly_retired = (D,)
+    world.nodes[C].silent = world.nodes[D].silent = True
+    assert "2 of 4 storage nodes can be used, and at least 3 are needed" in ended(world)
+    assert world.joined == []
+    world.nodes[C].silent = False
+    restore = Restore(RestoreRequest(R2))
+    assert run(world, restore) == RestoreEnded()
+    assert world.joined == [JoinRecords((D,), False)]
+    assert restore.emptied == frozenset()

@@ -455,19 +455,3 @@ def test_dry_run_raises_and_writes_nothing() -> None:
     assert world.joined == [JoinRecords((), False)]
     assert world.tree == ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
     assert {node.era for node in world.nodes.values()} == {FIRST_ERA}
-
-
-@pytest.mark.hazard("served-without-era")
-def test_processes_of_a_version_before_eras_must_have_ended_before_the_claim() -> None:
-    """They would go on with the records of the former era. A dry run says so, and goes on."""
-    world = world_of(A, B, C)
-    world.tree = ClusterSeen(CLUSTER, FIRST_ERA, False, 3, of_no_era=("owner o-1:6651 (version 7)",))
-    assert "owner o-1:6651 (version 7)" in ended(world)
-    assert world.tree.version == 3
-    restore = Restore(RestoreRequest(R1, dry_run=True))
-    end = run(world, restore)
-    assert isinstance(end, RestoreEnded)
-    assert "owner o-1:6651 (version 7)" in end.remark
-    world.tree = world.tree._replace(of_no_era=())
-    assert ended(world) == ""
-    assert committed(world)

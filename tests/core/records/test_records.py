@@ -8,6 +8,8 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.topic_record import (
+    FORMAT,
+    FORMAT_WITH_HEADS,
     CursorLink,
     CursorRecord,
     LedgerLink,
@@ -19,7 +21,6 @@ from oncelog.core.formats.topic_record import (
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger, encode_ledger
-from oncelog.core.process_version import PROCESS_VERSION
 from tests.core.builders import TOPIC, A, B, C, at
 
 LEDGER = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)
@@ -74,6 +75,22 @@ def test_floor_rises_with_what_is_trimmed_and_never_falls() -> None:
     assert decode_cursor(json.dumps(cursor).encode()) == CURSOR
 
 
+@pytest.mark.parametrize("form", range(2, 6))
+def test_topic_record_below_level_8_is_refused_in_one_sentence(form: int) -> None:
+    """No program has written one."""
+    data = json.dumps({**json.loads(encode_topic(RECORD)), "format": form}).encode()
+    with pytest.raises(CorruptEntry, match=f"topic record of format {form}, below level 8, the lowest that this "):
+        decode_topic(data)
+
+
+def test_format_of_a_topic_record_rises_with_its_first_ledger() -> None:
+    """Of either chain, and stays."""
+    assert RECORD.format == FORMAT
+    for listed in (RECORD.with_ledger(LedgerLink(LedgerId(99), 0)), RECORD.with_ack_ledger(LedgerId(10))):
+        assert listed.format == listed.placed_on(A).format == FORMAT_WITH_HEADS
+        assert decode_topic(encode_topic(listed)) == listed
+
+
 @pytest.mark.parametrize("decode", [decode_ledger, decode_topic, decode_cursor])
 @pytest.mark.parametrize(
     "data",
@@ -83,21 +100,6 @@ def test_bytes_of_another_format_are_corrupt(decode: Callable[[bytes], object], 
     """Damage or a later version raises CorruptEntry, so that no process acts on a part of it."""
     with pytest.raises(CorruptEntry):
         decode(data)
-
-
-@pytest.mark.hazard("older-owner-and-ack-log")
-def test_first_ledger_of_an_ack_log_raises_the_format_of_the_topic() -> None:
-    """A process of before ack logs reads format 1 only: it can neither serve the topic nor write the record back
-    without its ack log."""
-    with_acks = RECORD.with_ack_ledger(LedgerId(10))
-    assert json.loads(encode_topic(RECORD))["format"] == 1
-    assert json.loads(encode_topic(with_acks))["format"] == 2
-    assert RECORD.can_be_served_by(1)
-    assert not with_acks.can_be_served_by(2)
-    assert with_acks.can_be_served_by(PROCESS_VERSION)
-    unknown = json.loads(encode_topic(with_acks)) | {"format": 4}
-    with pytest.raises(CorruptEntry):
-        decode_topic(json.dumps(unknown).encode())
 
 
 def test_ack_log_ascends_and_keeps_its_last_ledger() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.topic_record import (
+    FORMAT_WITH_HEADS,
     CursorLink,
     CursorRecord,
     LedgerLink,
@@ -52,7 +53,7 @@ TOPIC_RECORD = decode_topic(
             TopicRecord(
                 TOPIC, "public/default/t", A, OwnerEpoch(3),
                 (LedgerLink(LedgerId(4), 0), LedgerLink(LedgerId(9), 70), LedgerLink(LedgerId(11), 90)),
-                acks=(LedgerId(5), LedgerId(6)),
+                acks=(LedgerId(5), LedgerId(6)), format=FORMAT_WITH_HEADS,
             )
         )
     )
@@ -70,7 +71,7 @@ PAGE = PageLink(LedgerId(4), LedgerId(4), 0, LedgerId(9), ledgers=2, message_byt
         lambda record: record.with_ledger(LedgerLink(LedgerId(12), 91)),
         lambda record: record.with_page(PAGE),
         lambda record: record.without(LedgerId(4)),
-        lambda record: record.with_ack_ledger(LedgerId(13), effects=True),
+        lambda record: record.with_ack_ledger(LedgerId(13)),
         lambda record: record.without_first_acks(1),
     ],
 )

@@ -48,7 +48,6 @@ class QueueWorld:
         self.now = 0
         self.views = {node: NodeView(node) for node in (A, B, C, D)}
         self.owners: tuple[Incarnation, ...] = (OWNER,)
-        self.version = 2
         self.listed = tuple(r.ledger_id for r in records)
         self.see()
         for each in records:
@@ -57,7 +56,7 @@ class QueueWorld:
 
     def see(self) -> None:
         views = tuple(self.views.values())
-        assert self.queue.handle(ClusterSeen(views, self.owners, self.version, self.now)) == []
+        assert self.queue.handle(ClusterSeen(views, self.owners, self.now)) == []
         self.check_copies()
 
     def check_copies(self) -> None:
@@ -224,17 +223,6 @@ def test_frozen_ledger_is_only_counted() -> None:
     world.lose(C)
     assert world.tick() == []
     assert world.queue.counts.frozen == 1
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-def test_nothing_begins_while_an_older_process_is_registered() -> None:
-    world = QueueWorld(record(1))
-    world.version = 1
-    world.lose(C)
-    assert world.tick() == []
-    world.version = 2
-    world.see()
-    assert world.job().ledger_id == LedgerId(1)
 
 
 @pytest.mark.parametrize("unfit", ["read_only", "joining", "draining", "retired"])

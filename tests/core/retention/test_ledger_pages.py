@@ -7,17 +7,15 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import ListPage, PagedLedger, PageLink, decode_page, encode_page
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, decode_topic, encode_topic
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import LedgerId
 from oncelog.core.policies.retention_rules import RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.process_version import PAGES_VERSION
 from oncelog.core.records.records import PageKey, ReadRecord, TopicKey
-from oncelog.core.retention.paging import ASK_AGAIN_MS, PageSettings
+from oncelog.core.retention.paging import PageSettings
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.effects import (
     AnswerTruncate,
-    CheckSupport,
     DeletePages,
     ReadLedgerEnds,
     TopicFailed,
@@ -42,9 +40,11 @@ def record_of(*ids: int) -> TopicRecord:
     return TopicRecord(TOPIC, "t", A, ledgers=tuple(LedgerLink(LedgerId(i), 10 * i) for i in ids))
 
 
-def written(count: int, *, snapshots: SnapshotSettings = RARE, world: World | None = None) -> Consuming:
+def written(
+    count: int, *, snapshots: SnapshotSettings = RARE, world: World | None = None, pages: PageSettings = TINY
+) -> Consuming:
     """An owner that has written so many messages, each to a ledger of its own."""
-    own = Consuming(world or World(), settings=replace(ONE_EACH, snapshot=snapshots))
+    own = Consuming(world or World(), settings=replace(ONE_EACH, snapshot=snapshots, pages=pages))
     own.owner.now_ms += 10
     granted = own.owner.open("p")
     pid, generation = granted.instance
@@ -98,20 +98,8 @@ def test_a_million_ledgers_fit_into_small_records() -> None:
     ids = [LedgerId(9_000_000 + 3 * i) for i in range(size)]
     whole = ListPage(tuple(PagedLedger(i, 50_000 * i, 1 << 30, 1_800_000_000_000 + 2_500 * i) for i in ids))
     assert len(encode_page(whole)) < 200_000
-    record = replace(record_of(10_000_000), pages=(whole.link,) * (count // size), format=3)
+    record = replace(record_of(10_000_000), pages=(whole.link,) * (count // size), format=FORMAT_WITH_HEADS)
     assert len(encode_topic(record)) < 50_000
-
-
-@pytest.mark.hazard("older-owner-and-ack-log", "oversized-ledger-list")
-def test_record_with_pages_has_format_3_and_keeps_it() -> None:
-    """A process of before pages refuses it, so it neither places the topic nor drops the pages."""
-    record = record_of(1, 2, 3, 4).with_page(page(1, 2).link)
-    assert decode_topic(encode_topic(record)) == record
-    assert (record.format, record.can_be_served_by(4), record.can_be_served_by(5)) == (3, False, True)
-    assert (record.first, record.ledger_count) == (LedgerLink(LedgerId(1), 10), 4)
-    trimmed = record.without(LedgerId(3))
-    assert (trimmed.pages, trimmed.format, trimmed.deleted_below) == ((), 3, 4)
-    assert decode_topic(encode_topic(trimmed)) == trimmed
 
 
 @pytest.mark.hazard("oversized-ledger-list")
@@ -173,8 +161,8 @@ def test_owner_that_stops_at_any_write_of_the_record_loses_no_ledger() -> None:
 @pytest.mark.hazard("stale-record-after-conflict", "oversized-ledger-list")
 def test_deposed_owner_writes_no_page() -> None:
     """Its compare-and-set fails, and the page is a part of that."""
-    own = written(4)
-    own.publish(4, 1)
+    own = written(3)
+    own.publish(3, 1)
     own.owner.tick().run(WRITE_TOPIC)
     (write,) = own.owner.writes(TopicKey, own.owner.queue)
     assert write.page is not None
@@ -184,29 +172,12 @@ def test_deposed_owner_writes_no_page() -> None:
     assert own.world.record.pages == ()
 
 
-@pytest.mark.hazard("older-owner-and-ack-log", "oversized-ledger-list")
-def test_no_page_is_written_before_every_process_reads_pages() -> None:
-    """The question is repeated once a minute; the list goes on growing in the record meanwhile."""
-    world = World(process_version=PAGES_VERSION - 1)
-    own = written(20, world=world)
-    assert (world.record.pages, world.record.format, len(world.record.ledgers)) == ((), 1, 22)
-    assert len(own.owner.emitted(CheckSupport)) == 1
-    world.process_version = PAGES_VERSION
-    own.owner.tick(ASK_AGAIN_MS).run()
-    passes(own)
-    assert len(world.record.ledgers) <= TINY.inline_max
-    assert world.record.format == 3
-
-
 @pytest.mark.hazard("oversized-ledger-list")
 def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linked() -> None:
-    """A topic that stopped at ZooKeeper's limit goes on after an upgrade. What is not known of its ledgers is not
-    waited for: it counts so that nothing is deleted too early."""
-    world = World(process_version=PAGES_VERSION - 1)
-    written(20, world=world)
-    world.process_version = PAGES_VERSION
+    """What is not known of its ledgers is not waited for: it counts so that nothing is deleted too early."""
+    world = World()
+    written(20, world=world, pages=PageSettings())
     two = Owner(world, "o2", ONE_EACH)
-    two.core.ownership.pages_supported = True
     two.take_over()
     pages = [write for write in two.writes(TopicKey) if write.page is not None]
     assert pages[0] is two.writes(TopicKey)[0]
@@ -218,9 +189,8 @@ def test_record_that_is_too_large_becomes_smaller_before_another_ledger_is_linke
 @pytest.mark.hazard("oversized-ledger-list")
 def test_ends_of_former_ledgers_are_read_before_they_move_to_a_page() -> None:
     """A page holds what retention needs, so that a takeover never reads the records of all ledgers."""
-    world = World(process_version=PAGES_VERSION - 1)
-    written(6, world=world)
-    world.process_version = PAGES_VERSION
+    world = World()
+    written(6, world=world, pages=PageSettings())
     two = Consuming(world, "o2", replace(ONE_EACH, snapshot=RARE))
     passes(two)
     assert two.owner.emitted(ReadLedgerEnds) != []

@@ -17,7 +17,6 @@ from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_he
 from oncelog.core.formats.head import decode_head
 from oncelog.core.ids import EntryId, InstanceId, OwnerEpoch, Position
 from oncelog.core.policies.retention_rules import QuotaVerdict
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.sdk.owner_attempts import StreamLost
 from oncelog.core.sdk.producer.events import BatchesAnswered
 from tests.core.builders import A, B, C
@@ -57,7 +56,7 @@ def fail_the_ledger(run: Run) -> None:
 def written_on_one_node() -> Run:
     """Message 0 is on one member of ledger 1, which was closed without it. Ledger 2 is empty, and the producer has its
     session back: it is the same instance, so it needs no grant."""
-    run = Run(world=World(level=LEVELS_VERSION), may_end=True)
+    run = Run(world=World(), may_end=True)
     run.send(1, b"value")
     fail_the_ledger(run)
     while not run.frames:
@@ -90,7 +89,7 @@ def test_quota_refuses_a_resent_message_while_the_next_ledger_is_empty() -> None
 @pytest.mark.parametrize("mode", list(SequenceMode))
 def test_no_final_error_says_that_a_resent_message_is_not_stored(kind: type[Fatal], mode: SequenceMode) -> None:
     """Whatever an owner may ever refuse a batch for."""
-    run = Run(mode, world=World(level=LEVELS_VERSION), may_end=True)
+    run = Run(mode, world=World(), may_end=True)
     run.send(1, b"value")
     run.frames.clear()
     run.feed(StreamLost(run.producer.opening.attempt))
@@ -139,7 +138,7 @@ def test_message_that_is_told_not_stored_is_on_no_node(end: str, mode: SequenceM
     """At every point of three messages, one of them in chunks: something fails, and then the owner refuses all."""
     not_stored = 0
     for point in range(steps_of(mode, in_flight_count_max) + 1):
-        run = started(mode, in_flight_count_max, World(level=LEVELS_VERSION))
+        run = started(mode, in_flight_count_max, World())
         run.may_end = True
         for _ in range(point):
             run.step()

@@ -7,21 +7,16 @@ import pytest
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.chain.next_ledger import DeleteLedgers
-from oncelog.core.formats.batch import decode_batch
-from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.head import LedgerHead, decode_head
-from oncelog.core.formats.outcome import ResultKind, ResultRange
-from oncelog.core.formats.topic_record import FORMAT, FORMAT_WITH_CODECS, FORMAT_WITH_HEADS
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, TopicId
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import TopicKey, kind_of
-from oncelog.core.topic.serving import HEADS_SPREAD_MS, heads_delay_ms
 from oncelog.core.topic_events.effects import Served
-from oncelog.core.topic_events.events import DrainRequested, LevelSeen, ReceivedBatch, SnapshotRequested, TopicAssigned
-from tests.core.builders import TOPIC, A, B, C, batch, checksum, fold, received
+from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
+from tests.core.builders import A, B, C, fold, received
 from tests.core.topic.test_topic_subscriptions import Consuming
 from tests.core.topic.topic_world import WRITE_LEDGER, WRITE_TOPIC, Owner, World
 
@@ -77,7 +72,6 @@ def at(ledger_id: int, entry_id: int) -> Position:
 
 def busy(world: World) -> Consuming:
     """An owner of a topic whose three chains have several ledgers; one ledger of the log has failed."""
-    world.level = LEVELS_VERSION
     consuming = Consuming(world).publish(0, 4)
     owner = consuming.owner
     serving = owner.core.serving
@@ -187,7 +181,7 @@ def test_takeover_without_traffic_writes_no_entry() -> None:
 
 def test_hand_over_of_an_owner_that_wrote_nothing_deletes_its_ledger() -> None:
     """It is empty, as before there were heads."""
-    world = World(level=LEVELS_VERSION)
+    world = World()
     owner = Owner(world, "o1").take_over()
     (first,) = world.record.ledgers
     owner.handle(DrainRequested())
@@ -199,7 +193,7 @@ def test_hand_over_of_an_owner_that_wrote_nothing_deletes_its_ledger() -> None:
 
 def test_ack_log_that_opens_before_the_log_has_heads() -> None:
     """A consumer came before the log's first ledger was linked."""
-    world = World(level=LEVELS_VERSION)
+    world = World()
     owner = Owner(world, "o1").take_over(WRITE_LEDGER)
     assert owner.core.serving is not None
     owner.core.serving.acks.open()
@@ -211,120 +205,10 @@ def test_ack_log_that_opens_before_the_log_has_heads() -> None:
     assert world.record.format == FORMAT_WITH_HEADS
 
 
-# --- when heads begin -------------------------------------------------------------------------------------------------
-
-
-def test_no_head_below_the_level() -> None:
-    """Programs of a lower level cannot read one."""
-    world = World(level=BEFORE_LEVELS)
-    Consuming(world).publish(0, 1)
-    assert world.record.format == FORMAT
-    kinds = [peek_header(data).kind for data in entries_of(world, LedgerId(1))]
-    assert kinds == [EntryKind.PRODUCER_OPENED, EntryKind.MESSAGES]
-
-
 def test_record_says_so_before_the_first_head() -> None:
-    """In the write that links the first ledger: a process of a lower level cannot take the topic over."""
-    world = World(level=LEVELS_VERSION)
+    """In the write that links the first ledger."""
+    world = World()
     owner = Owner(world, "o1").take_over(WRITE_TOPIC)
     assert owner.emitted(SendAdds) == []
     assert [write.value.format for write in owner.writes(TopicKey, owner.queue)] == [FORMAT_WITH_HEADS]
     owner.run()
-    assert not world.record.can_be_served_by(LEVELS_VERSION - 1)
-
-
-def test_topic_with_heads_keeps_them_whatever_the_level() -> None:
-    """An owner may not have seen the level yet: the record says what is allowed."""
-    world = World(level=LEVELS_VERSION)
-    Consuming(world).publish(0, 1)
-    world.level = BEFORE_LEVELS
-    Consuming(world, "o2").publish(1, 1)
-    assert check_heads(world) == 2
-
-
-def test_raised_level_reaches_a_topic_that_is_served() -> None:
-    """Its record says so with the next tick. A ledger that has entries goes on without a head, an empty one gets it."""
-    world = World(level=BEFORE_LEVELS)
-    idle = Owner(world, "o1").take_over()
-    idle.handle(LevelSeen(LEVELS_VERSION))
-    idle.tick(1_000).run()
-    assert world.record.format == FORMAT_WITH_HEADS
-    assert not world.entries_of(LedgerId(1))
-    idle.open("p")
-    assert check_heads(world) == 1
-    other = World(level=BEFORE_LEVELS)
-    used = Consuming(other).publish(0, 1)
-    used.owner.handle(LevelSeen(LEVELS_VERSION))
-    used.owner.tick(1_000).run()
-    used.publish(1, 1)
-    used.owner.roll()
-    used.owner.run()
-    used.publish(2, 1)
-    first, second = (entries_of(other, link.ledger_id) for link in other.record.ledgers)
-    assert peek_header(first[0]).kind == EntryKind.PRODUCER_OPENED
-    assert head_of(second, EntryKind.HEAD_LOG).former == peek_header(first[-1]).position
-
-
-@pytest.mark.hazard("former-ignored")
-def test_open_ledgers_roll_once_after_the_level_was_raised() -> None:
-    """Otherwise a topic with few messages would go on without a head for a day. Each topic has its own moment."""
-    world = World(level=BEFORE_LEVELS)
-    consuming = Consuming(world).publish(0, 1)
-    owner = consuming.owner
-    consuming.ack(consuming.subscribe(), 0, 0)
-    owner.handle(SnapshotRequested(9))
-    owner.run()
-
-    def lengths() -> tuple[int, int, int]:
-        assert world.cursor[0] is not None
-        return len(world.record.ledgers), len(world.record.acks), len(world.cursor[0].ledgers)
-
-    owner.handle(LevelSeen(LEVELS_VERSION))
-    owner.tick(1_000).run()
-    owner.tick(heads_delay_ms(TOPIC) - 1).run()
-    assert lengths() == (1, 1, 1)
-    owner.tick(HEADS_SPREAD_MS).run()
-    assert lengths() == (2, 2, 2)
-    consuming.publish(1, 1)
-    consuming.ack(consuming.subscribe(), 1, 1)
-    owner.run()
-    cursor = world.cursor[0]
-    assert cursor is not None
-    for last in (world.record.ledgers[-1].ledger_id, world.record.acks[-1], cursor.ledgers[-1].ledger_id):
-        assert peek_header(world.entries_of(last)[0]).kind in (
-            EntryKind.HEAD_LOG, EntryKind.HEAD_ACKS, EntryKind.HEAD_SNAPSHOTS,
-        )  # fmt: skip
-    owner.tick(HEADS_SPREAD_MS).run()
-    assert lengths() == (2, 2, 2), "once"
-
-
-def test_topics_roll_for_heads_one_after_the_other() -> None:
-    """A hundred in 300 s: no tenth of the time gets a third of them."""
-    tenths = [10 * heads_delay_ms(TopicId(f"{number:032x}")) // HEADS_SPREAD_MS for number in range(100)]
-    assert max(tenths.count(each) for each in range(10)) < 33
-
-
-def test_batch_that_waits_for_a_format_goes_on_with_the_link_that_raises_it() -> None:
-    """The write of a link says more than the format that was asked for, so that one is never written by itself."""
-    world = World(level=BEFORE_LEVELS)
-    consuming = Consuming(world).publish(0, 1)
-    consuming.subscribe()
-    owner = consuming.owner
-    granted = owner.open("p")
-    serving = owner.core.serving
-    assert serving is not None
-    serving.acks.ledgers.roll()
-    owner.queue += owner.core._step.take()
-    owner.run(WRITE_TOPIC)
-    owner.handle(LevelSeen(LEVELS_VERSION))
-    pid, generation = granted.instance
-    data = batch([5], pid=pid, generation=generation, compression=Compression.ZSTD)
-    owner.send(granted.session, ReceivedBatch(70, decode_batch(data, checksum), data))
-    serving.log.ledgers.roll()
-    owner.queue += owner.core._step.take()
-    owner.run(WRITE_TOPIC)
-    assert world.record.format < FORMAT_WITH_CODECS
-    owner.run()
-    last = world.record.ledgers[-1].ledger_id
-    assert owner.result(70) == (ResultRange(ResultKind.STORED, 1, at(last, 1), 0),)
-    assert [write.value.format for write in owner.writes(TopicKey)][-1] == FORMAT_WITH_HEADS

@@ -150,7 +150,7 @@ def lost_tail(lost: int = 2) -> tuple[World, Granted]:
     for member in (B, C):
         del world.nodes[member][ledger_id]
     for i in range(5 - lost, 5):
-        del world.nodes[A][ledger_id][1 + i]
+        del world.nodes[A][ledger_id][2 + i]
     metadata, version = world.ledgers[ledger_id]
     world.ledgers[ledger_id] = (metadata.give_up((B, C), by="ann"), version + 1)
     return world, granted
@@ -170,7 +170,7 @@ def test_numbers_and_generations_jump_past_what_may_have_been_told() -> None:
     owner = Owner(world, "o2").take_over()
     assert owner.core.phase is Phase.SERVING
     first = world.record.ledgers[0].ledger_id
-    assert given_up_of(world) == [GivenUp(first, EntryId(4), "ann")]
+    assert given_up_of(world) == [GivenUp(first, EntryId(5), "ann")]
     serving = owner.core.serving
     assert serving is not None
     state = serving.log.table.state
@@ -224,7 +224,7 @@ def test_nothing_is_granted_before_the_log_says_what_was_given_up() -> None:
     call = owner.ask("p", SendAdds)
     assert call not in owner.answers
     [send] = [effect for effect in owner.queue if isinstance(effect, SendAdds)]
-    assert [add.header.kind for add in send.adds] == [EntryKind.GIVEN_UP]
+    assert [add.header.kind for add in send.adds] == [EntryKind.HEAD_LOG, EntryKind.GIVEN_UP]
     owner.run()
     assert isinstance(owner.answers[call], Granted)
 
@@ -245,7 +245,7 @@ def test_takeover_that_waits_for_members_looks_at_the_record() -> None:
     owner.tick(60_000)
     owner.run()
     assert len(owner.emitted(Served)) == 1
-    assert [effect.value.end for effect in owner.writes(LedgerKey)][-1] == 3
+    assert [effect.value.end for effect in owner.writes(LedgerKey)][-1] == 4
 
 
 # --- a restore that has missed nodes ----------------------------------------------------------------------------------

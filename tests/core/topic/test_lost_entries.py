@@ -29,7 +29,7 @@ def send(owner: Owner, granted: Granted, *ids: int) -> None:
 def rolled() -> tuple[World, list[LedgerId], Granted]:
     """Three ledgers: p and q write to the first one; p, q and then r to the second one; p to the third one.
 
-    Entries of the second one: p 2, q 1, the grant of r, r 0, p's new grant, p 3.
+    Entries of the second one behind its head: p 2, q 1, the grant of r, r 0, p's new grant, p 3.
     """
     world = World()
     owner = Owner(world, "o1").take_over()
@@ -87,6 +87,7 @@ def test_takeover_fails_until_the_entries_are_given_up() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "marks"),
     [
+        (-1, -1, {"p": 4, "q": 1, "r": 0}),
         (0, 0, {"p": 4, "q": 1, "r": 0}),
         (1, 2, {"p": 4, "q": 0}),
         (2, 2, {"p": 4, "q": 1}),
@@ -96,13 +97,13 @@ def test_takeover_fails_until_the_entries_are_given_up() -> None:
     ],
 )
 def test_what_is_left_is_folded_and_numbers_jump(first: int, last: int, marks: dict[str, int]) -> None:
-    """Whatever is lost: grants, batches, the beginning or the end of the ledger. The message numbers of the entries
-    behind stay, and each instance must open its name again."""
+    """Whatever is lost: the head, grants, batches, the beginning or the end of the ledger. The message numbers of the
+    entries behind stay, and each instance must open its name again."""
     world, ledgers, p = rolled()
-    lose(world, ledgers[1], first, last)
+    lose(world, ledgers[1], 1 + first, 1 + last)
     give_up(world, ledgers[1])
     owner = Owner(world, "o2").take_over()
-    assert given_up_of(world) == [GivenUp(ledgers[1], EntryId(first), "ann")]
+    assert given_up_of(world) == [GivenUp(ledgers[1], EntryId(1 + first), "ann")]
     serving = owner.core.serving
     assert serving is not None
     state = serving.log.table.state

@@ -38,7 +38,7 @@ def test_ledger_rolls_by_entries() -> None:
     for i in range(7):
         owner.send(granted.session, received(i, [2 * i, 2 * i + 1]))
         owner.run()
-    assert [len(world.entries_of(LedgerId(i))) for i in ledgers(world)] == [3, 3, 2]
+    assert [len(world.entries_of(LedgerId(i))) for i in ledgers(world)] == [4, 4, 3]
     assert [link.base_index for link in world.record.ledgers] == [0, 4, 10]
     assert owner.emitted(EndSession) == []
     assert [answer.request for answer in owner.batches] == list(range(7))
@@ -222,7 +222,7 @@ def test_silent_member_delays_no_write_and_is_dropped() -> None:
     owner.tick(1).run()
     (failed,) = owner.emitted(AckQuorumLost)
     assert failed.ledger_id == 1
-    assert world.ledgers[LedgerId(1)][0].end == 1
+    assert world.ledgers[LedgerId(1)][0].end == 2
 
 
 def test_clock_that_goes_back_does_not_prolong_a_timeout() -> None:
@@ -251,7 +251,7 @@ def test_failure_with_nothing_in_flight_ends_no_session() -> None:
     owner.run()
     assert owner.emitted(EndSession) == []
     assert owner.result(2) == stored(0, 1, ledger_id=2)
-    assert world.ledgers[LedgerId(1)][0].end == 1
+    assert world.ledgers[LedgerId(1)][0].end == 2
 
 
 def test_topic_waits_for_storage_nodes() -> None:
@@ -295,7 +295,7 @@ def test_readers_never_pass_the_last_confirmed_entry() -> None:
     world.silent = {A, B}
     owner.send(granted.session, received(1, [0]))
     owner.run()
-    assert [(e.position.ledger_id, e.position.entry_id) for e in owner.emitted(LastAddConfirmed)] == [(1, 0)]
+    assert [(e.position.ledger_id, e.position.entry_id) for e in owner.emitted(LastAddConfirmed)] == [(1, 1)]
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -327,6 +327,6 @@ def test_drain_with_failing_members_drops_writes_in_flight() -> None:
     world.silent = set()
     owner.tick(SETTINGS.add_timeout_ms).run()
     assert owner.core.phase is Phase.CLOSED
-    assert world.ledgers[LedgerId(1)][0].end == EntryId(0)
+    assert world.ledgers[LedgerId(1)][0].end == EntryId(1)
     assert owner.batches == []
     assert not [effect for effect in owner.queue if isinstance(effect, SendAdds)]

@@ -301,10 +301,10 @@ def test_replay_needs_only_headers_and_ids() -> None:
     assert asked.headers_only
     held = world.entries_of(asked.metadata.ledger_id)
     page: list[tuple[EntryId, Buffer]] = [
-        (EntryId(i), held[i] if i < 2 else held[i][: len(held[i]) - len(b"payload")]) for i in range(4)
+        (EntryId(i), held[i] if i < 3 else held[i][: len(held[i]) - len(b"payload")]) for i in range(5)
     ]
     assert owner.handle(EntriesRead(LedgerId(1), page)) == []
-    assert takeover.log.replayed_entries == 4
+    assert takeover.log.replayed_entries == 5
 
 
 # --- the cursor -------------------------------------------------------------------------------------------------------

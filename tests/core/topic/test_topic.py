@@ -47,8 +47,9 @@ def serving() -> tuple[World, Owner]:
     return world, Owner(world, "o1").take_over()
 
 
-def stored(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
-    return (ResultRange(ResultKind.STORED, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+def stored(entry: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
+    """entry: how many entries of the ledger are between its head and this one."""
+    return (ResultRange(ResultKind.STORED, count, Position(LedgerId(ledger_id), EntryId(1 + entry)), offset),)
 
 
 # --- the beginning ----------------------------------------------------------------------------------------------------
@@ -141,8 +142,8 @@ def test_toggling_dedup_keeps_the_dedup_state() -> None:
     owner.handle(DedupToggled(enabled=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
-    assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0, False),)
-    assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0, False),)
+    assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(2)), 0, False),)
+    assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(4)), 0, False),)
 
 
 @pytest.mark.hazard("missing-record-is-no-deletion")
@@ -165,7 +166,7 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
         bound = serving.cursor.trim_bound()
         if bound is not None and world.record.ledgers[0].ledger_id > bound.ledger_id:
             # The bound covers the whole of the last ledger that went: no replay begins in it.
-            assert bound.entry_id == 3
+            assert bound.entry_id == 4
             assert world.record.ledgers[0].ledger_id == bound.ledger_id + 1
     trimmed = [i for effect in owner.emitted(DeleteLedgers) for i in effect.ledger_ids]
     assert len(trimmed) == len(set(trimmed)) > 4

@@ -194,7 +194,7 @@ def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
     ends = {effect.session for effect in owner.emitted(EndSession)}
     assert ends == {one.session, two.session, resumed.session}
     assert isinstance(owner.answers[call], SessionEnded)
-    assert world.ledgers[LedgerId(1)][0].end == 2
+    assert world.ledgers[LedgerId(1)][0].end == 3
     assert state_of(owner) == truth(world)
     table = owner.core.serving.log.table if owner.core.serving else None
     assert table is not None

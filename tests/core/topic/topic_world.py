@@ -33,7 +33,6 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import (
     ABSENT_VERSION,
@@ -55,7 +54,6 @@ from oncelog.core.topic_events.effects import (
     AnswerOpen,
     BatchAnswer,
     CheckClock,
-    CheckSupport,
     DeletePages,
     NotifyDedupToggled,
     ReadEntryIds,
@@ -69,10 +67,8 @@ from oncelog.core.topic_events.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
-    LevelSeen,
     ProducerIdAllocated,
     ReceivedBatch,
-    SupportChecked,
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
@@ -107,10 +103,6 @@ class World:
     ahead_ms: int = 0
     #: the pages of the topic's list of ledgers, by name
     pages: dict[LedgerId, ListPage] = field(default_factory=dict)
-    #: the lowest one of all registered processes
-    process_version: int = PROCESS_VERSION
-    #: the cluster's stored level: from LEVELS_VERSION on ledgers begin with heads
-    level: int = BEFORE_LEVELS
     #: every ledger that the log or the cursor has listed
     listed: set[LedgerId] = field(default_factory=set)
     ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -234,7 +226,6 @@ class Owner:
         self.answers: dict[int, object] = {}
         self.batches: list[BatchAnswer] = []
         self._calls = count(1)
-        self.handle(LevelSeen(world.level))
 
     # --- steps of tests -----------------------------------------------------------------------------------------------
 
@@ -337,8 +328,6 @@ class Owner:
                     assert ledger_id not in world.listed or world.proves_deletion_of(ledger_id), "no proof of its end"
                     del world.ledgers[ledger_id]
                 return []
-            case CheckSupport(version):
-                return [SupportChecked(version, version <= world.process_version)]
             case DeletePages(below):
                 world.delete_pages(below)
                 return []

@@ -88,7 +88,7 @@ async def test_the_program_of_the_readme_dies_and_charges_each_customer_once(
     programs: Programs, client: oncelog.AsyncClient
 ) -> None:
     """It kills itself in the middle of one message in ten, and is started again as the readme says."""
-    producer = await client.create_producer("orders", producer_name="shop")
+    producer = await client.create_producer("sold", producer_name="shop")
     database = programs.directory / "shop.db"
     customers: list[str] = []
 

@@ -15,9 +15,11 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 import oncelog
+from oncelog.client.rest_calls import rest
 from oncelog_effects import FileEffects, Process, SqlEffects
 from oncelog_effects.core.effects.ordered import Source, StoredPosition
 from oncelog_effects.processes import run_processes
+from oncelog_effects.status import SourceStatus
 from oncelog_effects.store import SourceNames
 from tests.cluster.commands import command
 from tests.cluster.loads import read_all
@@ -130,6 +132,34 @@ async def test_first_message_that_fails_shows_as_lag(client: oncelog.AsyncClient
     assert status.lag_s(status.waiting_publish_ms / 1000 + 90) == 90
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_message_that_an_operator_skips_is_left_out_by_the_next_start(
+    client: oncelog.AsyncClient, tmp_path: Path
+) -> None:
+    """The line in the log about a function that fails gives this advice."""
+    await (await client.create_producer("coupons")).send_many([b"bad", b"good"])
+
+    @oncelog.process("coupons", subscription="s", effects=FileEffects(tmp_path / "coupons"))
+    def fail(message: oncelog.Message, append: Any) -> None:
+        if message.value == b"bad":
+            raise ValueError("bad")
+        print("good", file=append)
+
+    async def runs_until(done: Callable[[SourceStatus], bool]) -> None:
+        running = asyncio.ensure_future(run_processes(client, [fail]))
+
+        def is_done() -> bool:
+            assert not running.done(), running.result()
+            return any(done(status) for status in fail.statuses.values())
+
+        await until(is_done, DEADLINE_S, waiting_for="the function")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    await runs_until(lambda status: status.stuck == 0)
+    await rest(client, "POST", "/admin/v2/persistent/public/default/coupons/subscription/s/skip/1")
+    await runs_until(lambda status: status.position == 2)
 
 
 class _Killed(BaseException):

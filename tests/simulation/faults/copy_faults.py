@@ -129,7 +129,7 @@ def make_copies_differ(faults: "Faults") -> None:
     def do(ledger: SoundLedger) -> None:
         if _is_repaired(faults, ledger.ledger_id):
             return  # a repair that has already compared the changed entry could heal the spoiled one
-        if faults.cluster.shape.heads_from is not None:
+        if faults.cluster.shape.restores:
             return  # a restore opens a last ledger again, and its recovery meets copies that no writer writes
         faults.world.count("sound copies differ")
         first, second, *_ = ledger.members

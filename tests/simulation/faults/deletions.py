@@ -49,9 +49,9 @@ class _Deletion:
         self.store = store
         self.topic_id = topic_id
         self.name = cluster.watch.topics[topic_id].record.name
-        name = name_note(self.name, topic_id)
-        tombstone = Note(paths.tombstone(topic_id), NoteOrder(store.era.number, cluster.world.steps, False, 0), b"")
-        self.notes = (deletion_of(name.order, name.path), tombstone)
+        order = NoteOrder(store.era.number, cluster.world.steps, False, 0)
+        name = deletion_of(order, name_note(self.name, topic_id).path)
+        self.notes = (name, Note(paths.tombstone(topic_id), order, b""))
         self.noted_by: dict[Incarnation, None] = {}
         self.answered = False
 

@@ -65,12 +65,10 @@ class Faults:
             drawn = [kind for kind in drawn if kind.inject is not _switch]
             if self.world.seed % 3:
                 drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
-        if cluster.shape.heads_from is None:
+        if not cluster.shape.restores:
             drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
         elif any(kind in drawn for kind in RESTORE_KINDS[:2]):
             drawn = [kind for kind in drawn if kind.name not in NOT_WITH_RESTORES]
-            if cluster.shape.heads_from:  # a copy of the records alone places ledgers without heads
-                drawn = [kind for kind in drawn if kind.inject is not races.lose_ledger_record]
         if cluster.spare is None:
             drawn = [kind for kind in drawn if kind.inject is not deletions.delete_topic]
         if cluster.shape.consumers is None:

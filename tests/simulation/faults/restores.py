@@ -6,7 +6,7 @@ Or two operators do that at the same time, each into an ensemble that the other 
 that is there. Each reaches other storage nodes for a while. One of them may give up; a lost ensemble may return.
 
 At most Qa-1 storage nodes are away. An older copy of the records may be at hand: a walk, which reads each record at
-another time. In a cluster whose level was raised there always is one: only it places ledgers of before, without heads.
+another time.
 """
 
 import random
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncelog.core.era import FIRST_ERA
-from oncelog.core.formats.topic_record import DEDUP_CURSOR, FORMAT_WITH_HEADS
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, decode_topic
 from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.names import parse_topic
+from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from tests.simulation.faults import races
-from tests.simulation.servers.decoding import decode_topic
 from tests.simulation.servers.restorer import RestoreParts, Restorer
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store
@@ -47,7 +47,7 @@ def restore_twice(faults: "Faults") -> None:
 
 def _at_a_moment(faults: "Faults", restore: Callable[[], None]) -> None:
     eras, world = faults.cluster.eras, faults.world
-    if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX or _heads_since(faults) is None:
+    if eras.is_restoring or eras.restores + eras.awaited >= RESTORES_MAX:
         return
     name = world.rng.choice(list(_MOMENTS))
     eras.awaited += 1
@@ -104,10 +104,7 @@ def _lose(faults: "Faults") -> None:
     eras, rng, world = faults.cluster.eras, faults.world.rng, faults.world
     lost = rng.random() < 0.4
     world.count("store lost" if lost else "store beside the former one")
-    since = _heads_since(faults)
-    assert since is not None
-    world.count("records of a raised cluster restored", since > 0)
-    copied = _copy(faults.cluster.store, rng, rng.randint(since, world.now)) if since or rng.random() < 0.3 else None
+    copied = _copy(faults.cluster.store, rng, rng.randint(0, world.now)) if rng.random() < 0.3 else None
     world.count("restore with a copy", copied is not None)
     eras.lose(lost=lost, copied=copied)
 
@@ -133,22 +130,6 @@ def _holes(faults: "Faults") -> int:
     return sum(1 for node in faults.cluster.nodes.values() if node.core.ledgers.limbo.below > 0)
 
 
-def _heads_since(faults: "Faults") -> int | None:
-    """When every ledger that a topic gets began to have a head; None: not yet. Only a copy of then or later places the
-    ones before."""
-    cluster = faults.cluster
-    store, raised = cluster.store, cluster.shape.heads_from
-    if not raised or store.era != FIRST_ERA:
-        return 0
-
-    def has_heads(topic_id: TopicId, tick: int) -> bool:
-        data = store.get_at(f"topics/{topic_id}", tick)
-        return data is not None and decode_topic(data).format >= FORMAT_WITH_HEADS
-
-    ticks = range(raised, faults.world.now, 20)
-    return next((tick for tick in ticks if all(has_heads(each, tick) for each in cluster.topic_ids)), None)
-
-
 def _copy(store: Store, rng: random.Random, began: int) -> dict[str, bytes]:
     """By the paths of the product."""
     records: dict[str, bytes] = {}
@@ -162,6 +143,11 @@ def _copy(store: Store, rng: random.Random, began: int) -> dict[str, bytes]:
 
     walk("topics", lambda name: paths.topic(TopicId(name)))
     topics = [path.rpartition("/")[2] for path in records]
+    names = [(record.name, record.topic_id) for record in map(decode_topic, list(records.values()))]
+    records |= {paths.topic_name(parse_topic(name)): encode_name(NameRecord(each)) for name, each in names}
+    ends = began + 2 * WALK_TICKS
+    gone = [TopicId(name) for name in store.ever("tombstones") if store.get_at(f"tombstones/{name}", ends) is not None]
+    records |= dict.fromkeys(map(paths.tombstone, gone), b"")
     walk("cursors", lambda name: paths.cursor(TopicId(name), DEDUP_CURSOR))
     walk("ledgers", lambda name: paths.ledger(LedgerId(int(name))))
     for topic_id in map(TopicId, topics):

@@ -7,8 +7,10 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery import delivery_gate
 from oncelog.core.delivery.delivery_gate import Needs
 from oncelog.core.delivery.store_binding.events import SubscriptionEffects
-from oncelog_effects.core.effects import ordered
+from oncelog_effects.core.effects import comparison, ordered
 from oncelog_effects.core.effects.ordered import Rank, StoredPosition
+from tests.core.delivery.test_delivery_gate import test_answer_about_the_log_waits_for_a_proof_of_its_own
+from tests.effects.core.effects.test_comparison import test_where_a_program_would_go_on
 from tests.simulation.consumers import effects_client
 from tests.simulation.consumers.effects_client import EffectsClient, Waits
 
@@ -51,8 +53,8 @@ def _needs_nothing(_: object) -> Needs:
 
 EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
-        "a redo begins at mark_delete", "redo-restored-to-before", 3_440_332,
-        ((ordered, "claimed", _redone_from_mark_delete),),
+        "a redo begins at mark_delete", "redo-restored-to-before", None,
+        ((comparison, "claimed", _redone_from_mark_delete),), None, test_where_a_program_would_go_on,
     ),
     (
         "what is below mark_delete is lost", "skipped-message-rewound", 3_000_005,
@@ -67,12 +69,12 @@ EFFECT_MUTANTS: tuple[tuple[Any, ...], ...] = (
         ((ordered, "is_under_grant", _always),),
     ),
     (
-        "an owner says what the log knows without a proof", "log-known-by-a-deposed-owner", 3_410_301,
-        ((delivery_gate, "needs_of", _needs_nothing),),
+        "an owner says what the log knows without a proof", "log-known-by-a-deposed-owner", None,
+        ((delivery_gate, "needs_of", _needs_nothing),), None, test_answer_about_the_log_waits_for_a_proof_of_its_own,
     ),
     ("a store that forgets is not noticed", "", 3_000_005, ((ordered, "lost", _nothing),)),
     (
-        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_071,
+        "the log is asked while acknowledgements are under way", "acknowledgement-under-way", 3_000_011,
         (
             (EffectsClient, "_settle", _not_settled), (ordered, "went_back", _never),
             (effects_client, "VERIFY_TICKS", 1 << 40),

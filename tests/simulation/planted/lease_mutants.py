@@ -88,7 +88,7 @@ def _whole_period(_: ProducerExpiry, _lifetime_ms: int) -> None:
 def _goes_on_within_100_ms(expiry: ProducerExpiry) -> None:
     """The rest of a step follows after a period that is longer than an eighth of a short lease."""
     overdue = any(each.first_due_ms <= expiry._log.time_ms for each in expiry._lists.values())
-    if expiry._says_policy or (overdue and expiry.supported):
+    if expiry._says_policy or overdue:
         expiry._start(CONTINUE_MS)
     else:
         _start_next(expiry)
@@ -120,10 +120,10 @@ LEASE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...
     ),
     ("expiry without an entry", "", 4_000_004, ((TopicLog, "append_aged", _without_an_entry),)),
     ("expired id leased from its first generation", "", 4_000_004, ((Openings, "_lease", _taken_for_new),)),
-    ("snapshots keep what has expired", "", 4_000_011, ((DedupState, "restore", _restored_for_ever),)),
-    ("periods by the clock", "minimum-lifetime-shortened", 4_000_001, ((ProducerExpiry, "_age", _by_the_clock),)),
+    ("snapshots keep what has expired", "", 4_000_036, ((DedupState, "restore", _restored_for_ever),)),
+    ("periods by the clock", "minimum-lifetime-shortened", 4_000_008, ((ProducerExpiry, "_age", _by_the_clock),)),
     (
-        "long period counts for a short lease", "minimum-lifetime-shortened", 4_000_001,
+        "long period counts for a short lease", "minimum-lifetime-shortened", 4_000_004,
         ((ProducerExpiry, "_shorten", _whole_period),),
     ),
     (

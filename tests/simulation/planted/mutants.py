@@ -39,6 +39,7 @@ from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import Sessions
+from oncelog.core.rebuild.join import _TopicJoin
 from oncelog.core.records.id_claim import ClaimState, CounterRecord, IdClaim
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
@@ -50,7 +51,7 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
-from tests.core.publishing.test_sessions import test_batch_that_waits_for_the_format_is_not_lost_with_the_record
+from tests.core.rebuild.test_left_out_topics import test_topic_that_was_left_out_does_not_take_its_name_back
 from tests.core.retention.test_topic_space import test_trim_of_another_list_does_not_end_that_of_the_log
 from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
@@ -342,14 +343,14 @@ MUTANTS = (
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
     Mutant("ack before fsync", "", 13, ((StorageAnswers, "may_answer", _always(value=True)),)),
-    Mutant("fence forgotten on restart", "", 207, ((StorageNode, "restore_fence", _always(None)),)),
+    Mutant("fence forgotten on restart", "", 516, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant(
         "snapshot without generations", "id-between-stored-ids", 12,
         ((dedup_producers, "encode_record", _without_generation),),
     ),
     Mutant("changes during a snapshot left out", "unreadable-snapshot", 1_000_056, ((SnapshotEncoder, "_changed",
     _changes_forgotten),)), Mutant(
-        "unknown producer id accepted", "forgotten-producer", 72,
+        "unknown producer id accepted", "forgotten-producer", 39,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "check", _check_unknown),
             (DedupTable, "accepted", _accept_unknown),
@@ -367,7 +368,7 @@ MUTANTS = (
         "first adds unchecked", "former-incarnation", 31,
         ((StorageNode, "_needs_check", _always(value=False)), (LedgerReviews, "erased", _erased_without_tombstone)),
     ),
-    Mutant("trim to the newest snapshot", "unreadable-snapshot", 66, ((SnapshotWriter, "trim_bound", _newest_base),)),
+    Mutant("trim to the newest snapshot", "unreadable-snapshot", 121, ((SnapshotWriter, "trim_bound", _newest_base),)),
     Mutant(
         "E retried after a conflict", "stale-record-after-conflict", 8,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
@@ -388,7 +389,7 @@ MUTANTS = (
         "later batch accepted after a failed one", "marks-of-a-failed-write", 12,
         ((Sessions, "end_all", _always([])),),
     ),
-    Mutant("content compared with its time", "other-content", 1, ((repeated_content, "checksum_as_of", _as_sent),)),
+    Mutant("content compared with its time", "other-content", 10, ((repeated_content, "checksum_as_of", _as_sent),)),
     Mutant(
         "a repeated batch is taken for the same", "other-content", 13,
         ((repeated_content, "content_differs", _always(value=False)),),
@@ -397,7 +398,7 @@ MUTANTS = (
     Mutant("a stale id condemns its batch", "id-between-stored-ids", 0, ((DedupTable, "_check_known", _condemned),)),
     Mutant("what was sent is called not stored", "endless-resend", 12, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", "", 28, rules=Rules(read_bound=_three_further)),
-    Mutant("payload stored unchecked", "", 132, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant("payload stored unchecked", "", 80, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant(
         "batches forgotten without a floor", "id-between-stored-ids", 0,
         ((ProducerState, "forget_all", _forget_without_floor),),
@@ -427,7 +428,7 @@ MUTANTS = (
     Mutant("snapshot without instances", "", 0, ((dedup_producers, "encode_record", _without_instance),)),
     Mutant("recovery without writing back", "", 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant(
-        "question answered without a proof", "deposed-owner-refuses", 207,
+        "question answered without a proof", "deposed-owner-refuses", 75,
         ((ownership_proof, "assess", _always(OwnershipProof.PROVED)),),
     ),
     Mutant(
@@ -441,15 +442,15 @@ MUTANTS = (
     Mutant("takeover waits for its snapshot without a timeout", "", 11, ((Takeover, "_timer_fired", _always([])),)),
     Mutant("given-up epoch taken again", "deposed-owner-refuses", 47, ((Ownership, "gave_up", _always(None)),)),
     Mutant(
-        "a new compression stored in a record of an old format", "older-owner-and-codecs", None,
-        ((Ownership, "has_format", _always(value=True)),),
-        core_test=test_batch_that_waits_for_the_format_is_not_lost_with_the_record,
-    ),
-    Mutant(
         # Only a trim of ledgers without messages beside one of the ack log finds it, as in few runs of thousands.
         "trim of the ack log taken for the log's", "oversized-ledger-list", None,
         ((TopicRetention, "trimmed", at_any_trim),),
         core_test=test_trim_of_another_list_does_not_end_that_of_the_log,
+    ),
+    Mutant(
+        # In no run a process of a former era creates a topic.
+        "topic that was left out returns", "left-out-ledger-returns", None, ((_TopicJoin, "_is_known", True),),
+        core_test=test_topic_that_was_left_out_does_not_take_its_name_back,
     ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),

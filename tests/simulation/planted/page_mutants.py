@@ -71,8 +71,8 @@ def _last_of(_serving: Serving, last: Any, _ledgers: Any) -> Any:
 
 #: (name, hazard, first seed, swaps)
 PAGE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
-    ("page linked before it is written", "oversized-ledger-list", 6, ((TopicShell, "_write", _page_after_its_link),)),
-    ("page without its first ledger", "oversized-ledger-list", 6, ((records, "encode_page", _without_the_first),)),
+    ("page linked before it is written", "oversized-ledger-list", 8, ((TopicShell, "_write", _page_after_its_link),)),
+    ("page without its first ledger", "oversized-ledger-list", 8, ((records, "encode_page", _without_the_first),)),
     (
         "trim of a page without a floor", "oversized-ledger-list", 31,
         ((topic_record.TopicRecord, "without", _without_a_floor),),

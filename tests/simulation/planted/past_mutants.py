@@ -11,7 +11,8 @@ from oncelog.core.node import starts
 from oncelog.core.node.answers import ReadReceived, StorageAnswers
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
-from tests.simulation.servers.disk import Index
+from tests.core.node.storage_disk import Index
+from tests.core.node.test_limbo import test_an_entry_above_the_end_makes_up_for_none_that_is_missing
 from tests.simulation.watches.watching import Watch
 
 _member_fenced = LedgerRecovery._member_fenced
@@ -41,7 +42,7 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
 
 def _counting_all(index: Index, ledger_id: LedgerId, _end: EntryId) -> int:
     """An entry above the end of the ledger counts for one that is missing."""
-    return len(index.entries.get(ledger_id, ()))
+    return len(index.held.get(ledger_id, ()))
 
 
 def _not_again(answers: StorageAnswers, event: ReadReceived, ledger: StorageLedger) -> Any:
@@ -55,7 +56,7 @@ def _believing(recovery: LedgerRecovery, event: MemberFenced) -> Any:
 
 
 #: (name, hazard, first seed, swaps)
-PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+PAST_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
         "a start of the past like any other", "directory-went-back", 74,
         ((starts, "why_past", _nothing), (starts, "lost_end", _nothing)),
@@ -69,7 +70,11 @@ PAST_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...]
         "missing of a whole ledger is no damage", "verified-copy-is-missing", 69,
         ((LedgerReviews, "verified", _only_missing),),
     ),
-    ("entries above the end counted", "verified-copy-is-missing", 400559, ((Index, "count_up_to", _counting_all),)),
+    (
+        "entries above the end counted", "verified-copy-is-missing", None,
+        ((Index, "count_up_to", _counting_all),), None,
+        test_an_entry_above_the_end_makes_up_for_none_that_is_missing,
+    ),
     ("damaged once, damaged for ever", "lost-too-early", 5400829, ((StorageAnswers, "_read", _not_again),)),
     ("a node that is newer than ZooKeeper registers", "ledger-id-given-twice", 84, ((starts, "is_newer", _never),)),
     (

@@ -129,11 +129,11 @@ def _last_is_higher(record: Any, chain: Any) -> bool:
 #: (name, hazard, first seed, swaps)
 REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     (
-        "a joining copy is erased", "copy-erased-before-joining", 89,
+        "a joining copy is erased", "copy-erased-before-joining", 489,
         ((LedgerReviews, "take_record", _named_by_members_only), (LedgerReviews, "_may_go", _always_needless)),
     ),
     ("whole without every member", "replaced-member-erased-early", 9, ((LedgerRepair, "_end", _whole_at_once),)),
-    ("copies of one source only", "copy-of-one-source", 19, ((RangeCopies, "lacking", _of_one_source),)),
+    ("copies of one source only", "copy-of-one-source", 14, ((RangeCopies, "lacking", _of_one_source),)),
     (
         "stuck repair sleeps although its source is back", "lost-too-early", 159,
         ((RepairQueue, "_pause_ms", _ten_minutes_when_stuck), (RepairQueue, "_waiting_for", _none)),
@@ -153,8 +153,8 @@ REPAIR_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ..
     ),
     ("ordinary adds in limbo", "damaged-fence", 49, ((StorageNode, "_in_limbo", _never),)),
     ("missing in limbo", "damaged-fence", 24, ((StorageAnswers, "_read", _missing_in_limbo),)),
-    ("lost entries never asked for again", "lost-too-early", 54, ((LostProof, "start", _never_found),)),
-    ("lost while the owner has it in memory", "lost-too-early", 54, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
+    ("lost entries never asked for again", "lost-too-early", 129, ((LostProof, "start", _never_found),)),
+    ("lost while the owner has it in memory", "lost-too-early", 854, ((LedgerRepair, "_ask_owner", _nobody_asked),)),
     (
         "unlisted record removed before the cursor is claimed", "prepared-ledger-is-left", 6,
         ((unlisted, "can_go", _owner_has_changed),),

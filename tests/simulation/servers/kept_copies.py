@@ -3,13 +3,11 @@
 A copy counts as kept, and is read by every restore, if one of the storage nodes that the restore has asked takes it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation, LedgerId
-from oncelog.core.rebuild.result import CopiedRecords
-from oncelog.metadata.restoring.noted_records import copied_records, usable_copies
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
 from tests.simulation.servers.inventories import CLUSTER_ID
 
@@ -30,10 +28,3 @@ class KeptCopies:
         kept = {path: CopiedRecord(path, value, *versions) for path, value in records.items()}
         header, manifest = CopyHeader(CLUSTER_ID, era, 0, now_ms), CopyManifest(0, 0, {})
         self.copies[f"{len(self.copies)}"] = RecordCopy(header, manifest, kept)
-
-    def read(self, committed: Collection[Era]) -> CopiedRecords:
-        """The newest of each record. committed: eras that storage nodes know to have served."""
-        records: dict[str, bytes] = {}
-        for copy in usable_copies(self.copies, committed)[0]:
-            records |= {each.path: each.value for each in copy.records.values()}
-        return copied_records(records)

@@ -12,7 +12,6 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.id_claim import (
     Counter,
     IdAllocated,
@@ -25,7 +24,7 @@ from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.effects import AnswerOpen
-from oncelog.core.topic_events.events import LevelSeen, PoliciesChanged, ReceivedBatch, TopicAssigned
+from oncelog.core.topic_events.events import PoliciesChanged, ReceivedBatch, TopicAssigned
 from oncelog.verify.violation import Violation
 from tests.simulation.clients.ack_workload import Recorder
 from tests.simulation.consumers.streams import OwnerStreams
@@ -89,8 +88,8 @@ class OwnerParts:
     #: the true time at tick 0; {place of an owner: by how much its clock is ahead}
     began_ms: int = 0
     skews: dict[str, int] = field(default_factory=dict)
-    #: when the cluster's level is raised to that of heads; None: never
-    heads_from: int | None = None
+    #: whether the records of the store are lost and restored
+    restores: bool = False
     #: the budget of what waits until consumers read it; None: they read at once
     stream_bytes_max: int | None = None
     #: {topic: its consumers}
@@ -164,8 +163,6 @@ class OwnerServer(Process):
         #: what waits until consumers read it; None: they read at once
         self.waiting: OwnerStreams | None = None
         self._slots = 0
-        #: whether this life knows that ledgers may begin with heads
-        self._sees_heads = False
         #: {topic closed here: (its epoch then, until when it is not taken at that one)}
         self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
 
@@ -182,8 +179,6 @@ class OwnerServer(Process):
         self.store = self.home or self.parts.store.newest
         self.refused_by = {}
         self.topics, self.links, self._given_up = {}, [], {}
-        heads_from = self.parts.heads_from
-        self._sees_heads = heads_from is not None and self.world.now >= heads_from
         bytes_max = self.parts.stream_bytes_max
         self.waiting = None if bytes_max is None else OwnerStreams(self, bytes_max)
         self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
@@ -223,8 +218,6 @@ class OwnerServer(Process):
             shell = self.topics[topic_id] = TopicShell(self, topic_id, first)
             if self.parts.policies != TopicPolicies():
                 shell.handle(PoliciesChanged(self.parts.policies))
-            if self._sees_heads:
-                shell.handle(LevelSeen(LEVELS_VERSION))
         shell.handle(TopicAssigned(given_up))
 
     def closed(self, shell: TopicShell) -> None:
@@ -245,14 +238,6 @@ class OwnerServer(Process):
         retired = tuple(name for name in known if latest[name.split(".")[0]] != name)
         absent = tuple(name for name in known if name not in live and name not in retired)
         return StorageNodesUpdated(tuple(n for n in live if n not in retired), absent, retired)
-
-    def see_level(self) -> None:
-        """The cluster's level was raised."""
-        self.world.count("level raised")
-        self._sees_heads = True
-        for shell in list(self.topics.values()):
-            if self.alive:
-                shell.handle(LevelSeen(LEVELS_VERSION))
 
     def see_nodes(self) -> None:
         nodes = self.storage_nodes()

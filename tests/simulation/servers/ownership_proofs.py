@@ -127,7 +127,7 @@ class Asked:
 
     def _ask_nodes(self, shell: "TopicShell") -> None:
         """Whether the record may be believed: its store may be the one that was lost, in runs that lose stores."""
-        if self.owner.parts.heads_from is None:
+        if not self.owner.parts.restores:
             self._read_record(shell)
             return
         states: list[FenceState] = []

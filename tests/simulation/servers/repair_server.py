@@ -19,7 +19,6 @@ from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.answers import AnswerAppend
 from oncelog.core.node.review import AnswerReview
-from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.repair.events import (
     CopyEntries,
@@ -178,7 +177,7 @@ class Repairer:
         store, now = self.store, self.world.now
         owners = tuple(map(Incarnation, store.children("owners")))
         views = directory_views(store, self._silent)
-        self.queue.handle(ClusterSeen(views, owners, PROCESS_VERSION, now))
+        self.queue.handle(ClusterSeen(views, owners, now))
         self.replacements.see(views, now)
         nodes = self.queue.nodes
         for repair in list(self.repairs.values()):

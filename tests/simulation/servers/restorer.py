@@ -53,7 +53,8 @@ from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
 from oncelog.metadata.restoring.new_tree import new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords
+from oncelog.metadata.restoring.noted_records import NewestRecords, newest_of, records_of, usable_copies
+from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
 from oncelog.verify.violation import Violation
@@ -130,11 +131,11 @@ class RestoreParts:
     def ends_era(self) -> int:
         return 0 if self.ends is None else self.ends.number
 
-    def copied(self, inventories: Iterable[Inventory]) -> CopiedRecords:
-        """What is usable of the copies on these storage nodes."""
+    def copies(self, inventories: Iterable[Inventory]) -> list[RecordCopy]:
+        """Those on these storage nodes that can be used, the oldest first."""
         own = () if self.ends is None else (self.ends,)
         committed = frozenset(own).union(*(each.committed_eras for each in inventories))
-        return self.kept.read(committed)
+        return usable_copies(self.kept.copies, committed)[0]
 
     def joined(self) -> list[Incarnation]:
         """Every storage node that was ever registered."""
@@ -344,7 +345,7 @@ class Restorer(Process):
         asked = Asked(
             effect.missing, parts.ack_quorum, by, self._absent, parts.kept.owed_below, self.plan.emptied
         )  # fmt: skip
-        copied = parts.copied(inventories)
+        copied = self._copied()
         rebuilt = join(inventories, noted, copied, asked, self.plan.era, parts.pages, self.world.now)
         beyond = self._beyond_the_bound(len(effect.missing))
         self.world.count("restore beyond the bound asks", beyond and bool(rebuilt.reviews))
@@ -374,11 +375,12 @@ class Restorer(Process):
         holes, needed = sorted(silent + limbo, reverse=True), self.parts.ack_quorum
         return holes[needed - 1] if len(holes) >= needed else LedgerId(0)
 
+    def _copied(self) -> CopiedRecords:
+        return records_of(self.parts.copies(self._inventories.values()))
+
     def _newest(self) -> NewestRecords:
-        newest = NewestRecords()
-        for node in self._inventories:
-            newest.add(self._notes[node])
-        return newest
+        notes = (note for node in self._inventories for note in self._notes[node])
+        return newest_of(self.parts.copies(self._inventories.values()), notes)
 
     def _with_lengths(self, topic: RebuiltTopic) -> RebuiltTopic:
         """The shell reads them from the holders."""

@@ -81,12 +81,8 @@ class NodeParts:
     make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
     #: whether what a start reads back is synced before it is served (hazard repeated-add-not-synced)
     sync_at_start: bool = True
-    #: whether every process is of a version that has erasing (hazard older-owner-drops-fields)
-    may_erase: bool = True
     #: between two reviews of all ledgers; 0: none but those that a fault asks for
     review_ticks: int = 0
-    #: from when on the cluster has the level of which nodes note the floors by which they erase; None: never
-    notes_floors_from: int | None = None
     #: called when a node has registered that could not start before
     changed: Callable[[], None] = lambda: None
 
@@ -367,7 +363,6 @@ class StorageServer(Process):
     def _check(self, effect: CheckLedger) -> None:
         self._checks[effect.ledger_id] = effect
         ledger_id, origin = effect.ledger_id, effect.origin
-        may_erase = self.parts.may_erase
 
         def checked(data: bytes | None, version: int) -> None:
             self._checks.pop(ledger_id, None)
@@ -378,20 +373,15 @@ class StorageServer(Process):
                 self.store.read(self, path, lambda d, v: looked(self._as_restored(ledger_id, path, d, v)[0]))
                 return
             metadata = None if data is None else decode_ledger(data)
-            self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version, may_erase=may_erase))
+            self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version))
 
         def looked(data: bytes | None) -> None:
             floor = floor_of(data, origin)
             path = f"tombstones/{origin.topic_id}" if origin is not None else ""
             tombstone, _ = self._as_restored(ledger_id, path, *self.store.get(path))
             deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=tombstone is not None)
-            since = self.parts.notes_floors_from
-            notes = since is not None and self.world.now >= since
-            noted = floor if ledger_id < floor and notes else LedgerId(0)
-            checked = LedgerChecked(
-                ledger_id, effect.check, None, deleted=deleted, may_erase=may_erase, floor=noted
-            )  # fmt: skip
-            self.handle(checked)
+            noted = floor if ledger_id < floor else LedgerId(0)
+            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, floor=noted))
 
         self.store.read(self, f"ledgers/{ledger_id}", checked)
 

@@ -26,7 +26,6 @@ from oncelog.core.topic_events.effects import (
     AnswerBatches,
     AnswerOpen,
     CheckClock,
-    CheckSupport,
     ChunksOrphaned,
     CursorRecoveryTimedOut,
     DeletePages,
@@ -59,7 +58,6 @@ from oncelog.core.topic_events.events import (
     ProducerIdAllocated,
     ReceivedBatch,
     SessionClosed,
-    SupportChecked,
     TopicEvent,
     TopicTimerFired,
 )
@@ -256,8 +254,6 @@ class TopicShell:
                 self._write(effect)
             case ReadLedgerEnds(ledger_ids):
                 self.owner.post(1, "reads ends of ledgers", lambda: self._read_ends(ledger_ids))
-            case CheckSupport(version):
-                self.owner.post(1, "checks versions", lambda: self.handle(SupportChecked(version, known=True)))
             case CheckClock():
                 checked = ClockChecked(self.owner.now_ms, self.owner.parts.true_ms)
                 self.owner.post(5, "checks its clock", lambda: self.handle(checked))

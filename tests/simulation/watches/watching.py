@@ -128,8 +128,6 @@ class Watch:
         self.closed: Closed = {}
         #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
         self.passed_over: dict[LedgerId, None] = {}
-        #: every ledger with an entry must begin with a head
-        self.headed = False
         self.copies = CopyWatch(store, nodes)
         store.observers.append(self.changed)
 
@@ -216,10 +214,10 @@ class Watch:
     def _check_head(self, metadata: LedgerMetadata, entries: list[bytes]) -> None:
         """It says what the records say: a restore has nothing else. Where its chain ended before it is compared with
         the fold."""
-        if not entries or peek_header(entries[0]).kind not in HEADS:
-            if entries and self.headed:
-                raise Violation("heads", f"ledger {metadata.ledger_id} has no head")
+        if not entries:
             return
+        if peek_header(entries[0]).kind not in HEADS:
+            raise Violation("heads", f"ledger {metadata.ledger_id} has no head")
         self.store.world.count("ledger with a head")
         head, record = decode_head(body_of(entries[0])), self.topics[metadata.topic_id].record
         said = (head.name, head.members, head.ack_quorum, head.owner.split(".")[0])

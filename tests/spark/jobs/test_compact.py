@@ -38,7 +38,7 @@ def publish(cluster: Cluster, topic: str, rows: list[tuple[bytes | None, bytes]]
 
 
 def told(cluster: Cluster, topic: str) -> list[Told]:
-    return [(m.key or b"", bytes(m.value), m.event_time, dict(m.properties)) for m in messages(cluster, topic)]
+    return [(m.key or b"", bytes(m.value), m.event_time_ms, dict(m.properties)) for m in messages(cluster, topic)]
 
 
 def reference(cluster: Cluster, topic: str) -> list[Told]:

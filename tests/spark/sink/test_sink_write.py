@@ -14,6 +14,7 @@ from tests.spark.sink.test_sink_stream import messages, stored
 from tests.spark.source.test_source import run
 
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+TIME_MS = 1_772_366_400_250
 
 
 def write(frame: DataFrame, cluster: Cluster, topic: str, **options: Any) -> None:
@@ -32,7 +33,7 @@ def test_every_column_arrives_in_the_order_of_partitions(spark: SparkSession, cl
     found = messages(cluster, "columns")
     assert [message.value.decode() for message in found] == [str(n) for n in range(50)]
     assert [None if each.key is None else each.key.decode() for each in found] == [row[1] for row in rows]
-    assert [each.event_time for each in found] == [row[2] for row in rows]
+    assert [each.event_time_ms for each in found] == [row[2] and TIME_MS for row in rows]
     assert [dict(each.properties) for each in found] == [row[3] or {} for row in rows]
 
 

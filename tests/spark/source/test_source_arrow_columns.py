@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -149,6 +149,11 @@ messages = st.lists(
 )
 
 
+def ms(time: datetime | None) -> int | None:
+    """Since 1970."""
+    return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
 @given(messages, st.sampled_from(Compression), st.integers(0, 7))
 def test_rows_equal_the_messages_of_the_sdk(given_: list[Any], packed: Compression, skipped: int) -> None:
     """Two readers of one format agree, with and without compression, gaps between the ids, and repeated messages."""
@@ -161,9 +166,19 @@ def test_rows_equal_the_messages_of_the_sdk(given_: list[Any], packed: Compressi
     )  # fmt: skip
     batch = MessageBatch(opened(data), TopicPartition(TOPIC_ID, -1), "p", first_batch_index=0)
     assert [
-        (r["value"], r["key"], r["event_time"], dict(r["properties"]), r["sequence_id"], r["index"], r["batch_index"])
+        (
+            r["value"],
+            r["key"],
+            ms(r["event_time"]),
+            dict(r["properties"]),
+            r["sequence_id"],
+            r["index"],
+            r["batch_index"],
+        )
         for r in rows(data)
-    ] == [(m.value, m.key, m.event_time, m.properties, m.sequence_id, m.index, m.message_id.batch_index) for m in batch]
+    ] == [
+        (m.value, m.key, m.event_time_ms, m.properties, m.sequence_id, m.index, m.message_id.batch_index) for m in batch
+    ]
 
 
 def test_an_event_time_beyond_sparks_range_is_null() -> None:

@@ -26,10 +26,10 @@ from oncelog.cli.admin.rest_paths import (
     tenant_path,
     topic_path,
 )
+from oncelog.cli.admin.stats import add_stats
 from oncelog.cli.admin.storage import storage
 from oncelog.cli.admin.subscriptions import subscriptions
 from oncelog.cli.admin.topic_list import add_topic_list
-from oncelog.cli.admin.watching import add_stats
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
 from oncelog.core.errors import TopicNotFound

@@ -32,9 +32,9 @@ def is_size(name: str, value: object) -> bool:
 
 
 def label(name: str, value: object) -> str:
-    """The name of a field, without the unit if its formatted value has one."""
-    if is_time(name, value):
-        return name.removesuffix("_ms")
+    """The name of a field, without the unit if its formatted value has one, or if there is no value."""
+    if value is None or is_time(name, value):
+        return name.removesuffix("_ms").removesuffix("_bytes")
     return name.removesuffix("_bytes") if is_size(name, value) else name
 
 

@@ -7,6 +7,9 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import TopicName, check_part, check_producer_name, parse_namespace, parse_topic
 
 ROOT = "/admin/v2"
+#: Lists the topics and the subscriptions of all namespaces; below it, those of one.
+TOPICS = f"{ROOT}/topics"
+LAGS = f"{ROOT}/subscriptions"
 INCARNATION_CHARACTERS = 32
 
 

@@ -9,6 +9,7 @@ from oncelog.cli.admin.commands import NegativeAnswer, Report, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import subscription_path, topic_path
+from oncelog.cli.admin.stats import AllOption, subscription_facts
 from oncelog.cli.admin.waiting import progress
 from oncelog.cli.options import PropertyOption, properties_in
 from oncelog.cli.read.start import parse_start
@@ -48,14 +49,25 @@ def list_subscriptions(api: AdminApi, topic: TopicArgument) -> Answer:
 
 
 @admin_command(subscriptions, "stats")
-def show_subscription(api: AdminApi, topic: TopicArgument, subscription: NameArgument) -> Report:
-    """Show a subscription: backlog, position, state of its acknowledgements, and consumers.
+def show_subscription(
+    api: AdminApi, topic: TopicArgument, subscription: NameArgument, everything: AllOption = False
+) -> Report:
+    """Show the state of a subscription, how far it is behind, and who works on it.
+
+    oldest unacked: when the oldest message of the backlog was stored. held: messages that consumers have and have not
+    acknowledged. --all also shows its position, counters, effects and consumers.
 
     With -o json: {topic: its statistics}, with one entry for each partition of a partitioned topic.
     """
     answer = api.get(subscription_path(topic, subscription))
-    only = next(iter(answer.values())) if isinstance(answer, dict) and len(answer) == 1 else None
-    return Report(only if isinstance(only, dict) else answer, answer)
+    assert isinstance(answer, dict), "an object by the description of the call"
+    shown: list[object] = [
+        stats if everything or not isinstance(stats, dict) else subscription_facts(each, subscription, stats)
+        for each, stats in answer.items()
+    ]
+    if len(shown) == 1 and isinstance(shown[0], dict):
+        return Report(shown[0], answer)
+    return Report(answer if everything else shown, answer)
 
 
 @admin_command(subscriptions, "create")

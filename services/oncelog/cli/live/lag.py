@@ -9,8 +9,8 @@ import typer
 from oncelog.cli.admin.commands import LiveCall, Report, admin_command
 from oncelog.cli.admin.readable import ago
 from oncelog.cli.admin.rest import AdminApi
+from oncelog.cli.admin.stats import IntervalOption, Pace, WatchOption
 from oncelog.cli.admin.waiting import progress, watched
-from oncelog.cli.admin.watching import IntervalOption, Pace, WatchOption
 from oncelog.cli.live.backlogs import Backlogs, of_topic, of_topics
 from oncelog.cli.live.columns import lines_of
 from oncelog.cli.live.screen import width
@@ -52,8 +52,8 @@ def show_lag(
     per s: how the backlog has changed since the last look. oldest: when the oldest message that is not acknowledged was
     stored. in use: connected consumers. Subscriptions without a backlog are shown for a topic only. Topics without an
     owner, and those of an owner that does not answer, are missing. With -o json a look is one line: subscriptions,
-    topics (that have a backlog), more (whether there are more subscriptions), silent_owners. The whole cluster needs a
-    superuser.
+    topics (how many topics and partitions these and others are of), more (whether there are more subscriptions),
+    silent_owners. The whole cluster needs a superuser, a namespace the right admin or consume.
     """
     topic, namespace = _place(place)
     if subscription is not None and topic is None:
@@ -107,7 +107,7 @@ def lag_lines(
             f"{row.msg_backlog:,}",
             paces.setdefault((row.topic, row.subscription), Pace()).of(row.msg_backlog, now_s),
             ago(row.oldest_unacked_ms, now_s * 1000) if row.oldest_unacked_ms else "-",
-            "?" if row.consumer_count is None else str(row.consumer_count),
+            str(row.consumer_count),
         ]
         rows.append([*([row.topic] if many else []), row.subscription, *figures])
     title = ["topic", *_TITLE] if many else list(_TITLE)

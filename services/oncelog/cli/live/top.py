@@ -10,9 +10,9 @@ import typer
 from oncelog.cli.admin.commands import LiveCall, Report, admin_command
 from oncelog.cli.admin.readable import ago
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
-from oncelog.cli.admin.rest_paths import ROOT, topic_path
+from oncelog.cli.admin.rest_paths import ROOT, TOPICS, topic_path
+from oncelog.cli.admin.stats import IntervalOption, Pace
 from oncelog.cli.admin.waiting import watched
-from oncelog.cli.admin.watching import IntervalOption, Pace
 from oncelog.cli.live.backlogs import Backlogs, of_topics
 from oncelog.cli.live.columns import lines_of
 from oncelog.cli.live.lag import lag_lines, silent_line
@@ -34,12 +34,12 @@ app = typer.Typer(add_completion=False)
 
 
 class Seen(NamedTuple):
-    """One look. rates: of the whole cluster, messages a second; None: of a namespace, or not allowed. producers: None:
-    not allowed."""
+    """One look. rates: of the whole cluster, messages a second; None: of a namespace, or not allowed. backlogs,
+    producers: None: not allowed."""
 
     rates: dict[str, float] | None
     topics: list[dict[str, object]]
-    backlogs: Backlogs
+    backlogs: Backlogs | None
     producers: list[dict[str, object]] | None
     silent_owners: list[dict[str, object]]
 
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
         """As -o json prints it."""
         rates: Answer = None if self.rates is None else dict[str, object](self.rates)
         producers: Answer = None if self.producers is None else list(self.producers)
-        behind = self.backlogs.answer()["subscriptions"]
+        behind: Answer = None if self.backlogs is None else self.backlogs.answer()["subscriptions"]
         return {
             "rates": rates,
             "topics": list(self.topics),
@@ -79,8 +79,8 @@ def show_top(
     topic over: duplicates, and those whose sequence ids are stale or cannot be verified. Producers are those of the
     topics with the most refusals, of each the first 1,000. `oncelog lag` shows all subscriptions.
 
-    With -o json a look is one line: rates, topics, subscriptions, producers (null without the right to see them),
-    silent_owners, whose topics are missing. The whole cluster needs a superuser.
+    With -o json a look is one line: rates, topics, subscriptions and producers (each null without the right to see
+    them), silent_owners, whose topics are missing. The whole cluster needs a superuser.
     """
     inside = None if namespace is None else str(parse_namespace(namespace))
     live = is_terminal() and not once
@@ -109,8 +109,8 @@ def _frames(looks: Iterator[Seen], *, live: bool) -> Iterator[Report]:
 
 
 def look(api: AdminApi, namespace: str | None, sort: ListSort, count: int) -> Seen:
-    """Raises OncelogError unless topics and subscriptions can be seen."""
-    path = f"{ROOT}/topics" if namespace is None else f"{ROOT}/topics/{namespace}"
+    """Raises OncelogError unless topics can be seen."""
+    path = TOPICS if namespace is None else f"{TOPICS}/{namespace}"
     calls: list[tuple[str, Mapping[str, bool | int | str | None]]] = [
         (path, {"sort": sort.value, "limit": count}),
         (path, {"sort": ListSort.REFUSED.value, "limit": count}),
@@ -121,8 +121,12 @@ def look(api: AdminApi, namespace: str | None, sort: ListSort, count: int) -> Se
     for answer in (busiest, refused):
         if isinstance(answer, OncelogError):
             raise answer
-    backlogs = of_topics(api, namespace, count)
-    silent = {each.get("incarnation"): each for each in [*_listed(busiest, "silent_owners"), *backlogs.silent_owners]}
+    try:
+        backlogs = of_topics(api, namespace, count)
+    except PermissionDenied:
+        backlogs = None
+    silent = {each.get("incarnation"): each for each in _listed(busiest, "silent_owners")}
+    silent |= {each.get("incarnation"): each for each in (backlogs.silent_owners if backlogs else ())}
     suspects = [str(row["topic"]) for row in _listed(refused, "topics") if number(row.get("refused"))]
     return Seen(
         _rates(rates[0]) if rates else None,
@@ -177,13 +181,18 @@ def lines_of_look(seen: Seen, paces: dict[tuple[str, str], Pace], now_s: float, 
         for row in seen.producers or ()
     ]
     nobody = "no producer was refused" if seen.producers is not None else "producers need the right admin"
+    behind = (
+        ["subscriptions need the right admin or consume"]
+        if seen.backlogs is None
+        else lag_lines(seen.backlogs, paces, now_s, many=True, width=columns)
+    )
     return [
         *_head(seen, now_s),
         *map(silent_line, seen.silent_owners),
         "",
         *lines_of(("topic", "in/s", "out/s", "backlog", "oldest", "refused"), topics, 1, columns),
         "",
-        *lag_lines(seen.backlogs, paces, now_s, many=True, width=columns),
+        *behind,
         "",
         *(lines_of(("producer", "topic", *_REFUSALS), producers, 2, columns) if producers else [nobody]),
     ]
@@ -191,14 +200,14 @@ def lines_of_look(seen: Seen, paces: dict[tuple[str, str], Pace], now_s: float, 
 
 def _head(seen: Seen, now_s: float) -> list[str]:
     clock = time.strftime("%H:%M:%S", time.localtime(now_s))
-    behind = f"topics with a backlog: {seen.backlogs.topics:,}"
+    behind = "" if seen.backlogs is None else f"  topics with a backlog: {seen.backlogs.topics:,}"
     if seen.rates is None:
-        return [f"{clock}  {behind}"]
+        return [f"{clock}{behind}"]
     rates = {name: f"{rate:,.1f}" for name, rate in seen.rates.items()}
     refused = sum(seen.rates[name] for name in _REFUSALS)
     return [
         f"{clock}  messages/s: in {rates['stored']}, out {rates['delivered']}, acknowledged {rates['acknowledged']}",
-        f"refused messages/s: {refused:,.1f}  {behind}",
+        f"refused messages/s: {refused:,.1f}{behind}",
     ]
 
 

@@ -4,13 +4,22 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.columns import TIME_MS_MAX, TIME_MS_MIN
 from oncelog.runtime.descriptors import discard_output
 
 #: The lines of the messages at these places of a batch.
 Lines = Callable[[MessageBatch, Sequence[int]], bytes]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _moment(time_ms: int) -> str:
+    """The nearest one of the years 1 to 9999, where the producer's clock was beyond them."""
+    nearest = _EPOCH + timedelta(milliseconds=max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX)))
+    return nearest.isoformat(timespec="milliseconds")
 
 
 def raw_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
@@ -25,7 +34,7 @@ def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
     """An object per message. A value that is not UTF-8 is in `value_base64`; unset fields are left out. numbers: as of
     `raw_lines`."""
     # Values that are equal for all messages of a batch are formatted once, which halves the time per line.
-    time = batch[0].publish_time.isoformat(timespec="milliseconds") if len(batch) else ""
+    time = _moment(batch.publish_time_ms)
     first_id = batch.message_id(0) if len(batch) else None
     columns = (batch.keys, batch.event_times_ms, batch.properties)
     has_more = any(column is not None for column in columns) or batch.origin is not None
@@ -63,7 +72,7 @@ TEMPLATE: dict[str, Callable[[MessageBatch, int], bytes]] = {
     "n": lambda batch, _: (batch.producer_name or "").encode(),
     "s": lambda batch, number: b"%d" % batch.sequence_ids[number],
     "m": lambda batch, number: str(batch.message_id(number)).encode(),
-    "t": lambda batch, number: batch[number].publish_time.isoformat(timespec="milliseconds").encode(),
+    "t": lambda batch, _: _moment(batch.publish_time_ms).encode(),
     "p": _properties,
     "%": lambda _batch, _number: b"%",
 }

@@ -36,6 +36,8 @@ DRAIN_DEADLINE_S = (plans.STABILITY_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 
 _LOOK_EVERY_S = 0.02
 #: Between two questions to storage nodes why they do not serve.
 _ASK_EVERY_S = 0.5
+#: A start that takes longer says what it waits for, and again when that changes.
+_SAY_EVERY_S = 2.0
 _HEALTH_TIMEOUT_S = 5.0
 #: A proxy of the user's environment does not reach these processes.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -179,6 +181,7 @@ class Supervisor:
         told = False
         loop = asyncio.get_running_loop()
         ask_at_s = loop.time() + (0 if lost else _ASK_EVERY_S)
+        said, say_at_s = "", loop.time() + _SAY_EVERY_S
         try:
             async with asyncio.timeout(None if lost else START_DEADLINE_S) as deadline:
                 # ZooKeeper serves the others before it is known to: without it the status would call it starting.
@@ -192,6 +195,9 @@ class Supervisor:
                             told = lost = True
                             deadline.reschedule(None)
                             self._tell_of_restore(why)
+                    if not told and loop.time() >= say_at_s and (waits := self._waits(children)) != said:
+                        said, say_at_s = waits, loop.time() + _SAY_EVERY_S
+                        self._tell(said)
                     for child in self._not_serving(children):
                         if child.failures >= EARLY_EXITS_MAX and not lost:
                             raise StandaloneFailed(f"{child.name} does not start: {child.last_words()}")
@@ -209,6 +215,13 @@ class Supervisor:
             f"{said}. Keep {self.plan.data}. This command in another terminal restores ZooKeeper's records from what "
             f"the storage nodes have:\n  ONCELOG_ADMIN_URL={self.status().admin_url} {words}"
         )
+
+    def _waits(self, children: Sequence[SupervisedProcess]) -> str:
+        """What the start waits for: all services need ZooKeeper first."""
+        if self._zookeeper.state is not ProcessState.SERVING:
+            return f"waits for ZooKeeper, which starts on the data in {self.plan.zookeeper_data}"
+        names = ", ".join(child.name for child in self._not_serving(children))
+        return f"waits for {names}; the logs are in {self.plan.data / 'logs'}"
 
     @staticmethod
     def _not_serving(children: Sequence[SupervisedProcess]) -> list[SupervisedProcess]:

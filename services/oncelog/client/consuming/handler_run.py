@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from oncelog.client.values.arguments import check_seconds, check_type, integer
+from oncelog.client.consuming.failure_report import COUNTED_EVERY_S, FailureReport
+from oncelog.client.values.arguments import check_seconds, check_takes, check_type, integer
 from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.client.values.results import AckResult
 from oncelog.client.values.trace_context import handling_span
@@ -92,7 +93,8 @@ class RunsHandlers:
 
         A message is acknowledged when its handler returns. When its handler raises, the error is logged with the
         message's position, and the message is delivered again after a pause, until it is a dead letter, if the
-        subscription has max_deliveries. It may then go to another consumer of the subscription.
+        subscription has max_deliveries. It may then go to another consumer of the subscription. The log has the
+        traceback of an error when it is new; its repetitions are counted in one line every 5 seconds.
 
         Messages of an exclusive or failover subscription are handled one at a time in each partition, those of a
         key_shared one one at a time for each key: what is behind a failed message waits until that was handled or is a
@@ -128,8 +130,7 @@ class HandlerRun:
         self, consumer: HandledConsumer, settings: ConsumerSettings, handler: Handler, concurrency: int, retry: Retry
     ) -> None:
         """Raises InvalidArgument."""
-        if not callable(handler):
-            raise InvalidArgument(f"handler must be a function, not {type(handler).__name__}", field="handler")
+        check_takes("handler", handler, "message")
         check_type("retry", retry, Retry, "an oncelog.Retry")
         self._concurrency = integer("concurrency", concurrency, 1, CONCURRENCY_MAX)
         self._consumer = consumer
@@ -143,6 +144,8 @@ class HandlerRun:
         self._may_start, self._may_receive = asyncio.Event(), asyncio.Event()
         #: whether a second cancellation has cancelled the handlers
         self._cancelled = False
+        self._failures = FailureReport(consumer.topic, consumer.subscription)
+        self._counting: asyncio.TimerHandle | None = None
         #: ends the run: a bug of the program, or what ended the consumer
         self._failure: BaseException | None = None
 
@@ -178,6 +181,7 @@ class HandlerRun:
                 await asyncio.gather(*self._running, return_exceptions=True)
                 raise
             finally:
+                self._count()
                 await self._consumer.close()
         if self._failure is not None and not isinstance(self._failure, ConsumerClosed):
             raise self._failure
@@ -266,11 +270,9 @@ class HandlerRun:
         count, limit = message.delivery_count, self._settings.max_deliveries
         last = 0 < limit <= count
         delay = 0.0 if last else self._retry.after(count)
-        logger.error(
-            "%s: the handler of %s failed at message %d (%s, delivery %d), which %s", self._consumer.topic,
-            self._consumer.subscription, message.index, message.message_id, count,
-            "becomes a dead letter" if last else f"comes again after {delay:g} s", exc_info=error,
-        )  # fmt: skip
+        now_s = asyncio.get_running_loop().time()
+        if self._failures.failed(message, error, None if last else delay, now_s):
+            self._counting = asyncio.get_running_loop().call_later(COUNTED_EVERY_S, self._count)
         hold: int | None = None
         if not self._has_order:
             self._lanes.handled(lane)
@@ -281,6 +283,11 @@ class HandlerRun:
             loop.call_later(delay + _COMES_AGAIN_S, self._give_up, lane, hold)
             self._changed()
         await self._give_back([message], delay)
+
+    def _count(self) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
+        self._failures.count(asyncio.get_running_loop().time())
 
     def _give_up(self, lane: Lane[Message], hold: int) -> None:
         """The failed message went to another consumer, or was acknowledged by an operator."""

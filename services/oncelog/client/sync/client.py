@@ -58,9 +58,8 @@ class Client(Wrapper[AsyncClient]):
         storage_reads: bool = True,
         max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
     ) -> None:
-        """As `oncelog.connect`. Raises also RuntimeError, before anything else, where gevent or eventlet has replaced
-        Python's threads."""
-        check_threads()
+        """As `oncelog.connect`."""
+        check_threads()  # before the portal waits for its thread
         portal = Portal()
         try:
             inner = portal.run(

@@ -13,6 +13,7 @@ from oncelog.client.consuming.handler_run import RETRY, STOP_SIGNALS, Retry, sto
 from oncelog.client.consuming.received import Received
 from oncelog.client.network.start_position import Place
 from oncelog.client.sync.wrapper import Wrapper, documented_by
+from oncelog.client.values.arguments import check_takes
 from oncelog.client.values.corruption import SkippedEntries
 from oncelog.client.values.messages import ConsumerBatch, Message
 from oncelog.client.values.results import AckResult
@@ -85,7 +86,8 @@ class Consumer(Wrapper[AsyncConsumer]):
 
         A message is acknowledged when its handler returns. When its handler raises, the error is logged with the
         message's position, and the message is delivered again after a pause, until it is a dead letter, if the
-        subscription has max_deliveries. It may then go to another consumer of the subscription.
+        subscription has max_deliveries. It may then go to another consumer of the subscription. The log has the
+        traceback of an error when it is new; its repetitions are counted in one line every 5 seconds.
 
         Messages of an exclusive or failover subscription are handled one at a time in each partition, those of a
         key_shared one one at a time for each key: what is behind a failed message waits until that was handled or is a
@@ -106,7 +108,8 @@ class Consumer(Wrapper[AsyncConsumer]):
         """
         self._portal.check_caller()
         given: object = handler
-        if not callable(given) or inspect.iscoroutinefunction(given):
+        check_takes("handler", given, "message")
+        if inspect.iscoroutinefunction(given):
             raise InvalidArgument("handler must be a plain function that takes a message", field="handler")
 
         async def in_thread(message: Message) -> None:

@@ -1,5 +1,6 @@
 """Checks of the SDK's arguments: a wrong type or value raises InvalidArgument, whose `field` names the argument."""
 
+import inspect
 from math import ceil
 from operator import index
 from pathlib import Path
@@ -16,6 +17,26 @@ def check_type(field: str, value: object, kinds: type | tuple[type, ...], meanin
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         raise InvalidArgument(f"{field} must be {meaning}, not {type(value).__name__}", field=field)
+
+
+def check_takes(field: str, function: object, *names: str) -> None:
+    """A function, or another callable, that takes these arguments by position. One whose parameters cannot be known
+    is accepted. A decorator's own parameters count, not those of what it wraps: it may add arguments."""
+    wanted = f"({', '.join(names)})"
+    if not callable(function):
+        raise InvalidArgument(
+            f"{field} must be a function that takes {wanted}, not {type(function).__name__}", field=field
+        )
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        found = f"{getattr(function, '__name__', type(function).__name__)}({', '.join(signature.parameters)})"
+        message = f"{field} must take {wanted}, by position: {found} cannot be called so: {error}"
+        raise InvalidArgument(message, field=field) from None
 
 
 def check_seconds(field: str, value: float | None, *, zero_allowed: bool = False) -> None:

@@ -7,7 +7,6 @@ decoded and values copied on access.
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar, overload
 
@@ -16,8 +15,6 @@ from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.columns import (
-    TIME_MS_MAX,
-    TIME_MS_MIN,
     Columns,
     Values,
     decode_columns,
@@ -32,7 +29,6 @@ from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
 from oncelog.core.ids import Generation, SeekEpoch
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_PROPERTIES: Mapping[str, str] = {}
 ColumnT = TypeVar("ColumnT")
 
@@ -300,9 +296,8 @@ class Message:
         key: bytes, or None.
         properties: text to text; empty when the message has none.
         traceparent: the W3C trace context of the span that sent the message, or None; see `create_producer`.
-        publish_time, publish_time_ms: the producer's clock, as an aware datetime in UTC and in ms since 1970.
-        event_time, event_time_ms: the time that the producer gave, or None.
-            Both datetimes are the nearest ones of the years 1 to 9999, where a clock or a producer was beyond them.
+        publish_time_ms: the producer's clock, in ms since 1970 UTC.
+        event_time_ms: the time that the producer gave, in ms since 1970 UTC, or None.
         partition: the partition's number; -1 for a topic that is not partitioned.
         delivery_count: of a consumer: how often the message was delivered to its subscription, this time included, as
             far as that is counted; 1 for the first delivery.
@@ -396,28 +391,14 @@ class Message:
         return self._batch.publish_time_ms
 
     @property
-    def publish_time(self) -> datetime:
-        return _datetime(self.publish_time_ms)
-
-    @property
     def event_time_ms(self) -> int | None:
         times = self._batch.event_times_ms
         return None if times is None else times[self._index]
-
-    @property
-    def event_time(self) -> datetime | None:
-        time_ms = self.event_time_ms
-        return None if time_ms is None else _datetime(time_ms)
 
     def __repr__(self) -> str:
         value = self.value
         shown = value if len(value) <= 60 else value[:60] + b"..."
         return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"
-
-
-def _datetime(time_ms: int) -> datetime:
-    """The nearest one that there is."""
-    return _EPOCH + timedelta(milliseconds=max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX)))
 
 
 def runs_of(messages: Sequence[Message]) -> list[MessageBatch]:

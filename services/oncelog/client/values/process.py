@@ -29,8 +29,8 @@ def used_in_another_loop() -> RuntimeError:
 
 
 def check_threads() -> None:
-    """Raises RuntimeError where gevent or eventlet has replaced Python's threads: the client's event loop would run in
-    the thread of its caller, and both would wait for ever."""
+    """Raises RuntimeError where gevent or eventlet has replaced Python's threads: gRPC's own threads could not wake an
+    event loop, and it would wait for ever."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     patched = None
     if gevent is not None and gevent.is_module_patched("threading"):
@@ -40,6 +40,6 @@ def check_threads() -> None:
     if patched is not None:
         name, call, instead = patched
         raise RuntimeError(
-            f"oncelog.Client does not work with the threads of {name}, which {call} has put in the place of Python's: "
+            f"Oncelog's client does not work with the threads of {name}, which {call} has put in place of Python's: "
             f"use {instead}, or the client in a process of its own"
         )

@@ -21,8 +21,7 @@ Layout: format, count of changes, then each change: its tag (one byte) and its f
 ranges: bytes, then the gap before each range (of the first one: its first index) and its length minus one.
 
 A reader refuses what it does not know, because a change that is left out may be an acknowledgement. So the format
-number changes when a tag or a field does: it is 2 in an entry with one of the tags from 13 on, otherwise 1. The topic
-record says before the first such entry that its owner must know them (`needs_effects`; hazard older-owner-and-ack-log).
+number changes when a tag or a field does: it is 2 in an entry with one of the tags from 13 on, otherwise 1.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -94,11 +93,6 @@ def decode_changes(body: Buffer) -> tuple[Change, ...]:
 
 def _format_of(tags: Iterable[int]) -> int:
     return FORMAT_WITH_EFFECTS if max(tags) >= _FIRST_OF_EFFECTS else FORMAT
-
-
-def needs_effects(change: Change) -> bool:
-    """Whether an owner that knows no effects must never serve the topic once this change is in its ack log."""
-    return isinstance(change, EffectsBound | Rewound) or (isinstance(change, Sought) and change.redo)
 
 
 def split_change(change: Change, bytes_max: int = ACK_CHANGE_BYTES_MAX) -> list[bytes]:

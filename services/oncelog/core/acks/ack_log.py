@@ -25,8 +25,6 @@ Rules
 - What an operator has given up of the chain is said before anything else is appended. The takeover has applied it to
   the state already, so the entry only moves the position; until it is durable no snapshot is taken (hazard
   index-given-twice).
-- Before the first change about effects the topic record must say that owners have to know them. The write that links a
-  ledger says so: the open one is rolled, and what waits is written to the next one (hazard older-owner-and-ack-log).
 - The chain begins with the first change. From then on each owner opens a ledger when it begins to serve.
 """
 
@@ -35,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from oncelog.core.acks.ack_format import ACK_CHANGE_BYTES_MAX, encode_changes, needs_effects, split_change
+from oncelog.core.acks.ack_format import ACK_CHANGE_BYTES_MAX, encode_changes, split_change
 from oncelog.core.acks.ack_state import SubscriptionsState
 from oncelog.core.acks.changes import Change
 from oncelog.core.chain.managed_ledger import LedgerStep, ManagedLedger, ManagedLedgerState
@@ -94,13 +92,11 @@ class AckLog:
         suspect: Callable[[], None],
         finished: Callable[[], None],
         given_up: tuple[GivenUp, ...] = (),
-        effects_known: Callable[[], bool] = lambda: True,
         head: Callable[[LedgerMetadata], LedgerHead | None] = lambda _metadata: None,
     ) -> None:
         """link: writes a ledger into the topic record; then `linked` is called. suspect: another owner may have the
         topic. finished: called when nothing more will be written. given_up: what the chain must say, and `state` has
-        applied. effects_known: whether the topic record says that owners must know effects. head: of the open
-        ledger."""
+        applied. head: of the open ledger."""
         self.ledgers = ManagedLedger(next_ledger, self, step)
         #: the durable fold
         self.state = state
@@ -112,9 +108,6 @@ class AckLog:
         self._suspect = suspect
         self._finished = finished
         self.given_up = given_up
-        self._effects_known = effects_known
-        #: whether the next ledger that is linked may have changes about effects
-        self.effects_wanted = False
         self._in_flight: _InFlight | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -154,22 +147,12 @@ class AckLog:
         parts[-1].tokens.append(token)
         self._waiting += parts
         self._waiting_bytes += sum(len(part.encoded) for part in parts)
-        self.effects_wanted = self.effects_wanted or needs_effects(change)
         self.open()
-        self._roll_for_effects()
 
     def open(self) -> None:
         """Open a ledger, unless one is open or being opened."""
         if self.ledgers.state is ManagedLedgerState.IDLE and not self._ended:
             self.ledgers.open_next()
-
-    @property
-    def _format_too_low(self) -> bool:
-        return self.effects_wanted and not self._effects_known()
-
-    def _roll_for_effects(self) -> None:
-        if self._format_too_low and not self.ledgers.rolling:
-            self.ledgers.roll()
 
     @property
     def due(self) -> bool:
@@ -179,7 +162,7 @@ class AckLog:
     @property
     def _may_write(self) -> bool:
         waiting = bool(self._waiting or self.given_up) and self._in_flight is None
-        return waiting and self.ledgers.open and not self._format_too_low
+        return waiting and self.ledgers.open
 
     def flush(self) -> None:
         """At the end of a step: write the changes that wait, unless an entry is in flight."""
@@ -215,7 +198,6 @@ class AckLog:
     def linked(self) -> None:
         """The topic record names the next ledger."""
         self.ledgers.linked()
-        self._roll_for_effects()  # it was being linked already when the change came
         self._end_if_idle()
 
     def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
@@ -253,7 +235,6 @@ class AckLog:
         self._in_flight = None
         self._waiting.clear()
         self._waiting_bytes = 0
-        self.effects_wanted = False
         self._refused.clear()
         self._tell_dropped(tokens)
 

@@ -166,8 +166,6 @@ class ManagedLedger:
         self._opened_ms = step.now_ms
         #: since when the open ledger lacks a member that a live node could replace; None: it does not
         self.replaceable_since_ms: int | None = None
-        #: a ledger that has no head has been written to for long enough
-        self.head_due = False
         #: roll as soon as the next ledger is ready
         self.rolling = False
         #: the open ledger is the last one
@@ -181,11 +179,6 @@ class ManagedLedger:
     def at_rest(self) -> bool:
         """Whether nothing is under way, and time alone brings nothing soon."""
         return self.state in (ManagedLedgerState.IDLE, ManagedLedgerState.OPEN) and self.replaceable_since_ms is None
-
-    @property
-    def headless(self) -> bool:
-        """Whether the open ledger has entries, and no head in front of them."""
-        return self.open and not self._at_start and not self._heads
 
     @property
     def lacks_member(self) -> bool:
@@ -377,7 +370,7 @@ class ManagedLedger:
             return False
         age_ms = self._step.now_ms - self._opened_ms
         entries, length = writer.next_entry - self._heads, writer.length - self._head_bytes
-        return self.settings.rule.due(entries, length, age_ms) or self.lacks_member or (self.head_due and self.headless)
+        return self.settings.rule.due(entries, length, age_ms) or self.lacks_member
 
     def finish(self) -> None:
         """Planned: close, and open no further ledger. Does nothing unless OPEN."""

@@ -14,11 +14,9 @@ Rules
   then the takeover starts again at its recovery.
 - Both chains of the topic, the log and the ack log, are in the one record. Of the writes that wait, a page goes
   first, because a record that is too large cannot be written with another ledger; then a link of the log, for which
-  producers wait, a higher format, a link of the ack log, a trim of the log, a trim of the ack log, and that nothing is
+  producers wait, a link of the ack log, a trim of the log, a trim of the ack log, and that nothing is
   given up any more.
 - A page and its link are one write, which happens as a whole or not at all (`core.formats.ledger_page`).
-- The link of a ledger also says that ledgers may begin with heads, once the cluster's level allows it. No head is
-  written to any chain before the record says so: it keeps older programs away (`core.placement.level`).
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
@@ -31,10 +29,9 @@ from oncelog.core.era import era_of
 from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.ledger_page import ListPage, PageLink
-from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink, TopicRecord
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.process_version import BEFORE_LEVELS, LEVELS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION, ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from oncelog.core.records.status import WriteStatus
 
@@ -72,11 +69,6 @@ class Paged:
     """The record links this page, which lists ledgers that the record listed before."""
 
     page: PageLink
-
-
-@dataclass(frozen=True, slots=True)
-class FormatRaised:
-    """The record has the format that `has_format` asked for. The link of a ledger may raise it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +114,10 @@ class _PendingWrites:
     """What the next writes add to each list, and what they remove from its front. trim_acks: a number of ledgers."""
 
     page: ListPage | None = None
-    format: int = 0
     link: LedgerLink | None = None
     link_instead: LedgerId | None = None
     link_acks: LedgerId | None = None
     acks_instead: LedgerId | None = None
-    acks_with_effects: bool = False
     trim: LogTrim | None = None
     trim_acks: int = 0
     said_given_up: bool = False
@@ -150,10 +140,6 @@ class Ownership:
         #: the record that is being written; None when no write is in flight. The trim of the log that it holds
         self._writing: TopicRecord | None = None
         self._trimming: LogTrim | None = None
-        #: every registered process reads pages of ledgers, as one answer has said
-        self.pages_supported = False
-        #: the cluster's, as last seen
-        self.level = BEFORE_LEVELS
         #: what is written next
         self._next = _PendingWrites()
 
@@ -190,33 +176,16 @@ class Ownership:
         self._next.link, self._next.link_instead = link, instead
         self._write_next()
 
-    def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False) -> None:
-        """Add a ledger to the ack log. effects: it may have changes about effects."""
+    def link_acks(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> None:
+        """Add a ledger to the ack log. instead: as in `link`."""
         self._next.link_acks, self._next.acks_instead = ledger_id, instead
-        self._next.acks_with_effects = effects
         self._write_next()
 
-    def has_format(self, form: int) -> bool:
-        """Whether the record has this format or a later one. If not, begin to raise it; `FormatRaised` follows."""
-        if self.record.format >= form:
-            return True
-        self._next.format = form
-        self._write_next()
-        return False
-
-    @property
-    def heads_wanted(self) -> bool:
-        """Whether the record may say, or says, that ledgers begin with heads."""
-        return self.level >= LEVELS_VERSION or self.record.format >= FORMAT_WITH_HEADS
-
-    def head(self, metadata: LedgerMetadata, floor: LedgerId, former: Position) -> LedgerHead | None:
-        """The head of an open ledger of this owner; None: the record does not say that there are heads. floor, former:
-        of the ledger's chain, BEFORE_ALL for one without an entry before."""
-        record = self.record
-        if record.format < FORMAT_WITH_HEADS:
-            return None
+    def head(self, metadata: LedgerMetadata, floor: LedgerId, former: Position) -> LedgerHead:
+        """The head of an open ledger of this owner. floor, former: of the ledger's chain, BEFORE_ALL for one without an
+        entry before."""
         return LedgerHead(
-            record.name, metadata.members, metadata.ack_quorum, era_of(self.epoch), self.me, floor,
+            self.record.name, metadata.members, metadata.ack_quorum, era_of(self.epoch), self.me, floor,
             None if former == BEFORE_ALL else former,
         )  # fmt: skip
 
@@ -248,16 +217,9 @@ class Ownership:
         if page is not None:
             self._writing = self.record.with_page(page.link)
         elif following.link is not None:
-            self._writing = self.record.with_ledger(
-                following.link, instead=following.link_instead, heads=self.heads_wanted
-            )
-        elif following.format > self.record.format:
-            self._writing = replace(self.record, format=following.format)
+            self._writing = self.record.with_ledger(following.link, instead=following.link_instead)
         elif following.link_acks is not None:
-            self._writing = self.record.with_ack_ledger(
-                following.link_acks, instead=following.acks_instead, effects=following.acks_with_effects,
-                heads=self.heads_wanted,
-            )  # fmt: skip
+            self._writing = self.record.with_ack_ledger(following.link_acks, instead=following.acks_instead)
         elif following.trim is not None:
             self._trimming = trim = following.trim
             self._writing = self.record.without(trim.last_gone, trim.page)
@@ -296,7 +258,7 @@ class Ownership:
 
     def record_written(
         self, event: RecordWritten[TopicKey, TopicRecord]
-    ) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed | None:
+    ) -> Linked | AcksLinked | Paged | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
@@ -313,9 +275,7 @@ class Ownership:
         self._write_next()
         return done
 
-    def _done(
-        self, before: TopicRecord, written: TopicRecord
-    ) -> Linked | AcksLinked | Paged | FormatRaised | Trimmed | None:
+    def _done(self, before: TopicRecord, written: TopicRecord) -> Linked | AcksLinked | Paged | Trimmed | None:
         """What a write did. `_next` may have changed since it began, so the records tell it."""
         following = self._next
         if written.given_up_behind != before.given_up_behind:
@@ -329,8 +289,6 @@ class Ownership:
         if written.acks[-1:] != before.acks[-1:]:
             following.link_acks = None
             return AcksLinked(written.acks[-1], following.acks_instead)
-        if written.format != before.format:
-            return FormatRaised()
         trim = self._trimming
         if trim is not None:
             following.trim = None if following.trim == trim else following.trim

@@ -182,14 +182,14 @@ def check_event_times(times_ms: Sequence[int | None]) -> None:
             continue
         if isinstance(time_ms, bool):
             message = "event_time_ms must be milliseconds since 1970, not a bool"
-            raise InvalidArgument(message, field="event_time")
+            raise InvalidArgument(message, field="event_time_ms")
         try:
             known = TIME_MS_MIN <= time_ms <= TIME_MS_MAX
         except TypeError:
             continue
         if not known:
             message = f"event_time_ms must be milliseconds since 1970, in the years 1 to 9999, not {time_ms}"
-            raise InvalidArgument(message, field="event_time")
+            raise InvalidArgument(message, field="event_time_ms")
 
 
 def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
@@ -197,7 +197,9 @@ def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
     try:
         times = array("q", (_NONE_TIME if time is None else time for time in times_ms))
     except (TypeError, OverflowError) as error:
-        raise InvalidArgument(f"event_time_ms must be milliseconds since 1970: {error}", field="event_time") from error
+        raise InvalidArgument(
+            f"event_time_ms must be milliseconds since 1970: {error}", field="event_time_ms"
+        ) from error
     return encode_column(Column.EVENT_TIMES, [_packed(times)])
 
 

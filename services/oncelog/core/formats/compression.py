@@ -13,8 +13,6 @@ Rules
   ZSTD, the frame must state that size itself, so that no window is allocated beside the result.
 - Another version of a library may give other bytes for the same payload. So nothing compares compressed payloads: for
   the owner, the content of a compressed batch that comes again is unknown (`core.publishing.repeated_content`).
-- Processes before CODECS_VERSION read no batch with ZSTD or LZ4, and no message in chunks. The topic record says so
-  before the first such batch is stored (hazard older-owner-and-codecs).
 """
 
 import zlib
@@ -41,11 +39,6 @@ class Compression(IntEnum):
     ZLIB = 1
     ZSTD = 2
     LZ4 = 3
-
-
-def needs_codecs(header: BatchHeader) -> bool:
-    """Whether processes before CODECS_VERSION cannot read the batch."""
-    return header.compression > Compression.ZLIB or header.payload_format != PayloadFormat.COLUMNS
 
 
 def require(compression: int) -> Compression:

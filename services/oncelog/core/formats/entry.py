@@ -236,8 +236,8 @@ class ProducerOpened(NamedTuple):
     instance_id: the instance that holds the grant. role: of the opener; empty without authentication. growths: how
     often the partitioned topic had got more partitions when the name was first opened, 0 to 255: messages of the name
     are routed by the number of partitions of that time (hazard resent-to-another-partition). lifetime_ms: of a lease;
-    0: the producer lives on as before, a new one as the policies say. address: host:port from which the opener came,
-    empty: unknown; None: not recorded, because older processes could not read the entry.
+    0: the producer lives on as before, a new one as the policies say. address: host:port from which the opener came;
+    None: unknown.
     """
 
     topic_id: TopicId

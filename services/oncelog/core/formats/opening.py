@@ -51,9 +51,8 @@ class ProducerOpening:
     roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
     producers_elsewhere: of the other topics of the namespace at this owner, when the request came.
     growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
-    present is given. peer: host:port of the client; empty: unknown. peer_recorded: a grant says so, because every
-    process of the cluster can read it. initial_mark: of a new name: ids up to it count as stored, because another
-    cluster has stored them (hazard producer-fails-over).
+    present is given. peer: host:port of the client; empty: unknown. initial_mark:
+    of a new name: ids up to it count as stored, because another cluster has stored them (hazard producer-fails-over).
     """
 
     call: int
@@ -70,7 +69,6 @@ class ProducerOpening:
     lease: Lease | None = None
     producers_elsewhere: int = 0
     peer: str = ""
-    peer_recorded: bool = False
     initial_mark: SequenceId = NO_SEQUENCE
 
 

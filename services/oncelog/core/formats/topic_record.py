@@ -12,12 +12,8 @@ that its copies may go: of a CLOSED ledger above the floor, only the owner that 
 Of the log it lists the newest ledgers, and links the pages that list the older ones (`ledger_page`), so that it stays
 small however long the log is. The ack log has no pages: it begins at the oldest kept snapshot, so it is short.
 
-Formats: 1 until the first ledger of an ack log is linked, 2 from then on, 3 from the first page on, 4 from the first
-ledger of an ack log on that has changes about effects, 5 before the first batch that is compressed by Zstandard or LZ4,
-or chunk (hazard older-owner-and-codecs), 6 before the first ledger that begins with a head (`formats.head`). A process
-that cannot serve an ack log refuses to read format 2, one that does not know pages refuses format 3, and so on. So it
-neither places the topic nor writes the record without what it does not know (hazards older-owner-and-ack-log and
-oversized-ledger-list).
+Formats: 1 until the first ledger is linked, 6 from then on. Formats 2 to 5 are of clusters below level 8, and are
+refused.
 """
 
 import json
@@ -29,22 +25,12 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.ledger_page import PageLink
 from oncelog.core.formats.record_fields import Further, no_fields, number, numbers, pairs, parse_json, rest, text
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
-from oncelog.core.process_version import ACKS_VERSION, CODECS_VERSION, EFFECTS_VERSION, LEVELS_VERSION, PAGES_VERSION
+from oncelog.core.process_version import FIRST_VERSION
 
+#: Of a topic record without a ledger, and of a cursor.
 FORMAT = 1
-#: The format of a topic record that lists an ack log, of one that has or had pages, of one whose ack log has or had
-#: changes about effects, of one whose log has or had batches that processes before CODECS_VERSION cannot read, and of
-#: one whose ledgers, of all chains, may begin with a head.
-FORMAT_WITH_ACKS = 2
-FORMAT_WITH_PAGES = 3
-FORMAT_WITH_EFFECTS = 4
-FORMAT_WITH_CODECS = 5
+#: Of a topic record that lists ledgers, each of which begins with a head, or has listed one.
 FORMAT_WITH_HEADS = 6
-#: {format of a topic record: the lowest process version that can serve the topic}
-_VERSION_NEEDED = {
-    FORMAT: 1, FORMAT_WITH_ACKS: ACKS_VERSION, FORMAT_WITH_PAGES: PAGES_VERSION, FORMAT_WITH_EFFECTS: EFFECTS_VERSION,
-    FORMAT_WITH_CODECS: CODECS_VERSION, FORMAT_WITH_HEADS: LEVELS_VERSION,
-}  # fmt: skip
 _TOPIC_FIELDS = frozenset(
     (
         "format",
@@ -89,7 +75,7 @@ class TopicRecord:
     (hazard missing-record-is-no-deletion).
 
     acks, acks_deleted_below: the same for the ack log, which has no ledger before the topic's first subscription.
-    format: what an owner must support to serve the topic; it only rises. given_up_behind: by a restore; None: nothing.
+    format: it only rises. given_up_behind: by a restore; None: nothing.
     further: see `record_fields`.
     """
 
@@ -118,24 +104,18 @@ class TopicRecord:
         """The ledgers of the log, with those in pages."""
         return sum(page.ledgers for page in self.pages) + len(self.ledgers)
 
-    def can_be_served_by(self, version: int) -> bool:
-        """Whether a process of this version can serve the topic (core.process_version)."""
-        return version >= _VERSION_NEEDED[self.format]
-
     def placed_on(self, owner: Incarnation) -> "TopicRecord":
         """Acquire: the same chains under a new owner and a higher epoch."""
         return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
 
-    def with_ledger(self, link: LedgerLink, *, instead: LedgerId | None = None, heads: bool = False) -> "TopicRecord":
-        """instead: the last ledger, which is CLOSED without an entry and leaves the list. heads: ledgers may begin with
-        heads from now on."""
+    def with_ledger(self, link: LedgerLink, *, instead: LedgerId | None = None) -> "TopicRecord":
+        """instead: the last ledger, which is CLOSED without an entry and leaves the list."""
         if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
             raise InvariantViolated(
                 f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}"
             )
         ledgers = _without_last([each.ledger_id for each in self.ledgers], instead)
-        form = max(self.format, FORMAT_WITH_HEADS) if heads else self.format
-        return replace(self, ledgers=(*self.ledgers[: len(ledgers)], link), format=form)
+        return replace(self, ledgers=(*self.ledgers[: len(ledgers)], link), format=FORMAT_WITH_HEADS)
 
     def with_page(self, page: PageLink) -> "TopicRecord":
         """The same log, its oldest ledgers outside of pages in a page."""
@@ -144,8 +124,7 @@ class TopicRecord:
             raise InvariantViolated(f"{page} does not list the topic's oldest ledgers outside of pages")
         if page.ledgers >= len(self.ledgers):
             raise InvariantViolated("the topic's last ledger is never in a page")
-        form = max(self.format, FORMAT_WITH_PAGES)
-        return replace(self, ledgers=self.ledgers[page.ledgers :], pages=(*self.pages, page), format=form)
+        return replace(self, ledgers=self.ledgers[page.ledgers :], pages=(*self.pages, page))
 
     def without(self, last_gone: LedgerId, page: PageLink | None = None) -> "TopicRecord":
         """The log without its ledgers up to `last_gone`. page: what is left of the page in which that one is."""
@@ -160,17 +139,11 @@ class TopicRecord:
         floor = pages[0].first if pages else ledgers[0].ledger_id
         return replace(self, ledgers=ledgers, pages=pages, deleted_below=max(self.deleted_below, floor))
 
-    def with_ack_ledger(
-        self, ledger_id: LedgerId, *, instead: LedgerId | None = None, effects: bool = False, heads: bool = False
-    ) -> "TopicRecord":
-        """The first one raises the format, in the same write: before any entry of kind 7 exists (hazard
-        older-owner-and-ack-log). So does the first one with changes about effects. instead, heads: as in
-        `with_ledger`."""
+    def with_ack_ledger(self, ledger_id: LedgerId, *, instead: LedgerId | None = None) -> "TopicRecord":
+        """instead: as in `with_ledger`."""
         if self.acks and ledger_id <= self.acks[-1]:
             raise InvariantViolated(f"ledger {ledger_id} is not above the last of the ack log, {self.acks[-1]}")
-        acks = (*_without_last(self.acks, instead), ledger_id)
-        needed = FORMAT_WITH_HEADS if heads else FORMAT_WITH_EFFECTS if effects else FORMAT_WITH_ACKS
-        return replace(self, acks=acks, format=max(self.format, needed))
+        return replace(self, acks=(*_without_last(self.acks, instead), ledger_id), format=FORMAT_WITH_HEADS)
 
     def without_first_acks(self, count: int) -> "TopicRecord":
         if count >= len(self.acks):
@@ -228,7 +201,7 @@ def encode_topic(record: TopicRecord) -> bytes:
     }
     if record.given_up_behind is not None:
         fields["given_up_behind"] = record.given_up_behind._asdict()
-    if record.format >= FORMAT_WITH_PAGES:
+    if record.format >= FORMAT_WITH_HEADS:
         fields["pages"] = [list(page) for page in record.pages]
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -238,15 +211,21 @@ def decode_topic(data: bytes) -> TopicRecord:
     try:
         fields = parse_json(data)
         form = number(fields, "format")
-        if form not in _VERSION_NEEDED:
-            raise CorruptEntry(f"topic record of format {form}: this version reads formats 1 to {max(_VERSION_NEEDED)}")
+        if FORMAT < form < FORMAT_WITH_HEADS:
+            raise CorruptEntry(
+                f"topic record of format {form}, below level {FIRST_VERSION}, the lowest that this version reads"
+            )
+        if form not in (FORMAT, FORMAT_WITH_HEADS):
+            raise CorruptEntry(
+                f"topic record of format {form}: this version reads formats {FORMAT} and {FORMAT_WITH_HEADS}"
+            )
         ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
         owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
         epoch = OwnerEpoch(number(fields, "owner_epoch"))
         topic_id, name = TopicId(text(fields, "topic_id")), text(fields, "name")
         acks = tuple(map(LedgerId, numbers({"acks": []} | fields, "acks")))
         floors = _floor(fields), _floor(fields, "acks_deleted_below")
-        pages = tuple(_page_link(page) for page in fields["pages"]) if form >= FORMAT_WITH_PAGES else ()
+        pages = tuple(_page_link(page) for page in fields["pages"]) if form >= FORMAT_WITH_HEADS else ()
         behind = None if fields.get("given_up_behind") is None else _behind(fields["given_up_behind"])
         further = rest(fields, _TOPIC_FIELDS)
         return TopicRecord(

@@ -29,8 +29,6 @@ Rules
   that named this node in the meantime either makes the compare-and-set fail, or finds its own to fail.
 - A ledger that was trimmed is erased behind a record of its chain's floor, which outlives the tombstone: without
   ZooKeeper nothing else tells a trimmed ledger from a lost one (hazard trimmed-or-lost).
-- Nothing is erased while a registered process is of a version that would take "erased" for "missing" (hazard
-  older-owner-drops-fields).
 - An entry that the record names as lost may be missing when limbo ends: every node was asked for it, and readers are
   told. Not the lost end of a log or ack log before an operator has given it up: if ZooKeeper is lost, too, a recovery
   would end the ledger earlier, unless limbo keeps it from doing so (hazard lost-end-is-forgotten).
@@ -76,8 +74,7 @@ class LedgerChecked:
 
     deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted. snapshot: entries are
     lost, and the ledger has snapshots: another one is as good, so nothing depends on where it ends.
-    may_erase: every registered process is of a version that has erasing. floor: of the ledger's chain, if it proved the
-    deletion and may be written down; else 0.
+    floor: of the ledger's chain, if it proved the deletion and may be written down; else 0.
     """
 
     ledger_id: LedgerId
@@ -86,7 +83,6 @@ class LedgerChecked:
     version: int = -1
     deleted: bool = False
     snapshot: bool = False
-    may_erase: bool = False
     floor: LedgerId = LedgerId(0)
 
 
@@ -288,7 +284,7 @@ class LedgerReviews:
         if metadata is None or not ledger.is_of(metadata.topic_id):
             holds, kept = self._holds_entries(ledger), self._ledgers.tombstones.get(ledger.ledger_id)
             deleted = metadata is None and event.deleted
-            if (holds or kept is not None) and deleted and event.may_erase:
+            if (holds or kept is not None) and deleted:
                 self._note_floor(ledger, event.floor, records)
                 return self._erase(ledger, records, DELETED)
             orphaned = holds and not deleted
@@ -306,7 +302,7 @@ class LedgerReviews:
                 return self._end(ledger)  # its limbo cannot end yet
             ledger.examined = dict(ledger.damaged)
             return [VerifyLedger(ledger.ledger_id, ledger.check, metadata.end)]
-        if self._may_go(metadata) and event.may_erase and self._holds_entries(ledger):
+        if self._may_go(metadata) and self._holds_entries(ledger):
             ledger.erasing = True
             return [TouchRecord(ledger.ledger_id, ledger.check, metadata, event.version)]
         return self._end(ledger)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from oncelog.core.formats.record_fields import Further, no_fields
 from oncelog.core.ids import LedgerId
-from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
+from oncelog.core.process_version import PROCESS_VERSION
 
 #: The last start of a directory that was marked as restored: the cluster has noted no such start.
 RESTORED = "restored"
@@ -51,13 +51,13 @@ class LastStart:
 class StorageEnd:
     """What the cluster has noted of a directory: its newest start, and up to where its journal is synced.
 
-    version: of the process that noted it (`core.process_version`); older ones do not say. further: see `record_fields`.
+    version: of the process that noted it (`core.process_version`). further: see `record_fields`.
     """
 
     starts: int
     start_id: str
     end: JournalEnd
-    version: int = BEFORE_LEVELS
+    version: int = PROCESS_VERSION
     further: Further = field(default_factory=no_fields, hash=False)
 
 

@@ -21,18 +21,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncelog.core.process_version import BEFORE_LEVELS
-
 
 class Level(NamedTuple):
     """stored: at which the cluster acts. announced: to which it is being raised; 0: to none."""
 
     stored: int
     announced: int = 0
-
-
-#: Of a cluster without a stored level: older programs may take part in it.
-UNSTORED = Level(BEFORE_LEVELS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
     READING --the topic must move--> WRITING (CAS: a live owner, owner_epoch + 1)
     WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: decide again
 
-    a topic must move   when its owner has no session, or is of a version that cannot serve the topic's format;
+    a topic must move   when its owner has no session, or is of a version below the cluster's level;
                         when an unload named this owner at this epoch;
                         when its owner is suspected (see `owner_suspicion`) and no takeover was seen within the back-off
 
@@ -13,8 +13,8 @@ Rules
 - Any metadata replica may run this at any time; the record orders them (hazards stale-record-after-conflict and
   living-owner-suspected). A write is never repeated: after a conflict or a lost reply, the decision is made again from
   the current record, sessions and suspicions.
-- Only an owner whose registered version can serve the format of the topic's record gets the topic (hazard
-  older-owner-and-ack-log).
+- Only an owner whose registered version knows the cluster's level gets a topic (hazard
+  away-node-of-an-older-version).
 - A silent owner keeps its topics until its session ends. A wrong suspicion costs one takeover, never a message.
 - Choices use rendezvous hashing: every replica with the same view makes the same choice, and few topics move when the
   view changes.
@@ -58,14 +58,14 @@ class OwnersView:
     versions: Mapping[Incarnation, int] = field(default_factory=dict)
     level: int = 0
 
-    def can_serve(self, record: TopicRecord, owner: Incarnation) -> bool:
-        """Whether the owner's version can serve the format of the record, and takes part in the cluster."""
-        version = self.versions.get(owner, PROCESS_VERSION)
-        return version >= self.level and record.can_be_served_by(version)
+    def can_serve(self, owner: Incarnation) -> bool:
+        """Whether the owner takes part in the cluster."""
+        return self.versions.get(owner, PROCESS_VERSION) >= self.level
 
-    def usable_for(self, record: TopicRecord) -> tuple[Incarnation, ...]:
-        """The owners that the topic can be placed on."""
-        return tuple(owner for owner in self.live if owner not in self.suspected and self.can_serve(record, owner))
+    @property
+    def usable(self) -> tuple[Incarnation, ...]:
+        """The owners on which topics can be placed."""
+        return tuple(owner for owner in self.live if owner not in self.suspected and self.can_serve(owner))
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class TopicPlacement:
         self._see(record, event.now_ms)
         if not self._must_move(record, event.owners, event.now_ms):
             return self._placed(record)
-        pick = self._pick(event.owners.usable_for(record))
+        pick = self._pick(event.owners.usable)
         if pick is None:
             self._rest()
             return [NoOwnerLive(self.topic_id)]
@@ -228,7 +228,7 @@ class TopicPlacement:
                 self._unload = (avoid, record.owner_epoch)
                 return True
             self._unload = None
-        if record.owner not in owners.live or not owners.can_serve(record, record.owner):
+        if record.owner not in owners.live or not owners.can_serve(record.owner):
             return True
         return record.owner in owners.suspected and now_ms >= self._backoff_until_ms
 

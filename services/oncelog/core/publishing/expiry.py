@@ -32,18 +32,15 @@ from itertools import islice
 from oncelog.core.formats.producers_aged import NameLifetimes, ProducersAged, Renewal
 from oncelog.core.ids import ProducerId
 from oncelog.core.policies.producer_lifetimes import EIGHTHS, LEASE_MS, ProducerLifetimes, lease_ms
-from oncelog.core.process_version import LEASES_VERSION
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.producer_record import Ages
-from oncelog.core.topic_events.effects import CheckSupport, StartTopicTimer, Step
+from oncelog.core.topic_events.effects import StartTopicTimer, Step
 
 #: Prefix of the timer's keys.
 EXPIRY_TIMER = "expiry"
 #: A period is never longer: an eighth of the shortest lifetime that policies can give.
 PERIOD_MS_MAX = 3_600_000
-#: Between two questions whether every process knows leases.
-ASK_AGAIN_MS = 60_000
 #: Producers of one entry; the next one follows soon.
 EXPIRED_MAX = 2_000
 CONTINUE_MS = 100
@@ -101,9 +98,6 @@ class ProducerExpiry:
         #: the log does not say yet what the policies say, and a producer depends on it; an entry of that is in flight
         self._policy_is_news = self._policy_in_flight = False
         self.expired_max = EXPIRED_MAX
-        #: every registered process knows entries of this kind
-        self.supported = bool(log.table.state.time_ms)
-        self._asked_ms: int | None = None
         #: {lifetime: producers}
         self._lists: dict[int, ExpiryList] = {}
         #: those that are in no list yet
@@ -195,34 +189,22 @@ class ProducerExpiry:
         """Of the topic; no time passes by it."""
         for pid in islice(self._unlisted, _LISTED_AT_ONCE):
             self._list(pid)
-        if (self._lists or self._policy_is_news) and not self.supported:
-            self._ask(self._step.now_ms)
         if not self._period_ms or (self._says_policy and self._period_ms > CONTINUE_MS):
             self._start_next()
 
     @property
     def _says_policy(self) -> bool:
         """The next entry says what the policies say, and nothing expires by it."""
-        return self._policy_is_news and self.supported and not self._policy_in_flight
+        return self._policy_is_news and not self._policy_in_flight
 
     def _start_next(self) -> None:
         longest_ms = min([PERIOD_MS_MAX, *(lifetime_ms // EIGHTHS for lifetime_ms in self._lists)])
         if self._says_policy:
             self._start(min(CONTINUE_MS, longest_ms))
-        elif self._lists and self.supported:
+        elif self._lists:
             time_ms = self._log.time_ms
             overdue = any(each.first_due_ms <= time_ms for each in self._lists.values())
             self._start(min(CONTINUE_MS, longest_ms) if overdue else longest_ms)
-
-    def _ask(self, now_ms: int) -> None:
-        if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS:
-            self._asked_ms = now_ms
-            self._step.emit(CheckSupport(LEASES_VERSION))
-
-    def support_checked(self, *, known: bool) -> None:
-        self.supported = self.supported or known
-        if not self._period_ms:
-            self._start_next()
 
     def _shorten(self, lifetime_ms: int) -> None:
         period_ms = lifetime_ms // EIGHTHS

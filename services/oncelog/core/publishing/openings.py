@@ -371,7 +371,7 @@ class Openings:
         self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
             self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms,
-            _address_of(event) if event.peer_recorded else None,
+            _address_of(event),
         )  # fmt: skip
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, call=event.call, peer=event.peer), event)
@@ -478,9 +478,9 @@ class Openings:
             self._step.emit(AnswerOpen(event.call, error))
 
 
-def _address_of(event: ProducerOpening) -> str:
-    """As it fits into a grant."""
-    return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode()
+def _address_of(event: ProducerOpening) -> str | None:
+    """As it fits into a grant; None: unknown."""
+    return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode() or None
 
 
 _GIVEN_UP = (

@@ -6,8 +6,6 @@ A session checks its batches in order. A batch that cannot be checked yet blocks
                roll and a message in chunks begins
     GRANT      the verdict depends on a grant not yet durable    until the grant is durable
     IDS        a stored batch's ids must be read from its entry  until they were read
-    FORMAT     older processes could read neither the batch nor  until the topic record says so
-               the log with it
     QUOTA      a backlog quota holds publishing             until a subscription has acknowledged enough
     OWNERSHIP  a verdict refuses the batch, or some of it        until the topic record was read again
 
@@ -17,14 +15,12 @@ those messages are never sent again, so nothing can overtake them.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of, payload_of
 from oncelog.core.formats.chunks import decode_chunk
-from oncelog.core.formats.compression import needs_codecs
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
@@ -47,7 +43,6 @@ class BlockedOn(Enum):
     ROLL = "roll"
     GRANT = "grant"
     IDS = "ids"
-    FORMAT = "format"
     QUOTA = "quota"
     OWNERSHIP = "ownership"
 
@@ -80,12 +75,8 @@ class Sessions:
         checksum: Checksum,
         *,
         first_session: SessionNumber,
-        codecs_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """codecs_known: whether the topic record says that owners must know all compressions. If not, it begins to be
-        written so, and `retry` is called with FORMAT when that is done."""
         self._step = step
-        self._codecs_known = codecs_known
         self._checksum = checksum
         self.log = log
         self.uploads = Uploads(step, log)
@@ -177,9 +168,6 @@ class Sessions:
             if pid != NOT_DEDUPLICATED and (pid, header.generation) != instance:
                 error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
                 self._refuse(session, batch, error)
-                return
-            if needs_codecs(header) and not self._codecs_known():
-                session.blocked_on = BlockedOn.FORMAT
                 return
             verdict = self.table.check(header, deltas_of(header, batch.data))
             match verdict:

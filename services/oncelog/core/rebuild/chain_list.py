@@ -11,7 +11,7 @@ Rules
   has erased before it learned of an era proves nothing to a list of that era, and neither does the head of a ledger
   that the list has left out: the ZooKeeper of the era before may have been told of a trim after the restore (hazard
   deletion-in-a-former-era).
-- A ledger without a head is of a time before heads. Its place and its end are those of the copy.
+- A ledger of which no asked node shows the head has the place and the end that the copy says.
 - The last ledger is left open, and its recovery finds the end. But a repair replaces members of closed ledgers only,
   and a node that it fills lacks acknowledged entries for a while, which a recovery would take for the end. So a last
   ledger of which a node beside its members has or had a copy, or of which a member once erased its copy, is closed, at

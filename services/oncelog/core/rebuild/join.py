@@ -2,6 +2,8 @@
 
 Rules
 - A topic with a tombstone gets no records. Its name goes to whoever has it now.
+- A topic that the restore before has left out stays out, if all its ledgers are of before: another topic may have its
+  name now (hazard left-out-ledger-returns).
 - The new records have no owner, and the era's first epoch: the first owner takes the topic over, and recovers the last
   ledger of each chain.
 - What no asked node shows may be in ledgers that only unseen nodes have. Where that is possible, the owner writes
@@ -120,7 +122,8 @@ class _TopicJoin:
         listed = {each.ledger_id: each.base_index for each in paged.values()} | dict(copied.ledgers)
         missing = [link for link in copied.pages if link.first not in paged]
         links = {link.ledger_id: link for link in cursor.ledgers}
-        below, cursor_below = _complete_below(copied.owner_epoch), _complete_below(cursor.owner_epoch)
+        left_out = LedgerId(0) if self._is_known else self._evidence.copied.complete_below
+        below, cursor_below = (max(left_out, _complete_below(each.owner_epoch)) for each in (copied, cursor))
         acked, kept = dict.fromkeys(copied.acks, 0), dict.fromkeys(links, 0)
         log = self._chain(LedgerPurpose.LOG, CopiedList(listed, copied.deleted_below, below, missing))
         acks = self._chain(LedgerPurpose.ACKS, CopiedList(acked, copied.acks_deleted_below, below))
@@ -168,6 +171,11 @@ class _TopicJoin:
             sum(each.without_holder for each in records),
             tuple(each for chain in chains for each in chain.passed_over),
         )
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether a copy or a note names the topic."""
+        return self._topic_id in self._evidence.copied.topics or self._topic_id in self._evidence.noted_names
 
     def _copied_pages(self) -> dict[LedgerId, PagedLedger]:
         """The ledgers of the log that the copy lists in pages."""

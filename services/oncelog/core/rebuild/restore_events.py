@@ -43,7 +43,7 @@ class RestoreRequest:
 
 class ClusterSeen(NamedTuple):
     """The cluster's record in ZooKeeper, with its version. registered: its storage nodes. is_damaged:
-    folders of its era are missing. of_no_era: registered processes of a version that knows no eras."""
+    folders of its era are missing."""
 
     cluster_id: str
     era: Era
@@ -52,7 +52,6 @@ class ClusterSeen(NamedTuple):
     ack_quorum: int = 0
     registered: tuple[Incarnation, ...] = ()
     is_damaged: bool = False
-    of_no_era: tuple[str, ...] = ()
 
 
 class NodeSeen(NamedTuple):
@@ -85,6 +84,13 @@ class Knowledge(NamedTuple):
         quorums = [quorum for quorum in (self.ack_quorum, other.ack_quorum) if quorum]
         return Knowledge(nodes, min(quorums, default=0), max(self.era, other.era), self.replaced | other.replaced)
 
+    def corrected_by(self, later: "Knowledge") -> "Knowledge":
+        """later: of copies, too. What it says of a node holds: a note that was surveyed may be of a former era (hazard
+        note-of-a-former-era)."""
+        unnamed = {node: counts for node, counts in self.nodes.items() if node not in later.nodes}
+        replaced = self.replaced - later.nodes.keys()
+        return Knowledge(unnamed, self.ack_quorum, self.era, replaced).with_further(later)
+
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -116,7 +122,7 @@ class ErasRaised:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The nodes whose inventory and notes were read to their end, and what these say."""
+    """The nodes whose inventory and notes were read to their end, and what these and copies say."""
 
     nodes: Mapping[Incarnation, NodeSeen]
     knowledge: Knowledge

@@ -32,9 +32,6 @@ Rules
   a command that is repeated ends no era twice. It needs no `ends_era` if a node has proved that the tree is older than
   its data (it refuses the tree, or is in a higher era), or if folders of the era are missing. `ends_era` of another era
   is always refused.
-- A process of a version before eras notices none: it would go on with the records of before, and answer changes that
-  are lost. So it must have ended before the claim, whose record no such process starts with (hazard
-  served-without-era).
 - Each claim is a compare-and-set, and every write checks its version: of two performers of one restore the older can
   write nothing more.
 
@@ -157,7 +154,7 @@ class Restore:
         self._census = _Census(event.knowledge, dict(event.nodes))
         refusal = self._identity_refusal(event)
         if refusal is None and event.tree is not None and not event.tree.restoring:
-            end = self._left_alone(event.tree, event) or self._served_without_era(event.tree)
+            end = self._left_alone(event.tree, event)
             if end is not None and self.request.dry_run:
                 would = "be refused" if end.refusal else "do nothing"
                 self._remark = f"A restore would {would} now: {end.refusal or end.remark}"
@@ -234,16 +231,6 @@ class Restore:
             f"with {words}"
         )
 
-    @staticmethod
-    def _served_without_era(tree: ClusterSeen) -> RestoreEnded | None:
-        """The answer if a process would go on with the former records, because it knows no era."""
-        if not tree.of_no_era:
-            return None
-        return RestoreEnded(
-            "these processes run in a version before eras. They would serve the former records beside the restored "
-            f"ones: {_listed(tree.of_no_era)}. End them, or start the new version in their place, then repeat"
-        )
-
     def _ballot(self, event: Surveyed) -> Era | None:
         """The restore that the tree shows, unless a node has stored another one of its era or a higher one."""
         eras = [seen.era for seen in event.nodes.values()]
@@ -298,7 +285,7 @@ class Restore:
                 self._outbid = max(self._outbid, *rivals)
                 self.step = RestoreStep.PLAN
                 return [Survey()]
-        census.knowledge = census.knowledge.with_further(event.knowledge)
+        census.knowledge = census.knowledge.corrected_by(event.knowledge)
         census.collected = {
             node: seen for node, seen in event.nodes.items() if self.request.dry_run or seen.era == self.era
         }

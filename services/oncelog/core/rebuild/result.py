@@ -43,12 +43,15 @@ class NotedRecords:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRecords:
-    """The records of topics in one copy. Absent ones mean nothing: a copy is a walk, and may have missed them."""
+    """The records of topics in copies. Absent ones mean nothing: a copy is a walk, and may have missed them. But a
+    topic that is absent, and that no note names, has no ledger below complete_below: the era that begins there did not
+    have it. 0: of that nothing is known."""
 
     topics: Mapping[TopicId, TopicRecord] = field(default_factory=dict)
     cursors: Mapping[TopicId, CursorRecord] = field(default_factory=dict)
     ledgers: Mapping[LedgerId, LedgerMetadata] = field(default_factory=dict)
     pages: Mapping[TopicId, Sequence[ListPage]] = field(default_factory=dict)
+    complete_below: LedgerId = LedgerId(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ Rules
 - Entries in limbo, damaged entries and erased copies prove nothing: who has them is no holder, and who lacks them in
   limbo does not lack them for certain.
 - The highest note of a path (`core.formats.note`) is the record's last known state.
+- The copy of an era has each record that the era began with, unless a note of that era says that it was deleted. So a
+  note of a former era says nothing about a record that this copy lacks: the restore has not found it. A process of the
+  former era may have noted it later, at a node that did not know the new era yet (hazard note-of-a-former-era).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.head import LedgerHead
+from oncelog.core.formats.note import NoteOrder
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import CopyState
 from oncelog.core.ledger.metadata import EntryRange
@@ -63,3 +67,14 @@ class Inventory:
     limbo_below: LedgerId = LedgerId(0)
     floors: Mapping[Chain, LedgerId] = field(default_factory=dict)
     committed_eras: frozenset[Era] = frozenset({FIRST_ERA})
+
+
+class CopiedEra(NamedTuple):
+    """The newest era of which there is a copy. paths: of the noted records that its copies have."""
+
+    number: int = FIRST_ERA.number
+    paths: Collection[str] = ()
+
+    def believes(self, path: str, order: NoteOrder) -> bool:
+        """Whether a note of this order says anything about the record at this path."""
+        return order.era >= self.number or path in self.paths

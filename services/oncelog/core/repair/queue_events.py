@@ -65,11 +65,10 @@ class ChainRecorded:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """All storage nodes and the live owners. lowest_version: of every registered process."""
+    """All storage nodes and the live owners."""
 
     nodes: tuple[NodeView, ...]
     owners: tuple[Incarnation, ...]
-    lowest_version: int
     now_ms: int
 
 

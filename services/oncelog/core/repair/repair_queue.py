@@ -28,7 +28,6 @@ from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.assessment import Assessment, Need, assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.ledger_sets import CopyCounts, LedgerSets, RepairCounts
@@ -97,7 +96,7 @@ class RepairQueue:
         self.copies = CopyCounts()
         self.running: dict[LedgerId, RepairJob] = {}
         self._owners: dict[Incarnation, None] = {}
-        self._allowed = False
+        self._seen = False
         self._now_ms = 0
         #: {ledger: (record, version)}
         self._records: dict[LedgerId, tuple[LedgerMetadata, int]] = {}
@@ -248,7 +247,7 @@ class RepairQueue:
         before = self.nodes
         self._now_ms = max(self._now_ms, event.now_ms)
         self._owners = dict.fromkeys(event.owners)
-        self._allowed = event.lowest_version >= REPAIR_VERSION
+        self._seen = True
         views = [self._dated(view, before) for view in event.nodes]
         self.nodes = StorageNodes(views, now_ms=self._now_ms, absent_delay_ms=self.settings.absent_delay_ms)
         absent = [v.incarnation for v in views if v.may_return]
@@ -415,7 +414,7 @@ class RepairQueue:
         if accepting:
             self._due |= dict.fromkeys(self._of_nodes_to_replace(), False)
             self._assess_due()
-        if self._due or not self._allowed:
+        if self._due or not self._seen:
             return []
         effects: list[QueueEffect] = [*self._rolls()]
         while len(self.running) < self.settings.jobs_max and self._bytes_running() < self.settings.jobs_bytes_max:

@@ -1,12 +1,10 @@
 """When ledgers of the log move from the topic record to a page.
 
-    tick --the record lists more than inline_max ledgers--> are pages known to all processes? (CheckSupport, once in
-                                                            a while until they are)
+    tick --the record lists more than inline_max ledgers, of which--
          --the ends of the oldest ones are not known--> ReadLedgerEnds; twice as many: not waited for
          --otherwise--> one page with page_ledgers of them, and its link, in one write
 
 Rules
-- A first page makes the topic unreadable for processes of before pages, so it is not written while one is registered.
 - A page holds what retention needs to know of its ledgers, because reading a million of their records would take long.
 - While a trim is in flight no page is written, and the other way round: each changes what the other one names.
 """
@@ -16,14 +14,9 @@ from dataclasses import dataclass
 
 from oncelog.core.chain.ownership import Ownership
 from oncelog.core.formats.ledger_page import ListPage, PageLink
-from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES
 from oncelog.core.ids import LedgerId
-from oncelog.core.process_version import PAGES_VERSION
 from oncelog.core.retention.ledger_sizes import LedgerSizes
-from oncelog.core.topic_events.effects import CheckSupport, Step
-
-#: Between two questions whether every process knows pages.
-ASK_AGAIN_MS = 60_000
+from oncelog.core.topic_events.effects import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +45,13 @@ class Paging:
         self._space = space
         self._settings = settings
         self._read_ends = read_ends
-        self._asked_ms: int | None = None
         #: the page that is being written
         self.moving: ListPage | None = None
 
     def tick(self) -> None:
         """Time has passed, and no trim is in flight."""
         links, settings = self._ownership.record.ledgers, self._settings
-        if len(links) <= settings.inline_max or self.moving is not None or not self._supported():
+        if len(links) <= settings.inline_max or self.moving is not None:
             return
         links = links[: settings.ledgers]
         unknown = self._space.unknown_of(links)
@@ -68,15 +60,6 @@ class Paging:
             return
         self.moving = self._space.page_of(links, self._step.now_ms)
         self._ownership.move_to_page(self.moving)
-
-    def _supported(self) -> bool:
-        if self._ownership.record.format >= FORMAT_WITH_PAGES or self._ownership.pages_supported:
-            return True
-        now_ms = self._step.now_ms
-        if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS:
-            self._asked_ms = now_ms
-            self._step.emit(CheckSupport(PAGES_VERSION))
-        return False
 
     def paged(self, link: PageLink) -> None:
         """The topic record links the page."""

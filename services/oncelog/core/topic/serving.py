@@ -18,7 +18,6 @@ Producers wait only for that last close. The next owner replays what comes after
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
-from zlib import crc32
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.chain.managed_ledger import EntriesAnswered, ManagedLedger, MemberLost
@@ -31,8 +30,8 @@ from oncelog.core.errors import NotOwner, OncelogError, SessionEnded, TopicLoadi
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import FORMAT_WITH_CODECS, FORMAT_WITH_EFFECTS, FORMAT_WITH_HEADS, LedgerLink
-from oncelog.core.ids import BEFORE_ALL, ConsumerNumber, EntryId, LedgerId, Position, SessionNumber, TopicId
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import BEFORE_ALL, ConsumerNumber, EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.names import parse_topic
@@ -72,9 +71,6 @@ CURSOR_PATIENCE = 20
 ACK_RULE = RollRule(ledger_bytes_max=1 << 28, ledger_entries_max=50_000, ledger_age_max_ms=3_600_000)
 #: How much older a small ledger of the log gets: by the defaults, one day.
 SMALL_PATIENCE = 144
-#: In which time the topics of a cluster roll their open ledgers once its level allows heads, each at its own moment:
-#: thousands of rolls at once would keep ZooKeeper busy.
-HEADS_SPREAD_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +121,6 @@ class TopicSettings:
                 return RollRule(replace_after_ms=patience_ms)
 
 
-def heads_delay_ms(topic_id: TopicId) -> int:
-    """How long a topic waits for its moment."""
-    return crc32(topic_id.encode()) % HEADS_SPREAD_MS
-
-
 class Serving:
     """One owner's log, sessions, ack log and dedup cursor, between a takeover and its end."""
 
@@ -169,17 +160,13 @@ class Serving:
         self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(ManagedLedger(next_ledger, self, step), table, taken.given_up)
-        self.sessions = Sessions(
-            step, self.log, checksum, first_session=first_session,
-            codecs_known=lambda: ownership.has_format(FORMAT_WITH_CODECS),
-        )  # fmt: skip
+        self.sessions = Sessions(step, self.log, checksum, first_session=first_session)
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies)
         self.removals = ProducerRemovals(step, self.openings)
         self.acks = AckLog(
             step, next_of(LedgerPurpose.ACKS, last_acks), taken.subscriptions,
             link=self._link_acks, suspect=ownership.suspect, finished=self._acks_finished,
-            given_up=taken.acks_given_up,
-            effects_known=lambda: ownership.record.format >= FORMAT_WITH_EFFECTS, head=self._head_of_acks,
+            given_up=taken.acks_given_up, head=self._head_of_acks,
         )  # fmt: skip
         self.acks.bytes_since = taken.replayed_ack_bytes
         self.subscriptions = Subscriptions(
@@ -203,8 +190,6 @@ class Serving:
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
-        #: when the record said first that ledgers have heads
-        self._heads_since_ms: int | None = None
         #: where the fold of the log was when its invariants were checked
         self._checked: Position | None = None
 
@@ -314,17 +299,17 @@ class Serving:
     def _link_acks(self, ledger_id: LedgerId) -> None:
         last = self._ownership.record.acks[-1:]
         instead = self._empty_one(last, self.acks.ledgers)
-        self._ownership.link_acks(ledger_id, instead=instead, effects=self.acks.effects_wanted)
+        self._ownership.link_acks(ledger_id, instead=instead)
 
-    def head(self, metadata: LedgerMetadata) -> LedgerHead | None:
+    def head(self, metadata: LedgerMetadata) -> LedgerHead:
         """Of a ledger of the log. The fold stands where it stood when the ledger was linked: nothing was appended
         since."""
         return self._ownership.head(metadata, self._ownership.record.deleted_below, self.log.table.state.position)
 
-    def _head_of_acks(self, metadata: LedgerMetadata) -> LedgerHead | None:
+    def _head_of_acks(self, metadata: LedgerMetadata) -> LedgerHead:
         return self._ownership.head(metadata, self._ownership.record.acks_deleted_below, self.acks.state.position)
 
-    def _head_of_snapshots(self, metadata: LedgerMetadata) -> LedgerHead | None:
+    def _head_of_snapshots(self, metadata: LedgerMetadata) -> LedgerHead:
         """Each of these ledgers begins with a base, so it follows no other."""
         return self._ownership.head(metadata, self.cursor.record.deleted_below, BEFORE_ALL)
 
@@ -421,8 +406,6 @@ class Serving:
 
     def tick(self) -> None:
         """Stalled members, rolls, snapshots by time."""
-        if self._ownership.heads_wanted and self._ownership.has_format(FORMAT_WITH_HEADS):
-            self._roll_headless()
         for chain in self._chains.values():
             chain.tick(add_timeout_ms=self.settings.add_timeout_ms)
         self.cursor.roll_if_due()
@@ -435,17 +418,6 @@ class Serving:
         self.space.tick()
         self.cursor.requests.tick()
         self.cursor.take_if_due()
-
-    def _roll_headless(self) -> None:
-        """The open ledgers may be of before the level was raised. Each chain rolls once, so that its next ledger has a
-        head, which says where it belongs when ZooKeeper is lost."""
-        now_ms = self._step.now_ms
-        since_ms = now_ms if self._heads_since_ms is None else min(self._heads_since_ms, now_ms)
-        self._heads_since_ms = since_ms
-        if now_ms - since_ms >= heads_delay_ms(self._ownership.topic_id):
-            self.log.ledgers.head_due = self.acks.ledgers.head_due = True
-            if self.cursor.ledgers.headless:
-                self.cursor.rebase()
 
     @property
     def idle(self) -> bool:

@@ -39,16 +39,14 @@ from oncelog.core.delivery.events import (
 from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import FORMAT_WITH_PAGES, TopicRecord
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import ConsumerNumber, Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
 from oncelog.core.publishing.expiry import EXPIRY_TIMER
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
-from oncelog.core.publishing.sessions import BlockedOn
 from oncelog.core.records.records import RecordRead, RecordWritten, TopicKey, kind_of
 from oncelog.core.snapshots.taken_over import TakenOver
 from oncelog.core.topic.serving import Serving, TopicSettings
@@ -74,13 +72,11 @@ from oncelog.core.topic_events.events import (
     DedupToggled,
     DrainRequested,
     HigherEpochReported,
-    LevelSeen,
     OpeningAbandoned,
     OpeningsDelayed,
     PoliciesChanged,
     ProducerRemovalRequested,
     SnapshotRequested,
-    SupportChecked,
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
@@ -151,8 +147,6 @@ class Topic:
             DedupToggled: self._dedup_toggled,
             PoliciesChanged: self._policies_changed,
             DrainRequested: self._drain,
-            SupportChecked: self._support_checked,
-            LevelSeen: self._level_seen,
             TopicTimerFired: self._timer_fired,
             OpeningsDelayed: self._delay_openings,
             ProducerOpening: self._open_early,
@@ -199,7 +193,6 @@ class Topic:
                 self._end(Phase.DEPOSED, reason)
 
     def _record_written(self, event: RecordWritten[TopicKey, TopicRecord]) -> None:
-        former = self.ownership.record.format
         match self.ownership.record_written(event):
             case Linked(_, instead) if self.serving is not None:
                 self._linked(self.serving, instead)
@@ -212,13 +205,10 @@ class Topic:
             case Trimmed(ledger_ids):
                 if ledger_ids:
                     self._step.emit(DeleteLedgers(ledger_ids))
-                if self.ownership.record.format >= FORMAT_WITH_PAGES:
-                    # Also those of an earlier trim, whose owner has ended before it had deleted them.
-                    self._step.emit(DeletePages(self.ownership.record.deleted_below))
+                # Also those of an earlier trim, whose owner has ended before it had deleted them.
+                self._step.emit(DeletePages(self.ownership.record.deleted_below))
                 if self.serving is not None:
                     self.serving.space.trimmed()
-        if self.ownership.record.format > former and self.serving is not None:
-            self.serving.sessions.retry(BlockedOn.FORMAT)
 
     def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:
@@ -361,15 +351,6 @@ class Topic:
             self.serving.log.table.dedup_enabled = event.enabled
             if changed:
                 self._step.emit(NotifyDedupToggled(event.enabled))
-
-    def _support_checked(self, event: SupportChecked) -> None:
-        if event.version == PAGES_VERSION:
-            self.ownership.pages_supported = event.known
-        elif event.version == LEASES_VERSION and self.serving is not None:
-            self.serving.openings.expiry.support_checked(known=event.known)
-
-    def _level_seen(self, event: LevelSeen) -> None:
-        self.ownership.level = event.level
 
     def _policies_changed(self, event: PoliciesChanged) -> None:
         self.policies = event.policies

@@ -117,13 +117,6 @@ class ReadLedgerEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSupport:
-    """Read whether every registered process has this version (`core.process_version`), once."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeletePages:
     """The ledgers below this id were trimmed: delete the records of those in pages, and then the pages."""
 
@@ -246,7 +239,7 @@ TopicEffect = (
     | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey] | WriteRecord[CursorKey, CursorRecord]
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
-    | ConsumerEffect | ReadLedgerEnds | CheckSupport | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
+    | ConsumerEffect | ReadLedgerEnds | DeletePages | CheckClock | AnswerTruncate | LogTrimmed
     | ChunksOrphaned | PublishingSwitched | SessionFenced
 )  # fmt: skip
 

@@ -185,21 +185,6 @@ class LedgerEndsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class SupportChecked:
-    """The response to CheckSupport. known: every registered process has the version."""
-
-    version: int
-    known: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LevelSeen:
-    """The stored level of the cluster (`core.placement.level`)."""
-
-    level: int
-
-
-@dataclass(frozen=True, slots=True)
 class ClockChecked:
     """The response to CheckClock: this process has written a record. answered_ms: own clock at the response.
     modified_ms: the record's mtime."""
@@ -222,6 +207,6 @@ TopicEvent = (
     | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
     | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
     | ProducerRemovalRequested | LedgerEndsRead
-    | SupportChecked | LevelSeen | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
+    | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent
 )  # fmt: skip

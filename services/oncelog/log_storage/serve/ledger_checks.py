@@ -47,10 +47,7 @@ class LedgerRecords(Protocol):
         """Whether the topic's cursor names the ledger."""
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
-        """The floor of a chain, if the cluster's level lets it be written down here; else 0."""
-
-    async def may_erase(self) -> bool:
-        """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields)."""
+        """The floor of a chain; 0 if no ledger of it was deleted."""
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set."""
@@ -110,12 +107,9 @@ class LedgerChecks:
         snapshot = False
         if stored is not None and stored.value.lost:
             snapshot = await self._records.has_snapshots(ledger_id, stored.value.topic_id)
-        needed = stored is not None and stored.value.names(self._incarnation)
-        may_erase = not needed and await self._records.may_erase()
         metadata, version = stored or (None, ABSENT_VERSION)
         return LedgerChecked(
-            ledger_id, effect.check, metadata, version=version, deleted=deleted, snapshot=snapshot,
-            may_erase=may_erase, floor=floor,
+            ledger_id, effect.check, metadata, version=version, deleted=deleted, snapshot=snapshot, floor=floor
         )  # fmt: skip
 
     async def _verify(self, effect: VerifyLedger) -> None:

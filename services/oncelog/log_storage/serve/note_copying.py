@@ -19,7 +19,6 @@ from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import StorageDirectoryRefused, StoreUnavailable
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.log_storage.serve.notes import NodeNotes
 from oncelog.metadata_store.notes.note_holders import STORE_TIMEOUT_S, NoteHolders
 from oncelog.metadata_store.notes.noted_records import GROUP_MAX, NotedRecords, proof_of_deletion
@@ -46,11 +45,10 @@ class JoinByNotes:
         self._cookie = paths.storage_cookie(me)
         self._holders = NoteHolders(session, peers, me=me, timeout_s=timeout_s)
 
-    async def is_needed(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether the node was never a member. Its own cookie is the last record that it notes, so a node that has this
-        note was. Below level 8 there are no notes. Raises StoreUnavailable."""
-        cluster = await ClusterStore(self._session).require()
-        return cluster.level.stored >= LEVELS_VERSION and self._cookie not in self._notes.orders()
+        note was."""
+        return self._cookie not in self._notes.orders()
 
     async def get_noted(self) -> None:
         """Return when the node may become a member; its cookie exists. Raises StoreUnavailable, JournalFailed."""

@@ -12,7 +12,7 @@ Rules
 - A node that was ready stays ready. Damage that is found later does not count, because nodes that are not ready may be
   evicted.
 - Nothing here counts other nodes' ledgers, so that two nodes never wait for each other.
-- No repair can run while no metadata service is registered, or while a process of an older version is. After
+- No repair can run while no metadata service is registered. After
   REPAIR_WAIT_MS without repair the node counts as ready, so that an update of the cluster goes on.
 """
 
@@ -25,7 +25,6 @@ from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.node.limbo import Limbo
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.log_storage.upkeep.reviewer import ListLedgers, ReadUnsynced
 from oncelog.metadata_store.records.registry import Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import STUCK_MAX, RepairStore
@@ -104,7 +103,7 @@ class Readiness:
             if now_ms - self._unrepaired_since_ms >= REPAIR_WAIT_MS:
                 logger.warning(
                     "this node is ready although it lacks copies: no repair can run, because no metadata service is "
-                    "registered or a process has an older version",
+                    "registered",
                     extra={"fields": {"incarnation": self._incarnation, "lacks": "; ".join(reasons)}},
                 )
                 reasons = []
@@ -117,8 +116,7 @@ class Readiness:
             logger.info("could not read which copies are missing here; will retry: %s", error.message)
 
     async def _repair_can_run(self) -> bool:
-        registry = self._sources.registry
-        return bool(await registry.metadata.live()) and await registry.lowest_version() >= REPAIR_VERSION
+        return bool(await self._sources.registry.metadata.live())
 
     async def _in_limbo(self, cookies: Mapping[Incarnation, StorageCookie]) -> list[str]:
         limbo, own = self._limbo(), cookies.get(self._incarnation)

@@ -1,4 +1,4 @@
-"""The policies of a topic in words and units, and the fields of the forms that change them.
+"""The policies of a topic, a namespace or the cluster in words and units, and the fields of the forms that change them.
 
 REST has the names and units of Pulsar: seconds, minutes, MiB, -1 for no limit. A person reads "7 days" and types a
 number beside a unit. What a form means is worked out here; REST checks the ranges.
@@ -20,13 +20,18 @@ _ACTIONS = {
     "consumer_backlog_eviction": "the oldest messages count as acknowledged",
 }
 #: {level of REST: in words}
-SOURCES = {
-    "topic": "set here",
+_SOURCES = {
+    "topic": "from the topic",
     "partitioned_topic": "from the partitioned topic",
     "namespace": "from the namespace",
     "cluster": "from the cluster",
     "default": "by default",
 }
+
+
+def source_words(source: str, level: str) -> str:
+    """Where a value comes from, as the page of a level says it. Both are levels of REST."""
+    return "set here" if source == level else _SOURCES.get(source, source)
 
 
 class Field(NamedTuple):
@@ -192,6 +197,12 @@ def _quota_typed(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"size": _limit(value["limitSize"]), "time": _limit(value["limitTime"]), "action": value["policy"]}
 
 
+_DEDUPLICATION = _switch(
+    "Deduplication",
+    "While it is off, a message that is sent again is stored again, and its consumers get it again; switched on "
+    "again, the log does not know which of these messages it has.",
+    "a message that is sent again is not stored again", "a message that is sent again is stored again",
+)  # fmt: skip
 _FORGOTTEN = (
     "Producers that are idle for longer are forgotten: what they send again is stored again. The time counts from the "
     "change on."
@@ -219,11 +230,13 @@ POLICIES: dict[str, Policy] = {
         "delivered any more, as the form says.",
         (_BACKLOG, _AGE, _ACTION), _quota_words, _quota_body, _quota_typed,
     ),
-    "deduplicationEnabled": _switch(
-        "Deduplication",
-        "While it is off, a message that is sent again is stored again, and its consumers get it again; switched on "
-        "again, the log does not know which of these messages it has.",
-        "a message that is sent again is not stored again", "a message that is sent again is stored again",
+    "deduplicationEnabled": _DEDUPLICATION,
+    "deduplication": _DEDUPLICATION,
+    "autoTopicCreation": _switch(
+        "Creation of topics by use",
+        "No message is lost. While it is off, producers, consumers and readers of a topic that does not exist are "
+        "refused.",
+        "a topic is created by its first use", "a topic must be created before its first use",
     ),
     "assignedProducerExpiry": _plain(
         "Expiry of producers with assigned names", _FORGOTTEN, "Idle producers are forgotten after", "duration",
@@ -240,6 +253,11 @@ POLICIES: dict[str, Policy] = {
     "maxKnownProducersPerTopic": _plain(
         "Producers that a topic remembers", "At the cap no new producer is opened; known ones go on.",
         "At most", "count", lambda value: f"at most {counted(value, 'producer')}", "no cap",
+    ),
+    "maxKnownProducersPerNamespace": _plain(
+        "Producers that the topics of a namespace remember", "At the cap no new producer is opened; known ones go on.",
+        "At one topic owner, at most", "count",
+        lambda value: f"at most {counted(value, 'producer')} at one topic owner", "no cap",
     ),
     "dispatcherPauseOnAckStatePersistent": _switch(
         "Pause at the limits of ack state",

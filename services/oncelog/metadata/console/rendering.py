@@ -34,7 +34,8 @@ _CELL = re.compile(r"<tr\b|<td\b")
 def labelled(rows: Markup, columns: Sequence[str]) -> Markup:
     """Rows of a table whose cells say which column they are in: a narrow window shows each row as a list of them. Tags
     are those of templates, because all values in them are escaped."""
-    titles = [escape(Markup(column.removeprefix("#")).striptags()) for column in columns]  # noqa: S704
+    # Without the arrow of the column that sorts.
+    titles = [escape(Markup(column.removeprefix("#")).striptags().rstrip(" ▲▼")) for column in columns]  # noqa: S704
     at = 0
 
     def label(found: re.Match[str]) -> str:
@@ -91,8 +92,8 @@ class Rendering:
             "labelled": labelled,
             "strip_of": charts.strip,
             "ranges": plots.RANGES,
-            "topic_policies": policies.POLICIES,
-            "sources": policies.SOURCES,
+            "known_policies": policies.POLICIES,
+            "source_words": policies.source_words,
             "navigation": navigation,
             "done": done,
         }

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 from starlette.types import ASGIApp
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import TopicNotFound
+from oncelog.core.errors import NamespaceNotFound, NotFound, TopicNotFound
 from oncelog.metadata.gateway.inner_request import InnerAnswer, InnerRequest, answer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 
@@ -94,10 +94,12 @@ class Block:
     def known(self) -> bool:
         return self.as_of_ms is not None  # a value may be null
 
-    def require_topic(self) -> None:
-        """Of the page's own topic. Raises TopicNotFound, for a page of one sentence instead of empty blocks."""
-        if self.problem is not None and self.problem.code == TopicNotFound("").code:
-            raise TopicNotFound(self.problem.detail)
+    def require_place(self) -> None:
+        """Of the page's own topic, namespace or cluster. Raises NotFound, for a page of one sentence instead of empty
+        blocks."""
+        for kind in (TopicNotFound, NamespaceNotFound, NotFound):
+            if self.problem is not None and self.problem.code == kind("").code:
+                raise kind(self.problem.detail)
 
 
 def rest_path(form: str, *parts: str, **query: object) -> str:

@@ -21,16 +21,13 @@ from dataclasses import replace
 from oncelog.core.errors import (
     Conflict,
     InvalidArgument,
-    ServiceUnavailable,
     SubscriptionGone,
     SubscriptionNotFound,
     TopicNotFound,
 )
 from oncelog.core.ids import GROWTHS_MAX
 from oncelog.core.names import TopicName
-from oncelog.core.process_version import GROWTH_VERSION
 from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import NameRecord, TopicStore
 from oncelog.rpc.codecs.reader_codec import StartEdge, start_message
 from oncelog.wire import consumer_pb2, subscriptions_pb2
@@ -42,23 +39,22 @@ _AT_ONCE = 16
 class PartitionGrowth:
     """Used by the REST interface, which checks rights."""
 
-    def __init__(self, topics: TopicStore, calls: SubscriptionCalls, registry: Registry) -> None:
+    def __init__(self, topics: TopicStore, calls: SubscriptionCalls) -> None:
         self._topics = topics
         self._calls = calls
-        self._registry = registry
 
     async def grow(self, topic: TopicName, partitions: int) -> None:
         """Give the topic this number of partitions. The same number again finishes an interrupted growth.
 
         Raises TopicNotFound if there is no partitioned topic; InvalidArgument for fewer partitions than it has, or too
-        many growths; ServiceUnavailable while older processes run; and the errors of SubscriptionCalls.
+        many growths; and the errors of SubscriptionCalls.
         """
         record = await self._record(topic)
         if partitions < record.partitions:
             message = f"topic {topic} has {record.partitions} partitions, which cannot become {partitions}"
             raise InvalidArgument(f"{message}: give a higher number", field="partitions", limit=record.partitions)
         if partitions > record.partitions:
-            await self._check(topic, record)
+            _check(topic, record)
             await self._topics.prepare_growth(topic, partitions)
             for number in range(record.partitions, partitions):
                 await self._topics.create(replace(topic, partition=number))
@@ -81,17 +77,6 @@ class PartitionGrowth:
                 f"topic {topic} has no partitions: a topic that was created without them cannot get any", field="topic"
             )
         return found.value
-
-    async def _check(self, topic: TopicName, record: NameRecord) -> None:
-        if len(record.former_partitions) >= GROWTHS_MAX:
-            message = f"topic {topic} has got more partitions {GROWTHS_MAX} times, which is the limit"
-            raise InvalidArgument(f"{message}: create a new topic", field="partitions", limit=GROWTHS_MAX)
-        older = await self._registry.older_than(GROWTH_VERSION)
-        if older:
-            raise ServiceUnavailable(
-                f"topic {topic} gets no more partitions before all processes know how to route by them: upgrade "
-                f"{', '.join(older[:5])}"
-            )
 
     async def _subscribe(self, topic: TopicName, first: int, end: int) -> None:
         """Create each subscription of the partitions below `first` in the partitions first to end - 1."""
@@ -129,3 +114,9 @@ class PartitionGrowth:
             start=start_message(StartEdge.EARLIEST), properties=properties, role=described["role"] or ""
         )
         return (subscriptions_pb2.ChangeSubscriptionRequest(subscription=name, create=create),)
+
+
+def _check(topic: TopicName, record: NameRecord) -> None:
+    if len(record.former_partitions) >= GROWTHS_MAX:
+        message = f"topic {topic} has got more partitions {GROWTHS_MAX} times, which is the limit"
+        raise InvalidArgument(f"{message}: create a new topic", field="partitions", limit=GROWTHS_MAX)

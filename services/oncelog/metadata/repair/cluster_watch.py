@@ -86,7 +86,7 @@ class ClusterWatch:
             await self._take_changes()
             before, self.seen = self.seen, seen
             views = tuple(seen.nodes.views.values())
-            self.queue.handle(ClusterSeen(views, tuple(self._owners()), seen.lowest_version, self._now_ms()))
+            self.queue.handle(ClusterSeen(views, tuple(self._owners()), self._now_ms()))
             for node, ledgers in sorted(seen.damaged.items()):
                 if ledgers != before.damaged.get(node):
                     self.queue.handle(DamageReported(node, tuple(sorted(ledgers))))

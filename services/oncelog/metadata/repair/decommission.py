@@ -25,7 +25,6 @@ from oncelog.core.errors import Conflict, CorruptEntry, NotFound
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.storage_nodes import StorageNodes
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.node_removal import NAMED_MAX, decommission_refusal, drain_reason, keeps_draining
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
@@ -127,8 +126,6 @@ class Decommissions:
         ]
         if len(keeping) > len(found):
             found.append(f"{len(keeping) - len(found)} further ledgers name it, too")
-        if keeping and watch.seen.lowest_version < REPAIR_VERSION:
-            found.append("nothing is repaired while a process of an older version is registered")
         unheld = None if keeping else await self._unheld(node, watch.seen)
         return found if unheld is None else [unheld]
 

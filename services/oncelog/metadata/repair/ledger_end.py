@@ -15,7 +15,6 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.giving_up import members_to_give_up
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -47,7 +46,7 @@ class LedgerEnd:
         """Give up the members that are not registered; returns the ledger's record as it is then.
 
         Raises LedgerNotFound; Conflict if the ledger is in no topic's log, if nothing of it can be lost, if its topic
-        is served, or if an older version of a process runs.
+        is served.
         """
         while True:
             stored = await self._ledgers.read(ledger_id)
@@ -63,10 +62,6 @@ class LedgerEnd:
                     f"ledger {ledger_id} cannot be ended: topic {topic.name} is served, so enough storage nodes "
                     "acknowledge its messages",
                     ledger_id=ledger_id,
-                )
-            if seen.lowest_version < REPAIR_VERSION:
-                raise Conflict(
-                    "an older version of a process runs, which cannot read what was given up: upgrade it first"
                 )
             closed = record.state is LedgerState.CLOSED
             give_up = record.give_up_entries if closed else record.give_up

@@ -6,7 +6,6 @@ import asyncio
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.note import NotesDigests
 from oncelog.core.ids import Incarnation
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.repair.node_removal import notes_refusal
 from oncelog.metadata.repair.storage_nodes_reader import StorageSeen
 from oncelog.metadata_store.records.cluster_store import ClusterStore
@@ -27,8 +26,6 @@ class NoteDigests:
     async def refusal(self, node: Incarnation, seen: StorageSeen) -> str | None:
         """Why the node must not be replaced, as far as notes show. seen: a look of now. Raises StoreUnavailable."""
         cluster = await self._cluster.require()
-        if cluster.level.stored < LEVELS_VERSION:
-            return None
         others = [one for one, cookie in seen.cookies.items() if cookie.may_return and one != node]
         refusal: str | None = None
         for turn in range(TRIES):

@@ -16,7 +16,6 @@ from oncelog.core.errors import Conflict, CorruptEntry, NotFound, OncelogError, 
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
 from oncelog.core.ledger.storage_nodes import NodeState
-from oncelog.core.process_version import REPAIR_VERSION
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.queue_events import (
     AskOwnerToRoll,
@@ -288,14 +287,12 @@ class Repairer:
         while len(self._rates) > 2 and self._rates[1][0] <= now_s - RATE_S:
             self._rates.popleft()
         (since_s, before), (until_s, copied) = self._rates[0], self._rates[-1]
-        old = watch.seen.lowest_version < REPAIR_VERSION
         entries, left_bytes = _entries_by_copies(queue.copies.entries), queue.copies.left_bytes
         if not history or abs(now_ms - history[-1].at_ms) >= SAMPLE_MS:
             history.append(RepairSample(now_ms, left_bytes, entries))
         return RepairProgress(
             replica=self.elected_as or "",
             updated_ms=now_ms,
-            paused="a process of an older version is registered: update it" if old else "",
             under_replicated=counts.under_replicated,
             unavailable=counts.unavailable,
             lost=counts.lost,

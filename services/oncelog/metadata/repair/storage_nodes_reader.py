@@ -10,7 +10,6 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.storage_nodes import StorageNodes
-from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie, node_view
 from oncelog.storage_client.node_calls import NodeCalls
 
@@ -19,15 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StorageSeen:
-    """One look at the storage nodes. damaged: {node: ledgers of which it lacks entries}, of the nodes that answered.
-
-    lowest_version: of all registered processes (hazard older-owner-drops-fields).
-    """
+    """One look at the storage nodes. damaged: {node: ledgers of which it lacks entries}, of the nodes that answered."""
 
     live: Mapping[Incarnation, LiveStorageNode]
     cookies: Mapping[Incarnation, StorageCookie]
     damaged: Mapping[Incarnation, frozenset[LedgerId]] = field(default_factory=dict)
-    lowest_version: int = PROCESS_VERSION
 
     @cached_property
     def nodes(self) -> StorageNodes:
@@ -47,12 +42,10 @@ class StorageNodesReader:
 
     async def look(self) -> StorageSeen:
         """Registrations and cookies after a sync, and what each live node lacks. Raises StoreUnavailable."""
-        records, cookies, version = await asyncio.gather(
-            self._registry.storage_nodes.live(), self._registry.cookies(), self._registry.lowest_version()
-        )
+        records, cookies = await asyncio.gather(self._registry.storage_nodes.live(), self._registry.cookies())
         live = {node.incarnation: node for node in records.values()}
         self._calls.update_addresses({one: join_address(node.host, node.port) for one, node in live.items()})
-        return StorageSeen(live, cookies, await self._damage(sorted(live)), version)
+        return StorageSeen(live, cookies, await self._damage(sorted(live)))
 
     async def _damage(self, nodes: list[Incarnation]) -> dict[Incarnation, frozenset[LedgerId]]:
         async def of(node: Incarnation) -> tuple[Incarnation, frozenset[LedgerId] | None]:

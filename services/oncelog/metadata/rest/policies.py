@@ -101,6 +101,10 @@ class _Policy:
     stored: Callable[[Any], object] = _same
     shown: Callable[[Any], object] = _same
 
+    def path_at(self, level: str) -> str:
+        """The last element of its path at this level; empty: it is not there."""
+        return self.topic_path if level == "topic" else self.path
+
     def words(self, level: str) -> str:
         return f"{level} {self.name.replace('_', ' ')} {self.noun}".rstrip()
 
@@ -214,31 +218,36 @@ def routes(coordination: Coordination) -> APIRouter:
         return _Level(topic_id, lambda: coordination.policies.effective_of(topic, topic_id), topic)
 
     admins = requires(Right.ADMIN)
-    for policy in _POLICIES:
-        # no rule for the cluster: superusers only
-        _add(router, coordination, "clusters/{cluster}", "cluster", policy, cluster_level)
-        _add(router, coordination, "namespaces/{tenant}/{namespace}", "namespace", policy, namespace_level, admins)
-        if policy.topic_path:
-            _add(router, coordination, "persistent/{tenant}/{namespace}/{topic}", "topic", policy, topic_level, admins)
-
-    @router.get(
-        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/policies",
-        summary="Show the policies that apply to a topic",
-        operation_id="get_topic_policies",
-        dependencies=[admins],
+    # no rule for the cluster: superusers only
+    levels = (
+        ("clusters/{cluster}", "cluster", cluster_level, ()),
+        ("namespaces/{tenant}/{namespace}", "namespace", namespace_level, (admins,)),
+        ("persistent/{tenant}/{namespace}/{topic}", "topic", topic_level, (admins,)),
     )
-    async def get_topic_policies(at: _Level = Depends(topic_level)) -> dict[str, AppliedPolicy[Any]]:
-        """Each policy that a topic can set, by the last part of its path: the value that applies, and the level that it
-        comes from."""
+    for place, level, find, rules in levels:
+        for policy in _POLICIES:
+            if policy.path_at(level):
+                _add(router, coordination, place, level, policy, find, *rules)
+        _add_all(router, place, level, find, *rules)
+    return router
+
+
+def _add_all(router: APIRouter, place: str, level: str, find: Callable[..., Awaitable[_Level]], *rules: Any) -> None:
+    async def get(at: _Level = Depends(find)) -> dict[str, AppliedPolicy[Any]]:
         effective = await at.effective()
-        applied = {policy.topic_path: (policy, getattr(effective, policy.name)) for policy in _POLICIES}
+        applied = [(policy, getattr(effective, policy.name)) for policy in _POLICIES if policy.path_at(level)]
         return {
-            path: AppliedPolicy[Any](value=policy.shown(found.value), source=found.source.value)
-            for path, (policy, found) in applied.items()
-            if path
+            policy.path_at(level): AppliedPolicy[Any](value=policy.shown(found.value), source=found.source.value)
+            for policy, found in applied
         }
 
-    return router
+    about = (
+        f"Each policy that a {level} can set, by the last part of its path: the value that applies, and the level that "
+        "it comes from."
+    )
+    summary = f"Show the policies that apply to a {level}"
+    options: dict[str, Any] = {"summary": summary, "description": about, "dependencies": list(rules)}
+    router.get(f"/admin/v2/{place}/policies", operation_id=f"get_{level}_policies", **options)(get)
 
 
 def _add(
@@ -252,7 +261,7 @@ def _add(
 ) -> None:
     subject = f"{level}_{policy.name}"
     about = f"{policy.about} {_WINS}" + (f" {_PARTITIONED}" if level == "topic" else "")
-    path = f"/admin/v2/{place}/{policy.topic_path if level == 'topic' else policy.path}"
+    path = f"/admin/v2/{place}/{policy.path_at(level)}"
 
     def options(verb: str, status: int) -> dict[str, Any]:
         summary = f"{verb.capitalize()} the {policy.words(level)}"

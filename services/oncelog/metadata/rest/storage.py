@@ -229,7 +229,9 @@ def _add_repair(router: APIRouter, coordination: Coordination) -> None:
         progress = await repair.store.read()
         if progress is None:
             return no_repair()
-        await repair.watch.refresh(within_ms=_SEEN_WITHIN_MS)
+        named = [*(one.topic_id for one in progress.running), *(one.topic_id for one in progress.stuck)]
+        if not all(map(repair.watch.name_of, named)):
+            await repair.watch.refresh(within_ms=_SEEN_WITHIN_MS)
         return repair_report(progress, repair.watch.name_of)
 
     @router.post("/repair/{ledger_id}", status_code=204, summary="Repair a ledger now", operation_id="repair_ledger")

@@ -285,9 +285,9 @@ class NodeReader:
         return channel
 
 
-def knowledge_from(contents: Mapping[Incarnation, NodeContents]) -> Knowledge:
-    """What notes and heads of collected nodes say."""
-    knowledge = knowledge_of([note for each in contents.values() for note in each.notes])
+def knowledge_from(contents: Mapping[Incarnation, NodeContents], copies: Sequence[RecordCopy] = ()) -> Knowledge:
+    """What notes and heads of collected nodes say, and copies."""
+    knowledge = knowledge_of([note for each in contents.values() for note in each.notes], copies)
     heads = [
         held.head for each in contents.values() for held in each.inventory.ledgers.values() if held.head is not None
     ]

@@ -1,12 +1,12 @@
 """What notes and copies say of records, by path: the newest of each that can be read (hazards late-note,
-damaged-record-is-noted), as a restore needs it.
+damaged-record-is-noted, note-of-a-former-era), as a restore needs it.
 
 Pure: no I/O. Paths are below the root of an era. Sources are ordered as notes are; the copy of a record has the era of
 its file, and the transaction and version that the walk has read.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from oncelog.core.era import ERA_JUMP_MAX, FIRST_ERA, Era
 from oncelog.core.errors import CorruptEntry, WrongCluster
@@ -15,9 +15,10 @@ from oncelog.core.formats.note import Note, NoteOrder
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger
-from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.rebuild.restore_events import Knowledge
 from oncelog.core.rebuild.result import CopiedRecords, NotedName, NotedRecords
+from oncelog.core.rebuild.sources import CopiedEra
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, decode_cluster
@@ -34,8 +35,9 @@ _NOTED_FOLDERS = (paths.POLICIES, paths.NAMES, paths.TOMBSTONES, paths.STORAGE_C
 @dataclass(slots=True)
 class NewestRecords:
     """The newest of each path. unreadable: {path: why}; such a record is left out, and told. inferred: {full name of a
-    topic: what stands for its record, which cannot be read}."""
+    topic: what stands for its record, which cannot be read}. copied: whose copies decide about notes of former eras."""
 
+    copied: CopiedEra = field(default_factory=CopiedEra)
     _newest: dict[str, Note] = field(default_factory=dict)
     _tombstones: dict[TopicId, None] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -44,6 +46,8 @@ class NewestRecords:
 
     def add(self, notes: Iterable[Note]) -> None:
         for note in notes:
+            if not self.copied.believes(note.path, note.order):
+                continue
             known = self._newest.get(note.path)
             if known is None or known.order < note.order:
                 damage = None if note.order.deleted else damage_of(note.path, note.value)
@@ -106,12 +110,24 @@ class NewestRecords:
         value = self.value(paths.CLUSTER)
         return None if value is None else decode_cluster(value)
 
-    @property
-    def has_each_change(self) -> bool:
-        """Whether each change of names, rights, policies and deletions was noted before it was answered: only from
-        level 8 on. Raises as `cluster`."""
-        cluster = self.cluster()
-        return cluster is not None and cluster.level.stored >= LEVELS_VERSION
+
+def newest_of(
+    copies: Sequence[RecordCopy], notes: Iterable[Note], unreadable: Mapping[str, str] | None = None, *, below: str = ""
+) -> NewestRecords:
+    """Of copies that can be used, and of notes. unreadable: what was found already. below: the folder of the records
+    that are wanted; empty: all."""
+    folder = f"{below}/"
+    copied = [
+        (copy.header.era.number, [note for note in notes_of_copy(copy) if note.path.startswith(folder)])
+        for copy in copies
+    ]
+    number = max((number for number, _ in copied), default=FIRST_ERA.number)
+    named = {note.path for era, some in copied if era == number for note in some}
+    newest = NewestRecords(CopiedEra(number, named), unreadable=dict(unreadable or {}))
+    for _, some in copied:
+        newest.add(some)
+    newest.add(note for note in notes if note.path.startswith(folder))
+    return newest
 
 
 def names_in(records: Mapping[str, bytes], unreadable: dict[str, str] | None = None) -> dict[str, NameRecord]:
@@ -139,8 +155,10 @@ def noted_names(names: Mapping[str, NameRecord]) -> dict[str, NotedName]:
 
 def noted_cookies(notes: Iterable[Note]) -> dict[Incarnation, StorageCookie]:
     """The newest cookie of each storage node. One that cannot be read is left out."""
-    newest = NewestRecords()
-    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
+    return _cookies(newest_of((), notes, below=paths.STORAGE_COOKIES))
+
+
+def _cookies(newest: NewestRecords) -> dict[Incarnation, StorageCookie]:
     found: dict[Incarnation, StorageCookie] = {}
     for path, value in newest.below(paths.STORAGE_COOKIES).items():
         try:
@@ -150,22 +168,19 @@ def noted_cookies(notes: Iterable[Note]) -> dict[Incarnation, StorageCookie]:
     return found
 
 
-def knowledge_of(notes: list[Note]) -> Knowledge:
-    """Which nodes notes name, and how few acknowledgements an entry ever needed. A node whose cookie cannot be read
-    counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
-    newest = NewestRecords()
-    newest.add(note for note in notes if note.path.startswith(f"{paths.STORAGE_COOKIES}/"))
-    cookies = noted_cookies(notes)
+def knowledge_of(notes: Sequence[Note], copies: Sequence[RecordCopy] = ()) -> Knowledge:
+    """Which nodes notes and copies name, and how few acknowledgements an entry ever needed. A node whose cookie cannot
+    be read counts. Raises CorruptEntry, WrongCluster for the cluster's record."""
+    newest = newest_of(copies, notes, below=paths.STORAGE_COOKIES)
+    cookies = _cookies(newest)
     named = (Incarnation(path.rpartition("/")[2]) for path in newest.below(paths.STORAGE_COOKIES) | newest.lost)
     nodes = {node: node not in cookies or cookies[node].may_return or cookies[node].is_replaced for node in named}
-    quorums = [
-        record.ack_quorum
-        for note in notes
-        if note.path == paths.CLUSTER and not note.order.deleted and (record := decode_cluster(note.value)).ack_quorum
-    ]
-    era = max((note.order.era for note in notes), default=FIRST_ERA.number)
+    copied = (note for copy in copies for note in notes_of_copy(copy))
+    records = [note for note in (*notes, *copied) if note.path == paths.CLUSTER and not note.order.deleted]
+    quorums = [record.ack_quorum for note in records if (record := decode_cluster(note.value)).ack_quorum]
+    eras = (*(note.order.era for note in notes), *(copy.header.era.number for copy in copies))
     replaced = frozenset(node for node, cookie in cookies.items() if cookie.is_replaced)
-    return Knowledge(nodes, min(quorums, default=0), era, replaced)
+    return Knowledge(nodes, min(quorums, default=0), max(eras, default=FIRST_ERA.number), replaced)
 
 
 def notes_of_copy(copy: RecordCopy) -> list[Note]:
@@ -185,12 +200,14 @@ def copy_fault(copy: RecordCopy, cluster_ids: set[str], era: int) -> str | None:
     if cluster_ids != {header.cluster_id}:
         theirs = " and ".join(sorted(cluster_ids))
         return f"it is of cluster {header.cluster_id}, and storage nodes have data of cluster {theirs}"
+    if header.level < FIRST_VERSION:
+        return f"it is of level {header.level}, below {FIRST_VERSION}, the lowest that this program reads"
     if header.level > PROCESS_VERSION:
         return f"it is of level {header.level}, and this program knows level {PROCESS_VERSION}: use a newer version"
     if header.era.number >= era + ERA_JUMP_MAX:
         return f"it is of era {header.era.number}, and storage nodes are in era {era}: no restore takes such a jump"
     try:
-        knowledge_of(notes_of_copy(copy))
+        knowledge_of((), [copy])
     except (CorruptEntry, WrongCluster) as error:
         return error.message
     return None
@@ -253,3 +270,29 @@ def copied_records(records: Mapping[str, bytes], unreadable: dict[str, str] | No
                 raise CorruptEntry(f"{path}: {error.message}", path=path) from error
             unreadable[path] = error.message
     return CopiedRecords(topics, cursors, ledgers, pages)
+
+
+def records_of(copies: Sequence[RecordCopy], unreadable: dict[str, str] | None = None) -> CopiedRecords:
+    """The newest state of each record of a topic. copies: the oldest first. unreadable: as in `copied_records`.
+
+    Each topic of an era is in its copies, so one that only those of a former era have was left out or deleted since.
+    """
+    records = {record.path: record.value for copy in copies for record in copy.records.values()}
+    number = max((copy.header.era.number for copy in copies), default=FIRST_ERA.number)
+    if number == FIRST_ERA.number:
+        return copied_records(records, unreadable)
+    newest = [copy for copy in copies if copy.header.era.number == number]
+    topics = {path for copy in newest for path in copy.records if _is_topic(path)}
+    kept = {path: value for path, value in records.items() if not _is_topic(path) or _topic_path(path) in topics}
+    found = copied_records(kept, unreadable)
+    whole = all(TopicId(path.rpartition("/")[2]) in found.topics for path in topics if path == _topic_path(path))
+    return replace(found, complete_below=LedgerId(Era(number, "").first_id)) if whole else found
+
+
+def _is_topic(path: str) -> bool:
+    """Or what is below it."""
+    return path.startswith(f"{paths.TOPICS}/")
+
+
+def _topic_path(path: str) -> str:
+    return "/".join(path.split("/")[:3])

@@ -11,7 +11,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.placement.level import Level
-from oncelog.core.process_version import LEVELS_VERSION
+from oncelog.core.process_version import FIRST_VERSION
 from oncelog.core.rebuild.join import join
 from oncelog.core.rebuild.restore_events import (
     Claimed,
@@ -46,10 +46,10 @@ from oncelog.metadata.restoring.new_tree import NewTree, new_tree
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
 from oncelog.metadata.restoring.noted_records import (
     NewestRecords,
-    copied_records,
     knowledge_of,
+    newest_of,
     noted_cookies,
-    notes_of_copy,
+    records_of,
 )
 from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState, now_ms, shown_time
 from oncelog.metadata.restoring.tree_nodes import era_of, look_at_cluster, nodes_in_trees
@@ -71,12 +71,6 @@ from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.observing.audit_log import AuditLog
 
 logger = logging.getLogger(__name__)
-
-#: Of a cluster that was below level 8 when ZooKeeper was lost.
-BEFORE_NOTES = (
-    "this cluster was below level 8, where storage nodes keep no notes: names, rights, policies and deletions are "
-    "those of the newest copy, what was changed since is lost, and rights stay closed until they are confirmed"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +217,7 @@ class Performer:
         await self._session.ensure_path("")
         newest = NewestRecords()
         newest.add(note for note in self._surveyed if note.path == paths.CLUSTER)
-        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(LEVELS_VERSION))
+        record = self._record or newest.cluster() or ClusterRecord(effect.cluster_id, Level(FIRST_VERSION))
         record = replace(
             _with_noted(record, newest.cluster()),
             cluster_id=effect.cluster_id,
@@ -245,7 +239,7 @@ class Performer:
     async def _collect(self, effect: Collect) -> Collected:
         self._contents = await self._reader.collect(effect.nodes)
         await self._read_copies()
-        knowledge = knowledge_from(self._contents).with_further(await asyncio.to_thread(self._knowledge_of_copies))
+        knowledge = await asyncio.to_thread(self._knowledge)
         self._ack_quorum = knowledge.ack_quorum
         self._report_nodes(knowledge)
         return Collected(self._nodes(), knowledge)
@@ -258,7 +252,7 @@ class Performer:
         }
 
     async def _read_copies(self) -> None:
-        """The newest copy that storage nodes keep, and the pinned ones, which have ledgers of before heads."""
+        """The newest copy that storage nodes keep, and the pinned ones."""
         found, unreadable = await self._reader.copies(
             {node: each.inventory.era for node, each in self._contents.items()},
             self._restore.cluster_id,
@@ -271,17 +265,13 @@ class Performer:
         self.progress.copies = [f"era {copy.header.era.number}, {shown_time(copy.header.created_ms)}" for copy in found]
         self.progress.warnings = [f"copy {name} is not used: {why}" for name, why in unreadable.items()]
 
-    def _knowledge_of_copies(self) -> Knowledge:
-        """Which nodes copies name: a cluster of before notes has no other source."""
-        records: dict[str, bytes] = {}
-        knowledge = Knowledge()
-        for copy in self._copies:
-            knowledge = knowledge.with_further(knowledge_of(notes_of_copy(copy)))
-            records |= {record.path: record.value for record in copy.records.values()}
+    def _knowledge(self) -> Knowledge:
+        """What nodes and copies say."""
         self._unreadable = {}
-        self._copied = copied_records(records, self._unreadable)
+        self._copied = records_of(self._copies, self._unreadable)
         quorums = [ledger.ack_quorum for ledger in self._copied.ledgers.values()]
-        return knowledge.with_further(Knowledge(ack_quorum=min(quorums, default=0)))
+        further = Knowledge(ack_quorum=min(quorums, default=0))
+        return knowledge_from(self._contents, self._copies).with_further(further)
 
     async def _join(self, effect: JoinRecords) -> RecordsJoined:
         self.newest = await asyncio.to_thread(self._newest)
@@ -314,17 +304,12 @@ class Performer:
         progress.warnings += [f"{path} cannot be read: {why}" for path, why in self.newest.unreadable.items()]
         older = (each for each in self.newest.damaged.items() if each[0] not in self.newest.lost)
         progress.warnings += [f"{path} was damaged, and an older state of it is taken: {why}" for path, why in older]
-        progress.warnings += [] if self.newest.has_each_change else [BEFORE_NOTES]
         review = tuple(dict.fromkeys(review.name or review.topic_id for review in rebuilt.reviews))
         return RecordsJoined(review, frozenset(rebuilt.topics) | frozenset(rebuilt.names))
 
     def _newest(self) -> NewestRecords:
-        newest = NewestRecords(unreadable=dict(self._unreadable))
-        for copy in self._copies:
-            newest.add(notes_of_copy(copy))
-        for each in self._contents.values():
-            newest.add(each.notes)
-        return newest
+        notes = (note for each in self._contents.values() for note in each.notes)
+        return newest_of(self._copies, notes, self._unreadable)
 
     async def _with_lengths(self, rebuilt: Rebuilt) -> Rebuilt:
         """Raises ServiceUnavailable if no holder gives one that is wanted."""
@@ -440,10 +425,9 @@ class Performer:
                     await remover.remove(folder, root="")
 
     def _rights(self, closed: bool) -> Rights:
-        """Rights that were not confirmed after the restore before stay closed. A right that was revoked below level 8
-        may be back: only copies have records of then."""
+        """Rights that were not confirmed after the restore before stay closed."""
         before = Rights.OPEN if self._record is None else self._record.rights
-        return before if self.newest.has_each_change and not closed else Rights.CLOSED
+        return Rights.CLOSED if closed else before
 
     # --- report ---
 
@@ -473,11 +457,10 @@ class Performer:
 
 def _with_noted(record: ClusterRecord, noted: ClusterRecord | None) -> ClusterRecord:
     """What is in the tree may be older than its note: the level only rises, closed rights are closed, and
-    what was given up stays given up. Storage nodes have journaled an era then, which older levels cannot read."""
-    raised = replace(record, level=max(record.level, Level(LEVELS_VERSION), key=lambda level: level.stored))
+    what was given up stays given up."""
     if noted is None:
-        return raised
+        return record
     closed = Rights.CLOSED in (record.rights, noted.rights)
-    level = max(raised.level, noted.level, key=lambda level: level.stored)
+    level = max(record.level, noted.level, key=lambda level: level.stored)
     gave_up = max(record.gave_up_in, noted.gave_up_in)
     return replace(record, level=level, rights=Rights.CLOSED if closed else Rights.OPEN, gave_up_in=gave_up)

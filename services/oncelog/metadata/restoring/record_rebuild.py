@@ -25,7 +25,7 @@ from oncelog.core.records.id_claim import decode_counter
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.restoring.node_reader import NodeContents, NodeReader, knowledge_from
-from oncelog.metadata.restoring.noted_records import NewestRecords, copied_records, notes_of_copy
+from oncelog.metadata.restoring.noted_records import copied_records, newest_of, records_of
 from oncelog.metadata.restoring.one_record import Draft, Gathered, counter_fault, draft, topic_ledgers, topic_of_ledger
 from oncelog.metadata.restoring.performer import RestoreSources
 from oncelog.metadata.restoring.progress import now_ms
@@ -158,20 +158,16 @@ class RecordRebuild:
         place: RecordPlace,
         by: str,
     ) -> Gathered:
-        newest, copied = NewestRecords(), CopiedRecords()
-        for each in contents.values():
-            newest.add(each.notes)
+        notes = [note for each in contents.values() for note in each.notes]
+        newest, copied = newest_of((), notes), CopiedRecords()
         of_topic = place.kind in (Kind.TOPIC, Kind.CURSOR, Kind.PAGE, Kind.DELETION, Kind.LEDGER)
         # A restore may have closed rights and retired nodes a moment ago, and noted nothing yet: its copy says it.
         if of_topic or place.path in newest.damaged or newest.era(place.path) < cluster.era.number:
             eras = {node: each.inventory.era for node, each in contents.items()}
             committed = {cluster.era}.union(*(each.inventory.committed_eras for each in contents.values()))
             copies, _ = await reader.copies(eras, cluster.cluster_id, self._sources.copy_keys(), committed=committed)
-            records: dict[str, bytes] = {}
-            for copy in copies:
-                newest.add(notes_of_copy(copy))
-                records |= {record.path: record.value for record in copy.records.values()}
-            copied = copied_records(records, newest.unreadable)
+            newest = newest_of(copies, notes)
+            copied = records_of(copies, newest.unreadable)
         inventories = [contents[node].inventory for node in sorted(contents)]
         noted = newest.noted()
         evidence = Evidence(inventories, noted, copied, asked)
@@ -272,9 +268,9 @@ def _newer(copied: CopiedRecords, live: _Live) -> CopiedRecords:
     pages = dict(copied.pages)
     for topic_id, some in found.pages.items():
         pages[topic_id] = [*{page.name: page for page in (*pages.get(topic_id, ()), *some)}.values()]
-    return CopiedRecords(
-        {**copied.topics, **found.topics}, {**copied.cursors, **found.cursors}, {**copied.ledgers, **found.ledgers},
-        pages,
+    return replace(
+        copied, topics={**copied.topics, **found.topics}, cursors={**copied.cursors, **found.cursors},
+        ledgers={**copied.ledgers, **found.ledgers}, pages=pages,
     )  # fmt: skip
 
 

@@ -8,12 +8,10 @@ from oncelog.core.address import join_address
 from oncelog.core.era import Era
 from oncelog.core.errors import NotFound
 from oncelog.core.ids import Incarnation
-from oncelog.core.placement.level import behind_of
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.rebuild.restore_events import ClusterSeen, Knowledge
 from oncelog.metadata.coordination.owners import probe
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterState
-from oncelog.metadata_store.records.registry import LiveOwner, Registry, known_processes
+from oncelog.metadata_store.records.registry import LiveOwner, Registry
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import StoreSession, Versioned
 from oncelog.rpc.reachability import Reachability
@@ -33,15 +31,10 @@ async def look_at_cluster(
     session = session.below(paths.era_root(record.era.number))
     folders = [await session.read(each) for each in (paths.OWNERS, paths.STORAGE, paths.STORAGE_COOKIES)]
     registry = Registry(session)
-    owners, nodes, replicas = (
-        await _live(registry.owners.live()),
-        await _live(registry.storage_nodes.live()),
-        await _live(registry.metadata.live()),
-    )
+    owners, nodes = await _live(registry.owners.live()), await _live(registry.storage_nodes.live())
     seen = seen._replace(
         registered=tuple(map(Incarnation, sorted(nodes))),
         is_damaged=None in folders,
-        of_no_era=tuple(map(str, behind_of(known_processes(owners, nodes, replicas), LEVELS_VERSION))),
     )
     return seen, await _answering(list(owners.values()))
 

@@ -30,7 +30,6 @@ from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import InvariantViolated, OncelogError, StoreUnavailable
 from oncelog.core.formats.note import Note, NoteOrder, NotesDigest
 from oncelog.core.ids import Incarnation
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.metadata_store.notes.noted_records import GROUP_MAX, NotedRecords, proof_of_deletion
 from oncelog.metadata_store.notes.noting_session import deletion_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
@@ -85,7 +84,7 @@ class NoteComparison:
     async def round(self) -> None:
         """Compare once. Raises StoreUnavailable, and what the cluster's record is wrong with."""
         cluster = await self._cluster.require()
-        if cluster.level.stored < LEVELS_VERSION or cluster.era != self._era:
+        if cluster.era != self._era:
             self.whole = {}
             return
         changed: list[Note] = []

@@ -20,7 +20,6 @@ Rules
 - If too few nodes have synced it in time, the change is written, and StoreUnavailable says that it is not noted. The
   call can be repeated. The elected metadata service notes it, too (`note_comparison`).
 - A record that cannot be read is never noted: the note of what it was stays (`readable`).
-- Below level 8 nothing is noted.
 """
 
 import asyncio
@@ -29,7 +28,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.note import VALUE_BYTES_MAX, Note, NoteOrder
-from oncelog.core.process_version import LEVELS_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.notes.readable import damage_of
 from oncelog.metadata_store.records.cluster_store import ClusterRecord, ClusterStore
@@ -158,7 +156,7 @@ class NotingSession:
         async def collect() -> tuple[Sequence[Note], ClusterRecord | None]:
             cluster, *nodes = await asyncio.gather(self._cluster.read(), *map(self._session.read, changed))
             assert cluster is None or isinstance(cluster, ClusterRecord)
-            if cluster is None or cluster.level.stored < LEVELS_VERSION:
+            if cluster is None:
                 return (), cluster
             found = {path: node for path, node in zip(changed, nodes, strict=True) if isinstance(node, Znode)}
             gone = [path for path in changed if path not in found and path in deleted]

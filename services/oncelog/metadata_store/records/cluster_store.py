@@ -6,8 +6,8 @@ Rules
   other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard
   emptied-zookeeper).
 - A directory or a client of another cluster, and a cluster of another format, are refused.
-- The record has the cluster's level (`core.placement.level`). Format 2 says that a level is stored: programs that know
-  no level refuse it.
+- The record has the cluster's level (`core.placement.level`). A record of a lower level than the first one is refused,
+  and so is format 1, which has none.
 """
 
 import json
@@ -21,8 +21,8 @@ from oncelog.core.formats.record_fields import Further, flag, no_fields, number,
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
 from oncelog.core.placement.first_cluster import RESTORE
-from oncelog.core.placement.level import UNSTORED, Level, start_refusal
-from oncelog.core.process_version import LEVELS_VERSION, PROCESS_VERSION
+from oncelog.core.placement.level import Level, start_refusal
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.counter_store import new_counters
 from oncelog.metadata_store.records.namespace_store import namespace_steps, tenant_steps
@@ -37,9 +37,8 @@ from oncelog.metadata_store.session.store_session import (
     create_or_write,
 )
 
-#: Formats of the cluster's record: without, and with a stored level.
-FORMAT = 1
-FORMAT_WITH_LEVEL = 2
+#: The format of the cluster's record.
+FORMAT = 2
 #: The level of a new cluster.
 CREATED = Level(PROCESS_VERSION)
 #: What to do when nothing shows whether a cluster existed.
@@ -87,18 +86,10 @@ class ClusterRecord:
         return LedgerId(Era(self.gave_up_in, "").first_id if self.gave_up_in else 0)
 
 
-#: What a record says that lacks these fields, as those of older versions do.
-_BEFORE_LEVELS: dict[str, object] = {
-    "level": UNSTORED.stored,
-    "announced": 0,
-    "era": FIRST_ERA.number,
-    "restore_id": FIRST_ERA.restore_id,
-    "state": ClusterState.SERVING.value,
-    "rights": Rights.OPEN.value,
-    "ack_quorum": 0,
-    "gave_up_in": 0,
-    "counters": False,
-}
+_FIELDS = (
+    "cluster_id", "format", "level", "announced", "era", "restore_id", "state", "rights", "ack_quorum", "gave_up_in",
+    "counters",
+)  # fmt: skip
 
 
 class ClusterStore:
@@ -211,11 +202,10 @@ def refuse_unknown_level(record: ClusterRecord, version: int = PROCESS_VERSION) 
 
 
 def encode_cluster(record: ClusterRecord) -> bytes:
-    stored = record.level.stored >= LEVELS_VERSION
     fields = {
         **record.further,
         "cluster_id": record.cluster_id,
-        "format": FORMAT_WITH_LEVEL if stored else FORMAT,
+        "format": FORMAT,
         "level": record.level.stored,
         "announced": record.level.announced,
         "era": record.era.number,
@@ -230,26 +220,30 @@ def encode_cluster(record: ClusterRecord) -> bytes:
 
 
 def decode_cluster(data: bytes) -> ClusterRecord:
-    """Raises CorruptEntry, WrongCluster for a format of a newer version."""
+    """Raises CorruptEntry, WrongCluster for a format of another version, and below the first level."""
     try:
         fields = parse_json(data)
         cluster_id, form = text(fields, "cluster_id"), number(fields, "format")
-        noted = _BEFORE_LEVELS | fields
-        record = ClusterRecord(
+        if form > FORMAT:
+            raise WrongCluster(
+                f"the cluster has format {form}; this version reads formats up to {FORMAT}: start a newer one"
+            )
+        level = number(fields, "level") if form == FORMAT else 0
+        if level < FIRST_VERSION:
+            raise WrongCluster(
+                f"the cluster is below level {FIRST_VERSION}, the lowest that this version reads: create a new one, "
+                "with empty storage directories"
+            )
+        return ClusterRecord(
             cluster_id,
-            Level(number(noted, "level"), number(noted, "announced")),
-            Era.checked(number(noted, "era"), text(noted, "restore_id")),
-            ClusterState(text(noted, "state")),
-            Rights(text(noted, "rights")),
-            number(noted, "ack_quorum"),
-            number(noted, "gave_up_in"),
-            flag(noted, "counters"),
-            rest(fields, ("cluster_id", "format", *_BEFORE_LEVELS)),
+            Level(level, number(fields, "announced")),
+            Era.checked(number(fields, "era"), text(fields, "restore_id")),
+            ClusterState(text(fields, "state")),
+            Rights(text(fields, "rights")),
+            number(fields, "ack_quorum"),
+            number(fields, "gave_up_in"),
+            flag(fields, "counters"),
+            rest(fields, _FIELDS),
         )
     except (ValueError, KeyError, TypeError, InvalidArgument) as error:
         raise CorruptEntry(f"cannot read the cluster record: {error!r}; {RESTORE}") from error
-    if not FORMAT <= form <= FORMAT_WITH_LEVEL:
-        raise WrongCluster(
-            f"the cluster has format {form}; this version reads formats up to {FORMAT_WITH_LEVEL}: start a newer one"
-        )
-    return record

@@ -10,14 +10,11 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
-from oncelog.core.process_version import LEVELS_VERSION, REPAIR_VERSION
 from oncelog.core.records.id_claim import Counter
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.json_records import decoded
-from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import (
@@ -38,11 +35,6 @@ RECORD_TIMEOUT_MS = 2_000
 class LedgerStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-
-    async def older_than(self, version: int) -> list[str]:
-        """The registered processes that do not know what a process of this version may write (hazard
-        older-owner-and-ack-log). Raises StoreUnavailable."""
-        return await Registry(self._session).older_than(version)
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
@@ -111,19 +103,10 @@ class LedgerLookup:
         self._ledgers = LedgerStore(session)
         self._topics = TopicStore(session)
         self._cursors = CursorStore(session)
-        self._registry = Registry(session)
-        self._cluster = ClusterStore(session)
-        #: whether the level lets nodes write floors down; once it does, it does for ever
-        self._floors_noted = False
 
     async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return await self._ledgers.read(ledger_id)
-
-    async def may_erase(self) -> bool:
-        """Whether every registered process is of a version that has erasing (hazard older-owner-drops-fields). Raises
-        StoreUnavailable."""
-        return await self._registry.lowest_version() >= REPAIR_VERSION
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         """One compare-and-set. Raises StoreUnavailable."""
@@ -141,7 +124,7 @@ class LedgerLookup:
         tombstone = await self._session.read(paths.tombstone(origin.topic_id))
         if tombstone is not None:
             return was_deleted(ledger_id, deleted_below=LedgerId(0), topic_deleted=True)
-        return was_deleted(ledger_id, deleted_below=await self._floor(origin), topic_deleted=False)
+        return was_deleted(ledger_id, deleted_below=await self.floor(origin), topic_deleted=False)
 
     async def has_snapshots(self, ledger_id: LedgerId, topic_id: TopicId) -> bool:
         """Whether the topic's cursor names the ledger. Raises StoreUnavailable, CorruptEntry."""
@@ -170,17 +153,7 @@ class LedgerLookup:
         return ledger_id in (log if origin.purpose is LedgerPurpose.LOG else topic.value.acks)
 
     async def floor(self, origin: LedgerOrigin) -> LedgerId:
-        """The floor of a chain, if the cluster's level lets a node write it down (RecordKind.FLOOR); else 0.
-
-        Raises StoreUnavailable, CorruptEntry, WrongCluster.
-        """
-        if not self._floors_noted:
-            record = await self._cluster.read()
-            self._floors_noted = record is not None and record.level.stored >= LEVELS_VERSION
-        return await self._floor(origin) if self._floors_noted else LedgerId(0)
-
-    async def _floor(self, origin: LedgerOrigin) -> LedgerId:
-        """`deleted_below` of this managed ledger; 0 if there is no such record."""
+        """`deleted_below` of this managed ledger; 0: there is no such record. Raises StoreUnavailable, CorruptEntry."""
         if origin.purpose is LedgerPurpose.DEDUP:
             cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)
             return LedgerId(0) if cursor is None else cursor.value.deleted_below

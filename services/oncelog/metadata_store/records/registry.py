@@ -17,8 +17,8 @@ from oncelog.core.formats.record_fields import FURTHER, Further, built, no_field
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.node.starts import REBUILT, JournalEnd, StorageEnd
-from oncelog.core.placement.level import KnownProcess, behind_of
-from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
+from oncelog.core.placement.level import KnownProcess
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata_store.records.json_records import decode_record, encode_record, is_of_newer_format
 from oncelog.metadata_store.session import paths
@@ -158,8 +158,8 @@ class Registry:
     async def processes(self) -> list[KnownProcess]:
         """All that take part: those that are registered, and the storage nodes that are away and may come back.
 
-        After a sync. What older processes would break begins only while this shows that every process knows it
-        (hazards older-owner-drops-fields, away-node-of-an-older-version). Raises StoreUnavailable.
+        After a sync. A level is raised only if this shows that every process knows it (hazard
+        away-node-of-an-older-version). Raises StoreUnavailable.
         """
         owners, nodes, replicas, cookies = await asyncio.gather(
             self.owners.live(), self.storage_nodes.live(), self.metadata.live(), self.cookies()
@@ -176,16 +176,8 @@ class Registry:
         try:
             end = await self.read_end_unsynced(incarnation)
         except CorruptEntry:
-            return BEFORE_LEVELS
-        return BEFORE_LEVELS if end is None else end.value.version
-
-    async def lowest_version(self) -> int:
-        """The lowest of all processes; PROCESS_VERSION if there is none. Raises StoreUnavailable."""
-        return min((one.version for one in await self.processes()), default=PROCESS_VERSION)
-
-    async def older_than(self, version: int) -> list[str]:
-        """The processes of a lower version, as kind and "host" or "host:port". Raises StoreUnavailable."""
-        return [f"{one.kind} {one.address}" for one in behind_of(await self.processes(), version)]
+            return FIRST_VERSION
+        return FIRST_VERSION if end is None else end.value.version
 
     async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         path = paths.storage_cookie(incarnation)
@@ -284,8 +276,7 @@ def _stored_end(node: Znode | None, path: str = "") -> Versioned[StorageEnd] | N
 
 
 def encode_end(end: StorageEnd) -> bytes:
-    """version_start: the start of which `version` is. A program that does not know `version` keeps it as an unknown
-    field, and writes the id of its own start beside it (hazard away-node-of-an-older-version)."""
+    """version_start: the start of which `version` is, which is this one. No reader needs it."""
     noted = {"starts": end.starts, "start_id": end.start_id, "version": end.version, "version_start": end.start_id}
     return encode_record({**end.further, **noted, **end.end._asdict()})
 
@@ -299,21 +290,15 @@ def decode_end(data: bytes, path: str = "") -> StorageEnd:
             number(f, "starts"),
             text(f, "start_id"),
             JournalEnd(number(f, "segment_id"), number(f, "offset")),
-            number(f, "version") if f.get("version_start") == f["start_id"] else BEFORE_LEVELS,
+            number(f, "version"),
             rest(f, ("format", "starts", "start_id", "segment_id", "offset", "version", "version_start")),
         ),
         path=path,
     )
 
 
-#: What owners of older versions did not write.
-_OWNER_BEFORE = {"ack_quorum": 1, "advertised": "", "version": 1, "write_quorum": 1}
-
-
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
-    return decode_record(
-        data, "an owner's record", lambda f: built(LiveOwner, _OWNER_BEFORE | f, incarnation=Incarnation(name))
-    )
+    return decode_record(data, "an owner's record", lambda f: built(LiveOwner, f, incarnation=Incarnation(name)))
 
 
 def _encode_live(record: LiveOwner | LiveStorageNode | LiveMetadata) -> bytes:
@@ -322,27 +307,15 @@ def _encode_live(record: LiveOwner | LiveStorageNode | LiveMetadata) -> bytes:
 
 
 def _decode_node(name: str, data: bytes) -> LiveStorageNode:
-    before = {"joining": False, "version": 1}
     return decode_record(
         data,
         "a storage node's record",
-        lambda f: built(LiveStorageNode, before | f, incarnation=Incarnation(name)),
+        lambda f: built(LiveStorageNode, f, incarnation=Incarnation(name)),
     )
 
 
 def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
-    return decode_record(data, "a metadata service's record", lambda f: built(LiveMetadata, {"version": 1} | f))
-
-
-#: What older versions did not write.
-_COOKIE_BEFORE = {
-    "read_only": False,
-    "replaced_by": None,
-    "debt": None,
-    "decommission": Decommission.NO.value,
-    "own_filesystem": False,
-    "emptied": False,
-}
+    return decode_record(data, "a metadata service's record", lambda f: built(LiveMetadata, f))
 
 
 def encode_cookie(cookie: StorageCookie) -> bytes:
@@ -353,7 +326,7 @@ def encode_cookie(cookie: StorageCookie) -> bytes:
 
 def decode_cookie(data: bytes, path: str = "") -> StorageCookie:
     """Raises CorruptEntry."""
-    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, _COOKIE_BEFORE | f), path=path)
+    return decode_record(data, "a storage cookie", lambda f: built(StorageCookie, f), path=path)
 
 
 def without_debt(cookie: bytes) -> bytes:

@@ -57,7 +57,7 @@ class RepairSample:
 class RepairProgress:
     """Times are in milliseconds since 1970. The counters are those of the writing replica since it was elected.
 
-    paused: why no ledger is repaired at all; empty while repair runs. oldest_ms: since when the ledger that waits
+    paused: empty: nothing keeps repair from running. oldest_ms: since when the ledger that waits
     longest needs repair; 0: none does. left_bytes, entries_by_copies: as in RepairSample, now. history: a sample each
     minute, the newest last; of the replicas that were elected before, too.
     """

@@ -30,7 +30,6 @@ from oncelog.core.policies.ack_state_limit import PausePolicy
 from oncelog.core.policies.producer_caps import ProducerCaps
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.process_version import LEASES_VERSION, PAGES_VERSION
 from oncelog.core.records.records import (
     ABSENT_VERSION,
     CursorKey,
@@ -44,7 +43,6 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.wait_reasons import WaitReasons
 from oncelog.core.topic_events.effects import (
     AllocateProducerId,
-    CheckSupport,
     DeletePages,
     TopicEffect,
 )
@@ -53,7 +51,6 @@ from oncelog.core.topic_events.events import (
     PoliciesChanged,
     ProducerIdAllocated,
     ProducerIdRefused,
-    SupportChecked,
     TopicEvent,
 )
 from oncelog.metadata_store.records.cursor_store import CursorStore
@@ -74,8 +71,6 @@ from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
 
 logger = logging.getLogger(__name__)
-#: {version: what waits until every process has it}
-_WAITS_FOR_VERSION = {PAGES_VERSION: "its ledgers move to pages", LEASES_VERSION: "its producers expire"}
 
 POLICY_RETRY_MS = 1000
 EXHAUSTED_RETRY_MS = 5000
@@ -162,7 +157,6 @@ class EffectExecutor:
             WriteRecord: partial(self._begin, self._write_record),
             ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
             DeleteLedgers: partial(self._begin, self._delete_ledgers),
-            CheckSupport: partial(self._begin, self._check_support),
             DeletePages: partial(self._begin, self._delete_pages),
             AllocateProducerId: partial(self._begin, self._allocate_producer_id),
             ReadEntries: partial(self._begin, self._read_entries),
@@ -321,14 +315,6 @@ class EffectExecutor:
     async def page_for_reader(self, name: LedgerId) -> ListPage | None:
         """The same for a client, which is told of a damaged record. Raises CorruptEntry."""
         return await _answer_of(_page(name), lambda: self.parts.topics.pages.read(self.topic_id, name))
-
-    async def _check_support(self, effect: CheckSupport) -> None:
-        ledgers, version = self.parts.ledgers, effect.version
-        older = await self._until_answered("the registered processes", lambda: ledgers.older_than(version))
-        if older:
-            message = "topic %s waits until these processes are upgraded, before %s: %s"
-            logger.warning(message, self.topic_id, _WAITS_FOR_VERSION[version], ", ".join(older))
-        self._post(SupportChecked(version, not older))
 
     async def _delete_pages(self, effect: DeletePages) -> None:
         """Pages that a crash has left are deleted, too: all that are below the floor."""

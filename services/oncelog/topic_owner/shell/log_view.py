@@ -161,7 +161,7 @@ class LogView:
 
         A ledger that is in no list and not below the floor is lost, and so is what was behind the end of a CLOSED one:
         that is told, for it is neither the beginning of the log nor its future (hazard position-of-a-lost-part). An
-        empty ledger leaves the list without a loss. From level 8 on entry 0 is a head, so who names it knows no message
+        empty ledger leaves the list without a loss. Entry 0 is a head, so who names it knows no message
         of the ledger. Before it raises, the owner must have proved that it is current: a newer one may have linked
         more ledgers. The log goes on behind its last entry, not in a ledger that is still empty: a restore may leave
         that one out, and bring back entries before it (hazard tail-in-front-of-a-reader). Raises EntriesLost, also with

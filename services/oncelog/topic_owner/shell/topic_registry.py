@@ -10,11 +10,9 @@ from itertools import count
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.placement.level import Level
-from oncelog.core.process_version import BEFORE_LEVELS
 from oncelog.core.topic.takeover_admission import TakeoverAdmission
 from oncelog.core.topic.topic import Phase
-from oncelog.core.topic_events.events import DrainRequested, LevelSeen, TopicAssigned
+from oncelog.core.topic_events.events import DrainRequested, TopicAssigned
 from oncelog.topic_owner.shell.namespace_producers import NamespaceProducers
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
@@ -49,7 +47,6 @@ class TopicRegistry:
         self._topics_max = topics_max
         self._runners: dict[TopicId, TopicRunner] = {}
         self._nodes = StorageNodesUpdated(())
-        self._level = LevelSeen(BEFORE_LEVELS)
         self._slots = count(1)
         self._one_left = asyncio.Event()
         self.producers = NamespaceProducers(self._runners.values)
@@ -93,7 +90,6 @@ class TopicRegistry:
             first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
-            runner.post(self._level)
             runner.takeover_ended = partial(self._takeover_ended, topic_id)
             runner.turn_wanted = partial(self._turn_wanted, topic_id)
             self._turn_wanted(topic_id)
@@ -143,13 +139,6 @@ class TopicRegistry:
         self._nodes = nodes
         for runner in self:
             runner.post(nodes)
-
-    def level_seen(self, level: Level) -> None:
-        """Pass the cluster's stored level to every topic, if it is another one."""
-        if level.stored != self._level.level:
-            self._level = LevelSeen(level.stored)
-            for runner in self:
-                runner.post(self._level)
 
     def look_again(self) -> None:
         """Make every topic read its record again: it may name another owner by now."""

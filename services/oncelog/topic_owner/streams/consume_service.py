@@ -31,7 +31,6 @@ from oncelog.core.delivery.events import (
     NackRequested,
     RecallMessages,
     RoomReturned,
-    SeekRequested,
     Subscribed,
 )
 from oncelog.core.delivery.store_binding.events import (
@@ -64,7 +63,6 @@ from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.client_stream import ClientStream
 from oncelog.topic_owner.streams.consume_trace import ConsumeTrace
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
-from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 
 #: Openings of one stream whose rights and owner are being looked up.
 CHECKS_MAX = 1_024
@@ -240,20 +238,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         if error is not None or attached is None:
             self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error or _not_attached())))
             return
-        if not request.redo:
-            self._seek_checked(attached.runner, request)
-            return
-        self.check(
-            partial(self._redo_checked, attached.runner, request),
-            refused=lambda error: self._put(ReportedEvent(OwnerEpoch(0), AnswerSeek(request.call, error))),
-        )
-
-    async def _redo_checked(self, runner: TopicRunner, request: SeekRequested) -> None:
-        await until_effects_are_known(runner)
-        self._seek_checked(runner, request)
-
-    def _seek_checked(self, runner: TopicRunner, request: SeekRequested) -> None:
-        consumers = runner.consumers
+        consumers = attached.runner.consumers
         call = consumers.new_call()
         consumers.expect(call, self)
         self._seeks[consumers, call] = request.call
@@ -286,10 +271,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         caller, client_call = self.stream.caller, opening.call
         await authorize(runner, caller, Right.CONSUME)
         await runner.ownership_proofs.until_current(opening.owner_epoch_seen)
-        await until_acks_are_known(runner)
         if opening.store_id:
             check_part(opening.effect, field="effect")
-            await until_effects_are_known(runner)
         if opening.max_deliveries or opening.dead_letter_topic:
             named = opening.dead_letter_topic
             letters = dead_letter_topic(parse_topic(runner.name), opening.subscription, named)

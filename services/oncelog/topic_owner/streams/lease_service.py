@@ -26,7 +26,6 @@ from oncelog.rpc.status import error_to_wire
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
-from oncelog.topic_owner.streams.version_checks import until_leases_are_known
 from oncelog.wire import owner_pb2 as pb
 
 #: A lease that is not granted by then is to be asked for again, and one that waits does not hold up the others of its
@@ -60,8 +59,8 @@ class LeaseService:
         self._calls = calls
 
     async def lease(self, request: pb.LeaseProducerIdRequest, caller: Caller) -> pb.LeaseProducerIdAnswer:
-        """Raises InvalidArgument, PermissionDenied, ProducerFenced, ProducerExpired; ServiceUnavailable while older
-        processes are registered, and for a lease that is not granted in time; NotOwner. In a request for several leases
+        """Raises InvalidArgument, PermissionDenied, ProducerFenced, ProducerExpired; ServiceUnavailable for a
+        lease that is not granted in time; NotOwner. In a request for several leases
         each has an error of its own."""
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         wanted: list[pb.LeaseProducerIdRequest | pb.FurtherLease] = [request, *request.further]
@@ -89,10 +88,9 @@ class LeaseService:
         stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
         peer, caller = caller.address, caller_for(caller, stated)
         await authorize(runner, caller, Right.PRODUCE)
-        await until_leases_are_known(runner)
         first = ProducerOpening(
             0, None, SequenceMode.CONTIGUOUS, owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen), role=caller.role,
-            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), peer=peer, peer_recorded=True,
+            takes_any_name=is_known_to_have(runner, caller, Right.ADMIN), peer=peer,
             producers_elsewhere=self._topics.producers.elsewhere(runner),
         )  # fmt: skip
         asked: dict[int, _Answer] = {}

@@ -18,7 +18,6 @@ from oncelog.core.topic_events.events import ProducerRemovalRequested
 from oncelog.topic_owner.observe.producer_states import generations_json, producer_json
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.current_topic import current_topic, still_served
-from oncelog.topic_owner.streams.version_checks import until_leases_are_known
 from oncelog.wire import producers_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -69,9 +68,8 @@ class ProducerService:
         return pb.DescribeProducerAnswer(producer_json=json.dumps(shown))
 
     async def remove(self, request: pb.RemoveProducerRequest) -> pb.RemoveProducerAnswer:
-        """Raises NotFound, Conflict, NotOwner, TopicLoading; ServiceUnavailable while older processes run."""
+        """Raises NotFound, Conflict, NotOwner, TopicLoading."""
         runner, _ = await current_topic(self._topics, request.topic, request.topic_id)
-        await until_leases_are_known(runner)
         pid, by = ProducerId(request.producer_id), request.by
         await runner.consumers.administer(
             ProducerRemovalRequested(0, pid, by, delete=request.delete, force=request.force)

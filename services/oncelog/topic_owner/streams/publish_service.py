@@ -6,17 +6,16 @@ that memory is proved yet.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, groupby
 from typing import TypeAlias, TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, Retriable
-from oncelog.core.formats.batch import BatchHeader, Checksum
+from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied
+from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
-from oncelog.core.formats.compression import needs_codecs
 from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name, is_of_a_program, refuse_reserved_name
@@ -38,7 +37,6 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize, is_known_to_have
 from oncelog.topic_owner.streams.batch_checks import BatchChecks, Checked
 from oncelog.topic_owner.streams.client_stream import ClientStream
-from oncelog.topic_owner.streams.version_checks import AddressCheck, CodecCheck
 from oncelog.topic_owner.streams.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas, besides one message of the largest size.
@@ -71,8 +69,6 @@ class PublishService:
     ) -> None:
         self.topics = topics
         self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES))
-        self.codecs = CodecCheck()
-        self.addresses = AddressCheck()
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -213,7 +209,6 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         self._service.metrics.counts.frames_received += 1
         began_ns = time.time_ns()
         checked = await self._service.checks.check(frame, self._sessions)
-        await self._refuse_new_codecs(frame.sessions, checked)
         arrival = (began_ns, time.time_ns())
         taken: dict[TopicRunner, _Runs] = {}
         at = 0
@@ -234,24 +229,6 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                         self._refuse(number, session, *refused)
             at += size
         self._post(taken, arrival)
-
-    async def _refuse_new_codecs(self, sessions: Sequence[SessionNumber], checked: list[Checked]) -> None:
-        """Put an error in the place of each batch whose compression older processes of the cluster do not know. It is
-        retriable: the client sends the batch again."""
-        known: dict[TopicRunner, OncelogError | None] = {}
-        for at, (number, header) in enumerate(zip(sessions, checked, strict=True)):
-            if not isinstance(header, BatchHeader) or not needs_codecs(header):
-                continue
-            session = self._sessions.get(number)
-            if session is None:
-                continue
-            if session.runner not in known:
-                try:
-                    await self._service.codecs.until_known(session.runner)
-                    known[session.runner] = None
-                except Retriable as error:
-                    known[session.runner] = error
-            checked[at] = known[session.runner] or header
 
     @property
     def is_full(self) -> bool:
@@ -289,7 +266,6 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             growths=request.growths,
             initial_mark=request.initial_mark,
             peer=self.stream.caller.address,
-            peer_recorded=self._service.addresses.known(runner),
         )
         if all(is_known_to_have(runner, caller, right) for right in _rights_for(opening)):
             self._ask(runner, opening, caller)

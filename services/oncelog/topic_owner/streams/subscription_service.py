@@ -32,7 +32,6 @@ from oncelog.topic_owner.shell.message_reads import MessageReads
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.current_topic import current_topic, index_of, seek_index, subscription_named
-from oncelog.topic_owner.streams.version_checks import until_acks_are_known, until_effects_are_known
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.consumer_pb2 import SubscriptionProperty
 
@@ -82,7 +81,6 @@ class SubscriptionService:
         name = request.subscription
         match request.WhichOneof("change"):
             case "create":
-                await until_acks_are_known(runner)
                 index = await index_of(runner, start_from_wire(request.create.start).at)
                 create = request.create
                 return CreateRequested(0, name, index, create.role, _properties(create.properties))
@@ -91,8 +89,6 @@ class SubscriptionService:
                 return DeleteRequested(0, name, force=request.delete.force)
             case "seek" | "redo" as kind:
                 number = subscription_named(serving, name).state.number
-                if kind == "redo":
-                    await until_effects_are_known(runner)
                 at = start_from_wire(request.redo if kind == "redo" else request.seek).at
                 return SeekRequested(0, number, await seek_index(runner, at), redo=kind == "redo")
             case "rebind":

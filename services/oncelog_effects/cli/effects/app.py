@@ -94,7 +94,8 @@ def show_status(
 
     position: below it every message has its effect. lag: messages behind it. lost: messages that were acknowledged, and
     whose effects the store has not any more; a program that runs gets them again. state: ok, or what is wrong. The exit
-    code is 1 if a program would end with an error.
+    code is 1 if a program would end with an error. After a kill `oncelog lag` may show more until the next start of the
+    program, which acknowledges what has its effect.
 
     Without TOPIC and SUBSCRIPTION it compares only what has a row in this database: it sees neither a row that was
     deleted, nor a subscription that is bound to another database. With them it does. A redo that no program has begun

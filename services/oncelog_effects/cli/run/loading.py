@@ -9,7 +9,7 @@ from typing import Any
 
 import oncelog
 from oncelog.core.errors import InvalidArgument
-from oncelog_effects.core.effects.giving_up import reason_of
+from oncelog.runtime.application_errors import reason_of
 from oncelog_effects.processes import Process
 
 _OWN = str(Path(oncelog.__file__).parent)

@@ -22,7 +22,6 @@ Rules
 
 from dataclasses import dataclass, replace
 
-from oncelog.core.delivery.store_binding.events import REASON_MAX
 from oncelog_effects.core.effects.ordered import StoredPosition
 
 
@@ -38,17 +37,6 @@ def attempts(delivery_count: int, failed_here: int) -> int:
 def gives_up(delivery_count: int, failed_here: int, attempts_max: int | None) -> bool:
     """Whether the function does not run again. attempts_max None: it always does."""
     return attempts_max is not None and attempts(delivery_count, failed_here) >= attempts_max
-
-
-def reason_of(error: BaseException) -> str:
-    """What an application's function raised, as text that every log, dead letter and JSON takes: at most REASON_MAX
-    characters, without surrogates, also if its `__str__` raises (hazard error-without-a-text)."""
-    try:
-        text = str(error)
-    except Exception as failure:  # noqa: BLE001  # of the application
-        text = f"its text cannot be shown: __str__ raised {type(failure).__name__}"
-    text = f"{type(error).__name__}: {text}".encode(errors="backslashreplace").decode()
-    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 1] + "…"
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 """Consume streams of a real owner: attaching, delivery, acknowledgements, seeks, and streams that go away."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,10 @@ from oncelog.core.errors import (
     InvalidArgument,
     InvalidName,
     NotOwner,
-    ServiceUnavailable,
     StaleSeekEpoch,
 )
-from oncelog.core.ids import Incarnation, SubscriptionNumber, TopicId
-from oncelog.core.process_version import ACKS_VERSION
+from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.topic.topic import Phase
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.consumer_codec import (
     OpenConsumer,
@@ -67,27 +63,6 @@ async def stored(channel: Channel, runner: TopicRunner, *counts: int) -> None:
     for count in counts:
         await client.stored(granted, batch_of(granted, range(first, first + count)))
         first += count
-
-
-@pytest.mark.hazard("older-owner-and-ack-log")
-async def test_first_subscription_waits_until_all_processes_know_ack_logs(tmp_path: Path) -> None:
-    """The error names the older process; then the same opening is granted. Nothing was created before."""
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve("orders")
-        older = LiveStorageNode(Incarnation("b" * 32), "10.0.0.2", 6660, 1, version=ACKS_VERSION - 1)
-        registration = Registry(world.session).register_storage_node(older)
-        await registration.establish()
-        client = ConsumeClient(channel, runner)
-        refused = await client.ask(SubscriptionType.SHARED)
-        assert isinstance(refused, ServiceUnavailable)
-        assert "storage node 10.0.0.2:6660" in refused.message
-        stored = await world.parts.topics.read(runner.topic_id)
-        assert stored is not None
-        assert not stored.value.acks
-        await registration.update(replace(older, version=ACKS_VERSION))
-        assert isinstance(await client.ask(SubscriptionType.SHARED), Subscribed)
-        await registration.update(older)
-        assert isinstance(await client.ask(SubscriptionType.SHARED, name="d"), Subscribed)
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)

@@ -8,12 +8,10 @@ import pytest
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
 from oncelog.core.delivery.events import (
     AnswerAck,
-    AnswerSeek,
     ConsumerDetached,
     ConsumerOpening,
     EndConsumer,
     FlowReported,
-    SeekRequested,
     Subscribed,
     SubscriptionSought,
 )
@@ -30,16 +28,13 @@ from oncelog.core.errors import (
     InvalidName,
     NotOwner,
     OncelogError,
-    ServiceUnavailable,
     StoreMismatch,
 )
-from oncelog.metadata_store.records.registry import Registry
-from oncelog.rpc.codecs.consumer_codec import SeekThrough
 from oncelog.wire import subscriptions_pb2 as pb
 from oncelog.wire.owner_pb2 import ReaderStart
 from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
-from tests.contract.owner.consuming.test_topic_owner_subscriptions import OLDER, Administrator
+from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import ANOTHER, DEADLINE_S, owner_world
 from tests.contract.owner.ownership.fencing import fence
 from tests.contract.sdk.fakes.consume_client import WINDOW, ConsumeClient
@@ -71,27 +66,6 @@ async def bind(client: ConsumeClient, consumer: Subscribed, request: int) -> Onc
 async def effects_of(client: ConsumeClient, consumer: Subscribed) -> SubscriptionEffects:
     await client.send(EffectsAsked(consumer.consumer, 1, 0))
     return (await client.report(AnswerEffects)).effects
-
-
-@pytest.mark.parametrize("older", list(OLDER))
-@pytest.mark.hazard("older-owner-and-ack-log")
-async def test_no_store_is_bound_beside_an_older_process(tmp_path: Path, older: str) -> None:
-    """A topic that has effects goes on with them: it cannot go back."""
-    async with owner_world(tmp_path) as (world, channel):
-        used = ConsumeClient(channel, await world.serve("used"))
-        assert await bind(used, await attached(used, 1), 1) is None
-        runner = await world.serve("orders")
-        await stored(channel, runner, 1)
-        plain = ConsumeClient(channel, runner)
-        await plain.attach()  # the topic has a subscription already
-        named, register = OLDER[older]
-        await register(Registry(world.session)).establish()
-        refused = await ConsumeClient(channel, runner).open(opening(1))
-        assert isinstance(refused, ServiceUnavailable)
-        assert f"gets no store of effects before all processes know effects: upgrade {named}" in refused.message
-        assert (runner.core.ownership.record.format, used.runner.core.ownership.record.format) == (2, 4)
-        again = ConsumeClient(channel, used.runner)
-        await attached(again, 2)
 
 
 async def test_bound_consumed_and_rewound(tmp_path: Path) -> None:
@@ -187,23 +161,6 @@ async def test_operator_sees_the_store_redoes_and_rebinds(tmp_path: Path) -> Non
             "store_id": "0b" * 16, "effect": "invoices", "consumed_count": 2, "redo_epoch": 2, "redo_index": 2,
         }  # fmt: skip
         assert seen["mark_delete"] == 2
-
-
-@pytest.mark.parametrize("older", list(OLDER))
-@pytest.mark.hazard("older-owner-and-ack-log")
-async def test_nothing_is_redone_beside_an_older_process(tmp_path: Path, older: str) -> None:
-    """By an administrator or a consumer: it would be written into an ack log that the older one cannot read."""
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve("orders")
-        await stored(channel, runner, 1)
-        client = ConsumeClient(channel, runner)
-        consumer = await client.attach()
-        named, register = OLDER[older]
-        await register(Registry(world.session)).establish()
-        with pytest.raises(ServiceUnavailable, match=named):
-            await Administrator(channel, runner).change(redo=ReaderStart(index=0))
-        await client.send(SeekThrough(consumer.consumer, SeekRequested(9, consumer.number, 0, redo=True)))
-        assert isinstance((await client.report(AnswerSeek)).result, ServiceUnavailable)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,6 @@ from oncelog.core.errors import (
     SubscriptionNotFound,
 )
 from oncelog.core.topic_events.events import ClockChecked
-from oncelog.metadata_store.records.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry
-from oncelog.metadata_store.session.ephemerals import Registration
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import TOPIC_STATES
 from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS, PEEK_MESSAGE
@@ -139,32 +137,6 @@ async def test_topic_takes_a_limited_number_of_subscriptions(tmp_path: Path) -> 
         assert isinstance(await client.ask(SubscriptionType.SHARED, subscription=names[7]), Subscribed)
         await admin.change(names[3], delete=pb.DeleteSubscription())
         await admin.create("one-more")
-
-
-OLDER: dict[str, tuple[str, Callable[[Registry], Registration[Any]]]] = {
-    "owner": ("owner 10.0.0.2", lambda r: r.register_owner(LiveOwner(ANOTHER, "10.0.0.2", {}, 1, version=0))),
-    "storage node": (
-        "storage node 10.0.0.2:6660",
-        lambda r: r.register_storage_node(LiveStorageNode(ANOTHER, "10.0.0.2", 6660, 1, version=0)),
-    ),
-    "metadata": ("metadata service 10.0.0.2", lambda r: r.register_metadata(LiveMetadata("10.0.0.2", {}, version=0))),
-}
-
-
-@pytest.mark.parametrize("older", list(OLDER))
-@pytest.mark.hazard("older-owner-and-ack-log")
-async def test_no_subscription_is_created_beside_an_older_process(tmp_path: Path, older: str) -> None:
-    """Of any kind; the error names it. A topic that has subscriptions gets further ones: it cannot go back."""
-    async with owner_world(tmp_path) as (world, channel):
-        runner, used = await world.serve("orders"), await world.serve("used")
-        await Administrator(channel, used).create("first")
-        named, register = OLDER[older]
-        await register(Registry(world.session)).establish()
-        admin = Administrator(channel, runner)
-        with pytest.raises(ServiceUnavailable, match=named):
-            await admin.create()
-        assert list((await admin.ask()).names) == []
-        await Administrator(channel, used).create("second")
 
 
 async def test_positions_change(tmp_path: Path) -> None:

@@ -40,11 +40,13 @@ BODY_BYTES = 300_000
 #: One frame of about 1 MiB, and then offers.
 LIMITS = OwnerLimits(offer_after_bytes=BODY_BYTES)
 COUNT = 12
+#: The entries of messages: behind the head and the grant.
+FIRST, LAST = 2, 13
 
 
 @asynccontextmanager
 async def filled(tmp_path: Path, limits: OwnerLimits = LIMITS) -> AsyncIterator[tuple[OwnerWorld, TopicRunner, str]]:
-    """An owner with authentication, whose topic has entries 1 to COUNT of messages. None of them is cached."""
+    """An owner with authentication, whose topic has entries FIRST to LAST of messages. None of them is cached."""
     async with owner_world(tmp_path, limits, secured(tmp_path)) as (world, channel):
         grants = {"reader": ("consume",)}
         await world.parts.policies.change(parse_namespace("public/default"), lambda _: Policies(permissions=grants))
@@ -123,18 +125,18 @@ async def test_reader_without_any_other_right_reads_what_it_is_offered(
     async with filled(tmp_path) as (world, runner, address), reading(address, runner) as stream:
         sent, offer = await until_offer(stream)
         assert sent
-        assert (offer.first, offer.last) == (sent[-1] + 1, COUNT)
+        assert (offer.first, offer.last) == (sent[-1] + 1, LAST)
         assert [(member.incarnation, member.address) for member in offer.members] == [
             (world.node.incarnation, world.node.address)
         ]
-        assert await from_storage(offer, "reader", monkeypatch) == list(range(offer.first, COUNT + 1))
+        assert await from_storage(offer, "reader", monkeypatch) == list(range(offer.first, LAST + 1))
         assert await from_storage(offer, "stranger", monkeypatch) == []
-        await resume(stream, offer.ledger_id, COUNT + 1, more=True)
+        await resume(stream, offer.ledger_id, LAST + 1, more=True)
         assert await until_end(stream) == []
         shown = world.metrics.telemetry.metrics_text().decode()
         assert re.search(r'oncelog_storage_offers_total\{result="made"\} 1', shown)
         assert re.search(r'oncelog_storage_offers_ended_total\{end="complete"\} 1', shown)
-        assert world.node.runner.counts.ticket_bytes_read > (COUNT - offer.first) * BODY_BYTES
+        assert world.node.runner.counts.ticket_bytes_read > (LAST - offer.first) * BODY_BYTES
 
 
 async def test_no_ticket_is_asked_for_after_the_right_was_revoked(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ async def test_no_ticket_is_asked_for_after_the_right_was_revoked(tmp_path: Path
         await world.parts.policies.change(parse_namespace("public/default"), lambda _: Policies(permissions={}))
         await until(lambda: not runner.grants, 30.0)
         await resume(stream, offer.ledger_id, offer.first + 1, more=True)
-        assert await until_end(stream) == list(range(offer.first + 1, COUNT + 1))
+        assert await until_end(stream) == list(range(offer.first + 1, LAST + 1))
         assert (world.reads.offers.made["made"], world.reads.offers.made["no_right"]) == (1, 1)
 
 
@@ -152,19 +154,19 @@ async def test_owner_sends_what_the_reader_did_not_get(tmp_path: Path) -> None:
     async with filled(tmp_path) as (_, runner, address), reading(address, runner) as stream:
         sent, offer = await until_offer(stream)
         await resume(stream, offer.ledger_id, offer.first + 1, more=False)
-        assert await until_end(stream) == list(range(offer.first + 1, COUNT + 1))
-        assert sent == list(range(1, offer.first))
+        assert await until_end(stream) == list(range(offer.first + 1, LAST + 1))
+        assert sent == list(range(FIRST, offer.first))
 
 
 async def test_offer_ends_before_the_cached_entries(tmp_path: Path) -> None:
     """Those are cheaper from the owner."""
     async with filled(tmp_path) as (_, runner, address):
         ledger_id = runner.core.ownership.record.ledgers[-1].ledger_id
-        for entry_id in (COUNT - 1, COUNT):
+        for entry_id in (LAST - 1, LAST):
             runner.cache.put(ledger_id, EntryId(entry_id), (b"a cached", b"entry"))
         async with reading(address, runner) as stream:
             _, offer = await until_offer(stream)
-            assert offer.last == COUNT - 2
+            assert offer.last == LAST - 2
 
 
 @pytest.mark.parametrize(("limits", "direct"), [(LIMITS, False), (OwnerLimits(), True)])
@@ -173,7 +175,7 @@ async def test_nobody_is_sent_to_storage_nodes_who_has_not_asked(
 ) -> None:
     """Neither a reader that does not take offers, nor one of an owner that makes none."""
     async with filled(tmp_path, limits) as (_, runner, address), reading(address, runner, direct=direct) as stream:
-        assert await until_end(stream) == list(range(1, COUNT + 1))
+        assert await until_end(stream) == list(range(FIRST, LAST + 1))
 
 
 async def test_owner_reads_itself_while_no_member_issues_tickets(
@@ -187,11 +189,11 @@ async def test_owner_reads_itself_while_no_member_issues_tickets(
 
         monkeypatch.setattr(world.parts.links, "read_ticket", none)
         async with reading(address, runner) as stream:
-            assert await until_end(stream) == list(range(1, COUNT + 1))
+            assert await until_end(stream) == list(range(FIRST, LAST + 1))
         assert world.reads.offers.made["no_ticket"] > 0
 
 
-@pytest.mark.parametrize(("ledgers_on", "entry"), [(1, 5), (0, COUNT + 2), (0, 0)])
+@pytest.mark.parametrize(("ledgers_on", "entry"), [(1, 5), (0, LAST + 2), (0, 0)])
 async def test_reader_can_only_go_on_inside_of_the_offer(tmp_path: Path, ledgers_on: int, entry: int) -> None:
     async with filled(tmp_path) as (_, runner, address), reading(address, runner) as stream:
         _, offer = await until_offer(stream)

@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from oncelog.cli.admin.commands import LiveCall
-from oncelog.cli.admin.rest import AT_ONCE_MAX
-from oncelog.cli.admin.watching import Pace
+from oncelog.cli.admin.stats import Pace
 from oncelog.cli.app import app
 from oncelog.cli.live.backlogs import PAGE, Backlog, Backlogs
 from oncelog.cli.live.columns import lines_of
 from oncelog.cli.live.lag import lag_lines
 from tests.cluster.cli.recorded_rest import RecordingServer, served
 
-LIST = "/admin/v2/topics"
+LIST = "/admin/v2/subscriptions"
+TOPIC = "/admin/v2/persistent/public/default/orders"
 #: A busy machine may need more than the 5 s that a user waits.
 PATIENT = ("--timeout", "60")
 NOW_S = 1_795_977_372.0
@@ -29,33 +29,27 @@ def rest() -> Iterator[RecordingServer]:
         yield server
 
 
-def topic(name: str, backlog: int) -> dict[str, object]:
-    """As the list has it."""
+def row(
+    topic: str, subscription: str, backlog: int, oldest_ms: int | None = 1_000, consumers: int = 0
+) -> dict[str, object]:
+    """As REST has it: of a topic or of a partition."""
     return {
-        "topic": f"public/default/{name}", "backlog_messages": backlog, "backlog_subscription": "billing",
-        "oldest_unacked_ms": 1_000,
+        "topic": f"public/default/{topic}", "name": subscription, "msg_backlog": backlog,
+        "oldest_unacked_ms": oldest_ms, "consumer_count": consumers,
     }  # fmt: skip
 
 
-def subscription(name: str, backlog: int, oldest_ms: int | None = 1_000, consumers: int = 0) -> dict[str, object]:
-    return {"name": name, "msg_backlog": backlog, "oldest_unacked_ms": oldest_ms, "consumer_count": consumers}
-
-
 def lists(
-    rest: RecordingServer, topics: list[dict[str, object]], *, path: str = LIST, silent: tuple[object, ...] = ()
-) -> None:
+    rest: RecordingServer, *rows: dict[str, object], path: str = LIST, query: str = "state=backlog",
+    silent: tuple[object, ...] = (),
+) -> None:  # fmt: skip
     """In pages."""
     after = ""
-    for first in range(0, max(len(topics), 1), PAGE):
-        following = None if first + PAGE >= len(topics) else f"p{first}"
-        page = {"topics": topics[first : first + PAGE], "next_after": following, "silent_owners": list(silent)}
-        rest.answers[f"{path}?state=backlog&limit={PAGE}{after}"] = (200, page)
+    for first in range(0, max(len(rows), 1), PAGE):
+        following = None if first + PAGE >= len(rows) else f"p{first}"
+        page = {"subscriptions": rows[first : first + PAGE], "next_after": following, "silent_owners": list(silent)}
+        rest.answers[f"{path}?{query}&limit={PAGE}{after}"] = (200, page)
         after = f"&after={following}"
-
-
-def has(rest: RecordingServer, name: str, *subscriptions: dict[str, object], limit: int = 50) -> None:
-    path = f"/admin/v2/persistent/public/default/{name}/subscriptionStats?sort=backlog&limit={limit}"
-    rest.answers[path] = (200, {"subscriptions": list(subscriptions), "total": 9, "next_after": None})
 
 
 def lag(rest: RecordingServer, *words: str, code: int = 0) -> Any:
@@ -71,62 +65,53 @@ def shown(answer: dict[str, Any]) -> list[tuple[str, str, int]]:
     ]
 
 
-def test_largest_backlogs_of_five_thousand_topics_take_few_calls(rest: RecordingServer) -> None:
-    """Five pages; and of subscriptions only the topics that can have one of those that are shown."""
-    lists(rest, [topic(f"t{number:04}", 6_000 - number) for number in range(5_000)])
-    for number in range(64):
-        has(rest, f"t{number:04}", subscription("billing", 6_000 - number), subscription("audit", 7), limit=20)
+def test_largest_backlogs_of_five_thousand_topics_take_five_calls(rest: RecordingServer) -> None:
+    """A page of a thousand subscriptions each."""
+    lists(rest, *(row(f"t{number:04}", "billing", 6_000 - number) for number in range(5_000)))
     answer = lag(rest, "-n", "20")
     assert shown(answer) == [(f"t{number:04}", "billing", 6_000 - number) for number in range(20)]
     assert (answer["topics"], answer["more"]) == (5_000, True)
-    asked = [path for _, path, _ in rest.asked]
-    assert len([path for path in asked if path.startswith(LIST)]) == 5
-    assert len(asked) <= 5 + 2 * 16
-
-
-def test_subscription_of_a_topic_with_a_smaller_bound_is_not_missed(rest: RecordingServer) -> None:
-    """The largest backlogs of partitions may be of different subscriptions: their sum is that of none."""
-    parts = [f"o{number:02}-partition-{part}" for number in range(AT_ONCE_MAX) for part in (0, 1)]
-    lists(rest, [topic("bills", 60), *(topic(each, 50) for each in parts)])
-    for each in parts:
-        has(rest, each, subscription(f"of-{each[-1]}", 50), limit=3)
-    has(rest, "bills", subscription("mail", 60), limit=3)
-    answer = lag(rest, "-n", "3")
-    assert (shown(answer), answer["more"]) == ([("bills", "mail", 60), ("o00", "of-0", 50), ("o00", "of-1", 50)], True)
+    assert len(rest.asked) == 5
 
 
 def test_partitions_are_one_row_with_their_sum_and_the_oldest_message(rest: RecordingServer) -> None:
-    """Their sum ranks before a topic with more messages than each of them."""
-    lists(rest, [topic("bills", 60), topic("orders-partition-0", 50), topic("orders-partition-1", 40)])
-    has(rest, "bills", subscription("mail", 60))
-    has(rest, "orders-partition-0", subscription("billing", 50, 9_000, consumers=1), subscription("idle", 0, None))
-    has(rest, "orders-partition-1", subscription("billing", 40, 7_000, consumers=2))
-    answer = lag(rest)
+    """Their sum ranks before a topic with more messages than each of them, also where they are on the last page."""
+    few = [row(f"t{number:04}", "mail", 50) for number in range(PAGE)]
+    parts = [
+        row("orders-partition-0", "billing", 50, 9_000, consumers=1),
+        row("orders-partition-1", "billing", 40, 7_000, consumers=2),
+    ]
+    lists(rest, row("bills", "mail", 60), *few, *parts)
+    answer = lag(rest, "-n", "2")
     assert shown(answer) == [("orders", "billing", 90), ("bills", "mail", 60)]
     assert (answer["subscriptions"][0]["oldest_unacked_ms"], answer["subscriptions"][0]["consumer_count"]) == (7_000, 3)
-    assert not answer["more"]
+    assert (answer["topics"], answer["more"]) == (PAGE + 3, True)
 
 
-def test_topic_that_moves_meanwhile_counts_with_what_the_list_has_said(rest: RecordingServer) -> None:
-    """Nobody knows its consumers then. An owner that does not answer is named once."""
+def test_subscription_that_moves_to_a_later_page_meanwhile_counts_once(rest: RecordingServer) -> None:
+    """With the figures of the later page."""
+    many = [row(f"t{number:04}", "billing", 90) for number in range(PAGE)]
+    lists(rest, *many, row("t0000", "billing", 30))
+    answer = lag(rest, "-n", "10000")
+    assert (len(answer["subscriptions"]), shown(answer)[-1]) == (PAGE, ("t0000", "billing", 30))
+
+
+def test_owner_that_does_not_answer_is_named_once(rest: RecordingServer) -> None:
+    """By address and reason: its topics are missing."""
     silent = {"incarnation": "a" * 32, "address": "10.0.0.1:6652", "reason": "no answer within 3 s"}
-    lists(rest, [topic("orders", 90)], silent=(silent,))
-    path = "/admin/v2/persistent/public/default/orders/subscriptionStats?sort=backlog&limit=50"
-    rest.answers[path] = (409, {"code": "conflict", "detail": "it has no owner"})
+    lists(rest, row("orders", "billing", 90), silent=(silent,))
     result = CliRunner().invoke(app, ["lag", *PATIENT, "--admin-url", rest.url])
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1].split()[:3] == ["public/default/orders", "billing", "90"]
-    assert result.stdout.splitlines()[1].split()[-1] == "?"
-    assert "10.0.0.1:6652 does not answer, and its topics are missing: no answer within 3 s" in result.stderr
+    assert result.stderr.count("10.0.0.1:6652 does not answer, and its topics are missing: no answer within 3 s") == 1
     assert lag(rest)["silent_owners"] == [silent]
 
 
 def test_place_is_a_namespace_or_a_topic(rest: RecordingServer) -> None:
     """With one slash a namespace. One that does not exist is an error, and not without a backlog."""
-    lists(rest, [topic("orders", 5)], path=f"{LIST}/public/default")
-    has(rest, "orders", subscription("billing", 5))
+    lists(rest, row("orders", "billing", 5), path=f"{LIST}/public/default")
     assert shown(lag(rest, "public/default")) == [("orders", "billing", 5)]
-    lists(rest, [], path=f"{LIST}/public/shop")
+    lists(rest, path=f"{LIST}/public/shop")
     rest.answers["/admin/v2/persistent/public/shop"] = (404, {"code": "namespace_not_found", "detail": "there is none"})
     assert "there is none [namespace_not_found]" in lag(rest, "public/shop", code=1)
     assert "[invalid_name]" in lag(rest, "a/b/c/d", code=1)
@@ -134,18 +119,35 @@ def test_place_is_a_namespace_or_a_topic(rest: RecordingServer) -> None:
 
 
 def test_lag_of_a_topic_is_summed_over_partitions_and_has_idle_subscriptions(rest: RecordingServer) -> None:
-    """The largest first."""
-    path = "/admin/v2/persistent/public/default/orders"
-    parts = {"o-partition-0": {"msg_backlog": 3, "oldest_unacked_ms": 50}, "o-partition-1": {"msg_backlog": 4}}
-    rest.answers |= {
-        f"{path}/subscriptions": (200, ["audit", "billing"]),
-        f"{path}/subscription/audit": (200, {"o": {"msg_backlog": 0, "consumer_count": 2}}),
-        f"{path}/subscription/billing": (200, parts),
-    }
+    """The largest first, in two calls. The list also has topics whose names contain this one."""
+    rest.answers[f"{TOPIC}/subscriptions"] = (200, ["audit", "billing"])
+    parts = [row("orders-partition-0", "billing", 3, 50), row("orders-partition-1", "billing", 4, None)]
+    idle = row("orders-partition-0", "audit", 0, None, consumers=2)
+    other = row("orders-of-today", "billing", 90)
+    of_topic = "topic=public%2Fdefault%2Forders"
+    lists(rest, other, *parts, idle, path=f"{LIST}/public/default", query=of_topic)
     answer = lag(rest, "orders")
     assert shown(answer) == [("orders", "billing", 7), ("orders", "audit", 0)]
     assert [row["oldest_unacked_ms"] for row in answer["subscriptions"]] == [50, None]
+    assert len(rest.asked) == 2
+    lists(rest, *parts, idle, path=f"{LIST}/public/default", query=f"{of_topic}&subscription=audit")
     assert shown(lag(rest, "orders", "audit")) == [("orders", "audit", 0)]
+
+
+def test_partition_is_a_topic_of_its_own(rest: RecordingServer) -> None:
+    """Under its own name, and without the others."""
+    rest.answers[f"{TOPIC}-partition-1/subscriptions"] = (200, ["billing"])
+    rows = [row("orders-partition-1", "billing", 4), row("orders-partition-10", "billing", 3)]
+    lists(rest, *rows, path=f"{LIST}/public/default", query="topic=public%2Fdefault%2Forders-partition-1")
+    assert shown(lag(rest, "orders-partition-1")) == [("orders-partition-1", "billing", 4)]
+
+
+def test_topic_or_subscription_that_does_not_exist_is_an_error(rest: RecordingServer) -> None:
+    """And not one without a backlog."""
+    rest.answers[f"{TOPIC}/subscriptions"] = (200, ["billing"])
+    assert "has no subscription mail [subscription_not_found]" in lag(rest, "orders", "mail", code=1)
+    rest.answers[f"{TOPIC}/subscriptions"] = (404, {"code": "topic_not_found", "detail": "there is none"})
+    assert "there is none [topic_not_found]" in lag(rest, "orders", code=1)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +172,11 @@ def test_cluster_that_does_not_answer_is_an_error_within_five_seconds() -> None:
 def test_table_shows_ages_and_how_a_backlog_changes() -> None:
     paces: dict[tuple[str, str], Pace] = {}
 
-    def row(backlog: int, oldest_ms: int | None = None) -> Backlogs:
+    def look(backlog: int, oldest_ms: int | None = None) -> Backlogs:
         return Backlogs([Backlog("public/default/orders", "billing", backlog, oldest_ms, 1)])
 
-    lag_lines(row(50), paces, NOW_S, many=False, width=80)
-    later = row(30, int((NOW_S - 140) * 1000))
+    lag_lines(look(50), paces, NOW_S, many=False, width=80)
+    later = look(30, int((NOW_S - 140) * 1000))
     title, line = lag_lines(later, paces, NOW_S + 10, many=False, width=80)
     assert title.split() == ["subscription", "backlog", "per", "s", "oldest", "in", "use"]
     assert line.split() == ["billing", "30", "-2.0", "2", "min", "ago", "1"]

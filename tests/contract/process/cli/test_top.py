@@ -20,7 +20,7 @@ from tests.cluster.cli.recorded_rest import RecordingServer, served
 from tests.cluster.commands import COMMAND_TIMEOUT_S, command, environment
 from tests.contract.process.cli.test_lag import PATIENT
 
-LIST = "/admin/v2/topics"
+LIST, LAGS = "/admin/v2/topics", "/admin/v2/subscriptions"
 TOPIC = "public/default/orders"
 ROW = {
     "topic": TOPIC, "rate_in": 12.5, "rate_out": 3.0, "backlog_messages": 90, "backlog_subscription": "billing",
@@ -30,7 +30,7 @@ SAMPLE = {
     "at_ms": 1, "interval_ms": 10_000, "stored": 125, "delivered": 30, "acknowledged": 20, "duplicates": 40, "stale": 5,
     "unverified": 5,
 }  # fmt: skip
-SUBSCRIPTION = {"name": "billing", "msg_backlog": 90, "oldest_unacked_ms": 1_000, "consumer_count": 2}
+SUBSCRIPTION = {"topic": TOPIC, "name": "billing", "msg_backlog": 90, "oldest_unacked_ms": 1_000, "consumer_count": 2}
 
 
 def producer(name: str, duplicates: int, stale: int = 0) -> dict[str, object]:
@@ -49,10 +49,8 @@ def rest() -> Iterator[RecordingServer]:
             for path in (LIST, f"{LIST}/public/default"):
                 server.answers[f"{path}?sort=rate_in&limit={count}"] = page(ROW, quiet)
                 server.answers[f"{path}?sort=refused&limit={count}"] = page(ROW, quiet)
-                server.answers[f"{path}?state=backlog&limit=1000"] = page(ROW)
-            server.answers[f"/admin/v2/persistent/{TOPIC}/subscriptionStats?sort=backlog&limit={count}"] = page(
-                SUBSCRIPTION, name="subscriptions"
-            )
+        for path in (LAGS, f"{LAGS}/public/default"):
+            server.answers[f"{path}?state=backlog&limit=1000"] = page(SUBSCRIPTION, name="subscriptions")
         old = SAMPLE | {"stored": 7_000_000}
         server.answers["/admin/v2/rates?seconds=20"] = (200, {"owners": [{"samples": [old, SAMPLE]}] * 2})
         server.answers[f"/admin/v2/persistent/{TOPIC}/producers?limit=1000"] = page(
@@ -90,16 +88,18 @@ def test_without_a_terminal_it_is_shown_once(rest: RecordingServer) -> None:
 
 
 def test_namespace_needs_no_superuser(rest: RecordingServer) -> None:
-    """Rates are those of the cluster, and are not asked for; producers need a right of their own."""
-    rest.answers[f"/admin/v2/persistent/{TOPIC}/producers?limit=1000"] = (
-        403,
-        {"code": "permission_denied", "detail": "no right to admin"},
-    )
+    """Rates are those of the cluster, and are not asked for; subscriptions and producers need rights of their own."""
+    denied = (403, {"code": "permission_denied", "detail": "no right to admin"})
+    rest.answers[f"/admin/v2/persistent/{TOPIC}/producers?limit=1000"] = denied
     seen = top(rest, "public/default", "-n", "2")
-    assert (seen["rates"], seen["producers"], len(seen["topics"])) == (None, None, 2)
+    assert (seen["rates"], seen["producers"], len(seen["topics"]), len(seen["subscriptions"])) == (None, None, 2, 1)
     assert [path for _, path, _ in rest.asked if "rates" in path] == []
     result = CliRunner().invoke(app, ["top", *PATIENT, "public/default", "-n", "2", "--admin-url", rest.url])
     assert "producers need the right admin" in result.stdout
+    rest.answers[f"{LAGS}/public/default?state=backlog&limit=1000"] = denied
+    assert top(rest, "public/default", "-n", "2")["subscriptions"] is None
+    result = CliRunner().invoke(app, ["top", *PATIENT, "public/default", "-n", "2", "--admin-url", rest.url])
+    assert "subscriptions need the right admin or consume" in result.stdout
 
 
 @pytest.mark.parametrize("words", ["-n 0", "-n 101", "--interval -2", "--interval inf", "--sort colour"])

@@ -1,5 +1,9 @@
-"""A misspelt variable of the environment is told: by the command line with a warning, by services with an error."""
+"""A misspelt variable of the environment is told: by the command line and in programs with a warning, by services
+with an error."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -71,6 +75,35 @@ def test_hostile_and_many_names_are_one_line() -> None:
     assert errors.endswith(" and 20 more\n")
     _, _, errors = said(**{"ONCELOG_\x1b[2J\nA": "1"})
     assert (errors.count("\n"), "\x1b" in errors) == (1, False)
+
+
+_PROGRAM = """
+import asyncio
+import oncelog
+
+async def main():
+    for _ in range(2):
+        await (await oncelog.connect("oncelog://127.0.0.1:1")).close()
+
+asyncio.run(main())
+oncelog.Client("oncelog://127.0.0.1:1").close()
+"""
+_PRINTS_FIRST = """
+import os
+from oncelog.runtime.variables import warn_of_unknown
+warn_of_unknown(os.environ)
+"""
+
+
+@pytest.mark.parametrize(("program", "prefix"), [(_PROGRAM, ""), (_PRINTS_FIRST + _PROGRAM, "warning: ")])
+def test_program_that_connects_is_warned_once(program: str, prefix: str) -> None:
+    """In its log, with the sentence of the command line; not again behind a command that has printed it."""
+    environment = {**os.environ, "ONCELOG_ULR": "oncelog://a:1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True, timeout=60
+    )
+    said = "unknown variables have no effect: ONCELOG_ULR (the nearest known one is ONCELOG_URL)\n"
+    assert ran.stderr == prefix + said
 
 
 @pytest.mark.parametrize("service", ALL)

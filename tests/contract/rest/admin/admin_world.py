@@ -8,6 +8,7 @@ from typing import Any, cast
 import httpx
 
 from oncelog.client.client import AsyncClient
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.rest.port.server import RestServer
@@ -36,11 +37,11 @@ class Admin:
         await self.replica.sees(owner)
         return owner
 
-    async def join(self, node: Node) -> None:
+    async def join(self, node: Node, *, version: int = PROCESS_VERSION) -> None:
         """Register a storage node that serves."""
         registry = self.replica.coordination.registry
         host, _, port = node.address.rpartition(":")
-        live = LiveStorageNode(node.incarnation, host, int(port), 10**12)
+        live = LiveStorageNode(node.incarnation, host, int(port), 10**12, version=version)
         await registry.register_storage_node(live).establish()
         await registry.write_cookie(StorageCookie(node.incarnation, host, int(port)), version=ABSENT_VERSION)
 

@@ -41,6 +41,8 @@ RULES = {
     f"DELETE {NAMESPACE}/permissions/somebody": "a",
     f"GET {FLIGHTS}/deduplicationEnabled": "a",
     "GET /admin/v2/clusters/x/deduplication": "",
+    "GET /admin/v2/clusters/x/policies": "",
+    f"GET {NAMESPACE}/policies": "a",
     "GET /admin/v2/persistent/public/default": "apc",
     f"GET {FLIGHTS}": "apc",
     f"GET {FLIGHTS}/stats": "apc",

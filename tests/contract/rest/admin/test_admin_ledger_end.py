@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.formats.topic_record import FORMAT_WITH_HEADS, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata
 from oncelog.core.names import parse_topic
@@ -98,7 +98,8 @@ async def test_ledger_of_an_ack_log_is_ended() -> None:
         topics = admin.replica.coordination.topics
         stored = await topics.read(record.topic_id)
         assert stored is not None
-        await topics.write(replace(stored.value, ledgers=(), acks=(LEDGER,), format=2), version=stored.version)
+        of_acks = replace(stored.value, ledgers=(), acks=(LEDGER,), format=FORMAT_WITH_HEADS)
+        await topics.write(of_acks, version=stored.version)
         response = await admin.http.post(PATH, params={"confirm": "true"})
         assert response.json() == {"ledger_id": LEDGER, "gone": [B, C], "survivors": [A]}
         (ended,) = noted(admin.replica.coordination.events, EventKind.COPY_LOST)

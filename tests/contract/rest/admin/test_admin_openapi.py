@@ -16,6 +16,7 @@ CALLS = """
 GET /admin/v2/brokers
 GET /admin/v2/brokers/health
 GET /admin/v2/clusters
+GET /admin/v2/clusters/{cluster}/policies
 DELETE GET POST /admin/v2/clusters/{cluster}/autoTopicCreation
 DELETE GET POST /admin/v2/clusters/{cluster}/deduplication
 DELETE GET POST /admin/v2/clusters/{cluster}/retention
@@ -78,6 +79,7 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/policies
+GET /admin/v2/namespaces/{tenant}/{namespace}/policies
 DELETE GET POST PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producers/lease
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication

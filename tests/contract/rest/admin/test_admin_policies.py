@@ -155,6 +155,21 @@ async def test_all_policies_of_a_topic_are_shown_with_their_sources() -> None:
         await admin.refused("GET", f"{FLIGHTS}x/policies", 404, "topic_not_found")
 
 
+async def test_all_policies_of_a_namespace_and_of_the_cluster_are_shown_with_their_sources() -> None:
+    """The same as each of them by its own path. A level shows nothing of the levels below it."""
+    async with serving() as admin:
+        await with_topic(admin)
+        for base, (last, value, *_) in zip((CLUSTER, DEFAULT, FLIGHTS), VALUES, strict=False):
+            await admin.change("POST", f"{base}/{last}", json=value)
+        for base, sources in ((DEFAULT, {"cluster", "namespace", "default"}), (CLUSTER, {"cluster", "default"})):
+            shown = await admin.get(f"{base}/policies")
+            assert {applied["source"] for applied in shown.values()} == sources
+            assert {"deduplication", "autoTopicCreation", "maxKnownProducersPerNamespace"} <= shown.keys()
+            for name, applied in shown.items():
+                assert await admin.get(f"{base}/{name}", params={"applied": "true"}) == applied
+        await admin.refused("GET", f"{DEFAULT}x/policies", 404, "namespace_not_found")
+
+
 async def test_no_limit_is_a_value_that_overrides_the_level_behind() -> None:
     """A topic may be kept for ever, or without quota, in a namespace that has limits; keeping nothing is valid, too."""
     for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
@@ -295,7 +310,7 @@ async def test_table_of_the_command_line_has_every_policy_and_its_default() -> N
             for path in (await admin.get("/openapi.json"))["paths"]
             if path.startswith("/admin/v2/clusters/{cluster}/")
         ]
-        assert {path.rpartition("/")[2] for path in paths} == {row.rest for row in TABLE.values()}
+        assert {path.rpartition("/")[2] for path in paths} - {"policies"} == {row.rest for row in TABLE.values()}
         for row in TABLE.values():
             applied = await admin.get(f"{CLUSTER}/{row.rest}", params={"applied": "true"})
             assert (row.form.shown(applied["value"]), applied["source"]) == (row.default, "default")

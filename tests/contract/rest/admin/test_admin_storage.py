@@ -16,6 +16,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import Registry, StorageCookie
+from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore, StuckRepair
 from oncelog.metadata_store.records.topic_store import TopicStore
 from tests.cluster.until import until
 from tests.contract.repair.fake_storage_node import FakeStorageNode
@@ -295,3 +296,18 @@ async def test_open_ledger_is_not_repaired(served: Served) -> None:
     await served.admin.refused("POST", f"{STORAGE}/repair/99", 404, "not_found")
     await served.admin.change("POST", f"{STORAGE}/repair/1")
     assert (await served.admin.get(f"{STORAGE}/repair"))["status"] == "none", "no replica is elected here"
+
+
+async def test_progress_of_repair_costs_no_look_at_the_cluster_unless_a_name_is_missing(served: Served) -> None:
+    """A look asks every storage node and reads the records that have changed; the overview of the console asks for the
+    progress each few seconds."""
+    watch = served.admin.replica.coordination.repair.watch
+    store = RepairStore(served.nodes[0].session)
+    await store.write(RepairProgress(updated_ms=1, under_replicated=5))
+    assert (await served.admin.get(f"{STORAGE}/repair"))["under_replicated_ledgers"] == 5
+    assert not watch.seen.live
+    topic_id = (await served.admin.world.record()).topic_id
+    await store.write(RepairProgress(updated_ms=2, stuck=(StuckRepair(LedgerId(1), topic_id, "no copy", 1),)))
+    (stuck,) = (await served.admin.get(f"{STORAGE}/repair"))["stuck"]
+    assert stuck["topic"] == "public/default/flights"
+    assert watch.seen.live

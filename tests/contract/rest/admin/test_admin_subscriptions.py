@@ -16,10 +16,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     SubscriptionNotFound,
 )
-from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
-from oncelog.core.process_version import GROWTH_VERSION
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.rpc.codecs.owner_codec import TRUNCATE
 from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
 from oncelog.wire import owner_pb2
@@ -321,14 +318,4 @@ async def test_growth_of_a_wrong_topic_or_number_is_refused(owner: Owner) -> Non
         await owner.admin.refused("POST", f"{SPLIT}/partitions", 422, "invalid_argument", json=count)
     await owner.admin.refused("POST", f"{FLIGHTS}/partitions", 422, "invalid_argument", json=3)
     await owner.admin.refused("POST", f"{SPLIT}s/partitions", 404, "topic_not_found", json=3)
-    assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}
-
-
-@pytest.mark.hazard("older-owner-drops-fields")
-async def test_topic_does_not_grow_beside_older_processes(owner: Owner) -> None:
-    """An older owner would forget which number of partitions a producer name is bound to."""
-    old = LiveStorageNode(Incarnation("1" * 32), "127.0.0.1", 1, free_bytes=1, version=GROWTH_VERSION - 1)
-    await Registry(owner.admin.replica.session).register_storage_node(old).establish()
-    problem = await owner.admin.refused("POST", f"{SPLIT}/partitions", 503, "service_unavailable", json=5)
-    assert "upgrade" in problem["detail"]
     assert await owner.admin.get(f"{SPLIT}/partitions") == {"partitions": 3}

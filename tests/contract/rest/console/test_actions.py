@@ -15,6 +15,7 @@ from oncelog.metadata.console.forms import VALID_S, FormTokens, csrf_of, told_of
 from oncelog.metadata.console.policies import POLICIES
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata.metadata_world import FakeOwner
+from tests.cluster.until import until
 from tests.contract.process.security_world import ROOT, bearer, secured, token
 from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import Browser, confirmed, seen_of, serving, text_of
@@ -23,7 +24,10 @@ pytestmark = pytest.mark.asyncio
 
 TOPIC = "/console/topics/public/default/flights"
 UNLOAD = f"{TOPIC}/unload"
+DEADLINE_S = 60.0
 NAME = "public/default/flights"
+NAMESPACE = "/admin/v2/namespaces/public/default"
+CLUSTER = "/admin/v2/clusters/test-cluster"
 
 
 @dataclass
@@ -286,8 +290,8 @@ async def test_policy_is_set_and_removed(acting: Acting) -> None:
 async def test_link_of_a_policy_leads_to_no_other_request(acting: Acting) -> None:
     """A stranger may write the link, and the viewer types what the page asks for."""
     for query, detail in (
-        ("name=truncate&do=remove", "name: a policy of a topic is one of"),
-        ("name=..%2F..&do=remove", "name: a policy of a topic is one of"),
+        ("name=truncate&do=remove", "name: a policy is one of"),
+        ("name=..%2F..&do=remove", "name: a policy is one of"),
         ("name=messageTTL&do=set&number=an+hour", "number: give a whole number"),
         ("name=messageTTL&do=set&number=7&number_unit=years", "number_unit: give seconds, minutes, hours, days"),
         ("name=producerLeaseExpiry&do=set", "number: give a whole number"),
@@ -297,10 +301,68 @@ async def test_link_of_a_policy_leads_to_no_other_request(acting: Acting) -> Non
         assert detail in text_of(await acting.browser.page(f"{TOPIC}/policy?{query}", 422))
 
 
-async def test_every_policy_of_a_topic_says_what_it_loses(acting: Acting) -> None:
+async def test_every_policy_says_what_it_loses(acting: Acting) -> None:
     """A new one is not changed by the console before it has its sentence."""
-    policies = await acting.browser.admin.get(f"{FLIGHTS}/policies", headers=bearer(ROOT))
-    assert set(policies) == set(POLICIES)
+    found: set[str] = set()
+    for base in (FLIGHTS, NAMESPACE, CLUSTER):
+        found |= set(await acting.browser.admin.get(f"{base}/policies", headers=bearer(ROOT)))
+    assert found == set(POLICIES)
+
+
+async def test_policy_of_a_namespace_is_set_and_removed_by_its_admin(acting: Acting) -> None:
+    """With a form for each on its page, which also says what comes from the cluster. Others see no form."""
+    browser = acting.browser
+    await browser.admin.change("POST", f"{NAMESPACE}/permissions/keeper", json=["admin"], headers=bearer(ROOT))
+    await browser.admin.change("POST", f"{CLUSTER}/messageTTL", json=86_400, headers=bearer(ROOT))
+    assert (await browser.log_in("keeper")).status_code == 303
+    page = "/console/policies/public/default"
+    text = text_of(await browser.page(page))
+    assert "Expiry of messages after 1 day from the cluster messageTTL" in text
+    assert "Creation of topics by use on: a topic is created by its first use by default" in text
+    path = f"{page}/policy?name=messageTTL&number=7&number_unit=days&do=set"
+    form = await confirmed(browser, path, "Then: after 7 days , set at this namespace.")
+    answer = await browser.send(path, csrf=form, typed="public/default")
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, page)
+
+    async def shown() -> bool:
+        """Pages share answers of up to 1 s ago."""
+        return "after 7 days set here" in text_of(await browser.page(page))
+
+    await until(shown, DEADLINE_S)
+    assert "Remove from this namespace…" in await browser.page(page)
+    path = f"{page}/policy?name=messageTTL&do=remove"
+    form = await confirmed(browser, path, "Then this namespace does not set it, and the next level decides.")
+    assert (await browser.send(path, csrf=form, typed="public/default")).status_code == 303
+    assert await browser.admin.get(f"{NAMESPACE}/messageTTL", headers=bearer(ROOT)) is None
+    await browser.log_in("stranger")
+    assert "Set…" not in await browser.page(page)
+    assert "no right to admin" in text_of(await browser.page(path, 403))
+
+
+async def test_policy_of_the_cluster_is_for_superusers(acting: Acting) -> None:
+    """It is confirmed with the beginning of the cluster's id. The page leads to the policies of namespaces."""
+    browser = acting.browser
+    page = await browser.page("/console/policies")
+    assert "Expiry of messages never by default" in text_of(page)
+    assert 'href="/console/policies/public/default"' in page
+    cluster = CLUSTER.rpartition("/")[2]
+    path = f"/console/clusters/{cluster}/policy?name=deduplication&state=off&do=set"
+    form = await confirmed(browser, path, f"Deduplication of cluster {cluster[:8]} now: on:")
+    await confirmed(browser, path, "sent again is stored again , set at this cluster.")
+    answer = await browser.send(path, csrf=form, typed=cluster[:8])
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/console/policies")
+    assert await browser.admin.get(f"{CLUSTER}/deduplication", headers=bearer(ROOT)) is False
+    await browser.page(path.replace(cluster, "another"), 404)
+    await browser.log_in("stranger")
+    assert "The policies of the cluster are for superusers." in text_of(await browser.page("/console/policies"))
+    assert "is not a superuser" in text_of(await browser.page(path, 403))
+
+
+async def test_namespace_that_does_not_exist_has_no_policies(acting: Acting) -> None:
+    """One sentence instead of empty blocks."""
+    assert "there is no namespace public/missing" in text_of(
+        await acting.browser.page("/console/policies/public/missing", 404)
+    )
 
 
 async def test_action_on_a_storage_node_is_for_superusers(acting: Acting) -> None:

@@ -1,8 +1,8 @@
 """`consumer.run` against the fake cluster: handled messages are acknowledged, failed ones come again, in order."""
 
 import asyncio
-import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import oncelog
+from oncelog.client.consuming import handler_run
 from oncelog.core.errors import ConsumerClosed, InvalidArgument
 from tests.cluster.until import until, yield_to_loop
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
@@ -89,7 +90,8 @@ async def test_failed_messages_come_again_and_ordered_ones_in_order(client: once
 async def test_message_that_always_fails_becomes_a_dead_letter(
     client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After max_deliveries attempts; those behind it wait for that. Each failure is logged once."""
+    """After max_deliveries attempts; those behind it wait for that. That the message comes again and that it becomes a
+    dead letter are different lines."""
     await fill(client, 5)
     seen: list[tuple[int, int]] = []
 
@@ -99,14 +101,51 @@ async def test_message_that_always_fails_becomes_a_dead_letter(
             raise ValueError("cannot be handled")
 
     consumer = await subscribe(client, max_deliveries=3)
-    with caplog.at_level(logging.ERROR, "oncelog.client.consuming.handler_run"):
-        await run_until(consumer, handle, lambda: len(seen) == 7, retry=AT_ONCE)
+    await run_until(consumer, handle, lambda: len(seen) == 7, retry=AT_ONCE)
     assert seen == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (4, 1)]
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 3
     assert "the handler of s failed at message 1 (" in logged[0]
     assert "delivery 1), which comes again after 0 s" in logged[0]
     assert "delivery 3), which becomes a dead letter" in logged[2]
+
+
+async def test_handler_that_always_fails_writes_few_lines(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One traceback, and at the end of the run the number of what was not logged yet."""
+    await fill(client, 500)
+    calls = 0
+
+    async def handle(message: oncelog.Message) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError(f"cannot handle {message.index}")
+
+    await run_until(await subscribe(client, "shared"), handle, lambda: calls >= 500, concurrency=8)
+    first, *others = [record for record in caplog.records if "the handler of s failed" in record.getMessage()]
+    assert first.exc_info is not None
+    assert not any(record.exc_info for record in others)
+    found = [
+        re.search(r": ValueError: cannot handle \d+(?: \(and ([\d,]+) more like it)?", each.getMessage())
+        for each in others
+    ]
+    assert 1 + sum(1 + int((each[1] or "0").replace(",", "")) for each in found if each) == calls
+    assert len(others) < 50
+
+
+async def test_repetitions_are_counted_while_the_run_goes_on(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if no other failure follows."""
+    monkeypatch.setattr(handler_run, "COUNTED_EVERY_S", 0.01)
+    await fill(client, 2)
+
+    async def handle(message: oncelog.Message) -> None:
+        raise ValueError("bad")
+
+    consumer = await subscribe(client, "shared", max_deliveries=1)
+    await run_until(consumer, handle, lambda: "becomes a dead letter: ValueError: bad" in caplog.text)
 
 
 async def _group_that_fails() -> None:
@@ -194,14 +233,22 @@ async def test_sigterm_ends_a_run_without_an_error(client: oncelog.AsyncClient) 
     await require_left(client, 1)
 
 
+async def _takes_anything(*_: object) -> None:
+    pass
+
+
 async def test_run_refuses_what_it_cannot_run(client: oncelog.AsyncClient) -> None:
     """Wrong options leave the consumer open. A handler that is no coroutine function ends the run, and acknowledges
     nothing."""
     await fill(client, 1)
     consumer = await subscribe(client)
+    with pytest.raises(
+        InvalidArgument, match=r"handler must take \(message\), by position: fill\(client, count, keys\)"
+    ):
+        consumer.handler_run(fill, concurrency=1, retry=AT_ONCE)  # type: ignore[arg-type]
     for options in ({"concurrency": 0}, {"retry": 3}):
         with pytest.raises(InvalidArgument):
-            await consumer.run(run_until, **options)  # type: ignore[arg-type]
+            await consumer.run(_takes_anything, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="handler must be an async function"):
         await consumer.run(lambda message: None)  # type: ignore[arg-type,return-value]
     await require_left(client, 1)

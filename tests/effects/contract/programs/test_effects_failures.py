@@ -4,6 +4,7 @@ of its message, and none ends the work of its topic."""
 import asyncio
 import concurrent.futures
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -238,6 +239,62 @@ async def test_topic_is_mirrored_although_its_mirror_was_cancelled_by_others(
     assert "was cancelled, and this program did not ask for it" in topic.trouble
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def _parses(message: oncelog.Message) -> None:
+    int(b"x" + message.value)
+
+
+def _decodes(message: oncelog.Message) -> None:
+    message.key.decode()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_log_has_the_traceback_of_a_new_error_and_one_line_of_a_repetition(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture, *, is_async: bool
+) -> None:
+    """The reason alone names neither file nor line. The traceback begins in the function, and the line says what else
+    ends the attempts."""
+    await (await client.create_producer("flights")).send(b"0")
+    ways = [_decodes, _decodes, _decodes, _parses, _decodes]
+
+    def fail(message: oncelog.Message, _: dict[Any, Any]) -> None:
+        if ways:
+            ways.pop(0)(message)
+
+    async def fail_async(message: oncelog.Message, _: dict[Any, Any]) -> None:
+        if ways:
+            ways.pop(0)(message)
+
+    function = fail_async if is_async else fail
+    process: Process[Any] = Process(function, "flights", subscription="billing", effects=MemoryEffects())
+    await each_takes_effect(client, process, 1)
+    lines = [record for record in caplog.records if record.name == "oncelog_effects.source"]
+    assert len(lines) == 5
+    assert [record.exc_info is not None for record in lines] == [True, False, False, True, False]
+    assert "for ever" in lines[1].getMessage()
+    assert "oncelog admin subscriptions skip public/default/flights billing --count 1" in lines[1].getMessage()
+    assert lines[1].getMessage().endswith("AttributeError: 'NoneType' object has no attribute 'decode'")
+    names = [frame.name for frame in traceback.extract_tb(lines[0].exc_info[2])]  # type: ignore[index]
+    assert names == [function.__name__, "_decodes"]
+
+
+async def test_message_that_is_given_up_at_once_has_its_traceback_in_the_log(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With max_attempts=1 no attempt comes before. The next message that fails in the same way has one line."""
+    await (await client.create_producer("flights")).send_many([b"0", b"1"])
+
+    async def dead_letter(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ConsumerDriver, "dead_letter", dead_letter)
+    process: Process[Any] = Process(
+        lambda message, _: _decodes(message), "flights", subscription="billing", effects=MemoryEffects(), max_attempts=1
+    )
+    await each_takes_effect(client, process, 2)
+    lines = [record for record in caplog.records if "gives up message" in record.getMessage()]
+    assert [bool(record.exc_info) for record in lines] == [True, False]
 
 
 class _Silent(Exception):

@@ -110,7 +110,7 @@ def add_restore(backup: typer.Typer) -> None:
 
         On a cluster that is sound there is nothing to do, and the command says so.
 
-        A copy in FILE says where ledgers of before level 8 belong, if no storage node keeps a copy.
+        A copy in FILE is used besides those that storage nodes keep.
         """
         copy = None if file is None else read_outside(file, key_file)
         if not dry_run:

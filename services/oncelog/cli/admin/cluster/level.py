@@ -8,8 +8,7 @@ from oncelog.cli.admin.commands import NegativeAnswer, admin_command
 from oncelog.cli.admin.confirmation import YesOption, confirm
 from oncelog.cli.admin.rest import AdminApi, Answer, number
 from oncelog.cli.admin.rest_paths import ROOT
-from oncelog.core.errors import NotFound
-from oncelog.core.process_version import BEFORE_LEVELS, PROCESS_VERSION
+from oncelog.core.process_version import PROCESS_VERSION
 
 _LEVEL = f"{ROOT}/cluster/level"
 _FINALIZE = f"{ROOT}/cluster/finalize"
@@ -30,13 +29,7 @@ def add_level(cluster: typer.Typer) -> None:
 
         No process of a version below the level starts. `finalize` raises the level.
         """
-        try:
-            answer = api.get(_LEVEL)
-        except NotFound:
-            if not known:
-                raise
-            # The metadata services are older than levels, so the cluster has none that this version does not know.
-            return f"the cluster stores no level: it is at level {BEFORE_LEVELS} or below"
+        answer = api.get(_LEVEL)
         needed = max(number(answer.get("level")), number(answer.get("announced"))) if isinstance(answer, dict) else 0
         if known and needed > PROCESS_VERSION:
             reason = f"this program knows level {PROCESS_VERSION}, and the cluster has level {needed}: use a newer one"

@@ -7,6 +7,8 @@ them from `view.query`. Test it as `tests/contract/rest/console/test_actions.py`
 """
 
 from oncelog.metadata.console.action import Action
-from oncelog.metadata.console.actions import proofs, storage, subscriptions, topics
+from oncelog.metadata.console.actions import policies, proofs, storage, subscriptions, topics
 
-ACTIONS: tuple[Action, ...] = (*topics.ACTIONS, *subscriptions.ACTIONS, *storage.ACTIONS, *proofs.ACTIONS)
+ACTIONS: tuple[Action, ...] = (
+    *topics.ACTIONS, *policies.ACTIONS, *subscriptions.ACTIONS, *storage.ACTIONS, *proofs.ACTIONS,
+)  # fmt: skip

@@ -11,7 +11,7 @@ from oncelog.metadata.console.rendering import topic_link
 
 async def _proof(view: View) -> dict[str, Any]:
     proof = await view.read_fresh(rest_topic(view, "/proof"))
-    proof.require_topic()
+    proof.require_place()
     return {"proof": proof}
 
 

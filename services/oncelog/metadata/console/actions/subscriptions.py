@@ -37,13 +37,13 @@ def rest_redrive(view: View, **query: object) -> str:
 
 async def _backlog(view: View) -> dict[str, Any]:
     shown = await view.read_fresh(rest_subscription(view))
-    shown.require_topic()
+    shown.require_place()
     return {"shown": shown}
 
 
 async def _seek(view: View) -> dict[str, Any]:
     place = await view.read_fresh(rest_subscription(view, "/place", **_place(view)))
-    place.require_topic()
+    place.require_place()
     return {"place": place}
 
 

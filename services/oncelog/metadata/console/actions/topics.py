@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oncelog.core.access import Right
-from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.action import Action, Change, Figures
 from oncelog.metadata.console.page import View
-from oncelog.metadata.console.policies import POLICIES
 from oncelog.metadata.console.rendering import topic_link
 from oncelog.metadata.console.rest_reading import Block, Problem, rest_path
 
@@ -25,7 +23,7 @@ async def content(view: View) -> dict[str, Any]:
     """`record` and `stats`, of the topic or of each of its partitions: what they hold. A partition that was never used
     is left out."""
     record = await view.read_fresh(rest_topic(view))
-    record.require_topic()
+    record.require_place()
     count = record.value["partitions"] if record.known else 0
     paths = [rest_topic(view, "/stats")]
     if count:
@@ -58,38 +56,6 @@ def _extent(context: Mapping[str, Any]) -> Figures | Problem:
 
 def _missing(stats: Block) -> bool:
     return stats.problem is not None and stats.problem.code == "topic_not_found"
-
-
-async def _policies(view: View) -> dict[str, Any]:
-    """Raises InvalidArgument."""
-    name = _policy(view)
-    policies = await view.read_fresh(rest_topic(view, "/policies"))
-    policies.require_topic()
-    policy = POLICIES[name]
-    return {
-        "policies": policies,
-        "name": name,
-        "policy": policy,
-        "then": policy.words(policy.body(view.query)) if view.query.get("do") == "set" else None,
-    }
-
-
-def _policy(view: View) -> str:
-    """Raises InvalidArgument: an address must not lead to a request of another kind."""
-    name = view.query.get("name", "")
-    if name not in POLICIES:
-        raise InvalidArgument(f"name: a policy of a topic is one of {', '.join(POLICIES)}", field="name")
-    return name
-
-
-def _change_policy(view: View) -> Change:
-    target = rest_topic(view, "/{}", _policy(view))
-    match view.query.get("do"):
-        case "set":
-            return Change("POST", target, POLICIES[_policy(view)].body(view.query))
-        case "remove":
-            return Change("DELETE", target)
-    raise InvalidArgument("do: must be set or remove", field="do")
 
 
 def _action(
@@ -129,17 +95,5 @@ ACTIONS = (
     _action(
         "delete-partitions", "DELETE", "/partitions", "Delete the topic with all partitions",
         "The topic was deleted with all its partitions.", list_after=True, seen=_identity,
-    ),
-    Action(
-        path=_TOPIC + "/policy",
-        name="policy",
-        title="Change a policy",
-        done="The policy was changed.",
-        rights=(Right.ADMIN,),
-        template="policy_loss.html",
-        collect=_policies,
-        typed=lambda view: view.topic,
-        change=_change_policy,
-        back=lambda view: topic_link(view.topic),
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from oncelog.metadata.console.pages import (
     lags,
     messages,
     overview,
+    policies,
     proofs,
     storage,
     subscription,
@@ -26,5 +27,7 @@ PAGES: tuple[Page, ...] = (
     events.PAGE,
     proofs.PAGE,
     proofs.TOPIC_PAGE,
+    policies.PAGE,
+    policies.NAMESPACE_PAGE,
     what_to_do.PAGE,
 )

@@ -57,7 +57,7 @@ async def collect(view: View) -> dict[str, Any]:
         )
     looked, (partitions, *found) = await asyncio.gather(_look(view, parts), view.read_all(*targets))
     messages = looked.reads[-1]
-    messages.require_topic()
+    messages.require_place()
     known = [row for row in found[0].value if row["state"] != "unknown_producer"] if found and found[0].known else []
     alone = query.get("limit") == "1"
     return {

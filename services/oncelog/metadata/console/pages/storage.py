@@ -3,6 +3,7 @@ replaced. For superusers, as the calls behind it."""
 
 from typing import Any
 
+from oncelog.metadata.console.arranging import READ_MAX, Order, Orders, arranged, by_field
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.rest_reading import Block, rest_path
 
@@ -15,13 +16,25 @@ _UNSOUND = {
     "under_replicated_ledgers": "under-replicated",
 }
 
+_NODES: Orders = {
+    "address": Order(lambda row: row["address"], ascending=True),
+    "state": Order(lambda row: row["state"], ascending=True),
+    **by_field("stored_bytes", "dead_bytes", "free_bytes", "ledgers", "damaged_ledgers", "debt"),
+}
+_LEDGERS: Orders = {
+    "topic": Order(lambda row: row["topic"], ascending=True),
+    "copies": Order(lambda row: row["copies"], ascending=True),
+    **by_field("ledger_id", "entries"),
+}
+
 
 async def collect(view: View) -> dict[str, Any]:
     """may_replace: only if the query names a node, because it asks every storage node. ledgers: by what is wrong."""
-    node = view.query.get("node")
+    node, sort, ledgers_sort = view.query.get("node"), view.query.get("nodes_sort"), view.query.get("ledgers_sort")
     repair, nodes = await view.read_all("/admin/v2/storage/repair", "/admin/v2/storage/nodes")
+    limit = READ_MAX if ledgers_sort in _LEDGERS else _ROWS
     wrong = [state for name, state in _UNSOUND.items() if repair.known and repair.value[name]]
-    targets = [rest_path("/admin/v2/storage/ledgers", state=state, limit=_ROWS) for state in wrong]
+    targets = [rest_path("/admin/v2/storage/ledgers", state=state, limit=limit) for state in wrong]
     ledgers = await view.read_all(*targets)
     may_replace: Block | None = None
     if node:
@@ -29,7 +42,13 @@ async def collect(view: View) -> dict[str, Any]:
     return {
         "repair": repair,
         "nodes": nodes,
-        "ledgers": dict(zip(wrong, ledgers, strict=True)),
+        "node_rows": arranged(nodes.value, _NODES, sort) if nodes.known else [],
+        "nodes_sort": sort,
+        "ledgers_sort": ledgers_sort,
+        "ledgers": [
+            (state, read, arranged(read.value["ledgers"], _LEDGERS, ledgers_sort)[:_ROWS] if read.known else [])
+            for state, read in zip(wrong, ledgers, strict=True)
+        ],
         "may_replace": may_replace,
         "copies": _copies(repair.value) if repair.known else [],
     }

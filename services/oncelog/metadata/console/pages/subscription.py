@@ -27,7 +27,7 @@ async def collect(view: View) -> dict[str, Any]:
         rest_topic(view, "/stats", subscriptions=False),
         rest_subscription(view, "/history", range=range_name),
     )
-    topic.require_topic()
+    topic.require_place()
     context: dict[str, Any] = {
         "topic": topic, "stats": stats, "shown": None, "acks": None, "strip": [], "letters_topic": None,
         "history": history, "shown_range": range_name,

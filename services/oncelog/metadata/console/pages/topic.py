@@ -5,11 +5,12 @@ A topic that no owner serves stays without one: calls that place a topic are mad
 owner, and not while the owner does not answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.console.actions.topics import rest_topic
+from oncelog.metadata.console.arranging import READ_MAX, Order, Orders, arranged, by_field
 from oncelog.metadata.console.charts import ack_parts
 from oncelog.metadata.console.page import Page, View
 from oncelog.metadata.console.plots import chosen_range, plots_of
@@ -18,6 +19,8 @@ from oncelog.metadata.console.rest_reading import Block, rest_path
 #: Rows of a list; and how many subscriptions show their ack state, each of which is a call to the owner.
 ROWS, STRIPS = 50, 5
 LEDGERS, BUCKETS = 200, 100
+#: Ledgers in the table, of those in the strip; without an order the newest few, and each that lacks copies.
+LEDGER_ROWS, NEWEST = 60, 5
 #: A topic with more of them shows only their numbers.
 PARTITIONS = 100
 _PATH = "/console/topics/{tenant}/{namespace}/{topic}"
@@ -27,12 +30,23 @@ _HEALTH = {"ok": "good", "unverified": "good", "under-replicated": "warn"} | dic
     ("unavailable", "lost", "frozen"), "bad"
 )
 
+_PRODUCERS: Orders = {
+    "name": Order(lambda row: row["name"], ascending=True),
+    "in_flight": Order(lambda row: row["accepted"] - row["persisted"]),
+    **by_field("generation", "duplicates", "stale", "unverified", "last_activity_ms"),
+}
+_LEDGERS: Orders = {
+    "copies": Order(lambda row: row["copies"], ascending=True),
+    **by_field("ledger_id", "entries", "bytes"),
+}
+
 
 async def collect(view: View) -> dict[str, Any]:
     """Reads that were not made are none."""
     after, prefix = view.query.get("subscriptions_after"), view.query.get("producer", "")
     sort = view.query.get("subscriptions_sort") or "backlog"
     range_name = chosen_range(view.query)
+    producers_sort, ledgers_sort = view.query.get("producers_sort"), view.query.get("ledgers_sort")
     about, stats, policies, ledgers, subscriptions, proof, history = await view.read_all(
         rest_topic(view),
         rest_topic(view, "/stats", subscriptions=False),
@@ -42,7 +56,7 @@ async def collect(view: View) -> dict[str, Any]:
         rest_topic(view, "/proof"),
         rest_topic(view, "/history", range=range_name),
     )
-    about.require_topic()
+    about.require_place()
     producers = deduplication = None
     acks: list[Block] = []
     names: list[str] = []
@@ -50,7 +64,14 @@ async def collect(view: View) -> dict[str, Any]:
         rows = subscriptions.value["subscriptions"] if subscriptions.known else []
         names = [row["name"] for row in rows if row["msg_backlog"]][:STRIPS]
         producers, deduplication, *acks = await view.read_all(
-            rest_topic(view, "/producers", limit=ROWS, after=view.query.get("producers_after"), name_prefix=prefix),
+            rest_topic(
+                view,
+                "/producers",
+                limit=READ_MAX if producers_sort in _PRODUCERS else ROWS,
+                after=view.query.get("producers_after"),
+                name_prefix=prefix,
+                connected=view.query.get("producers_connected"),
+            ),
             rest_topic(view, "/deduplication"),
             *(rest_topic(view, "/subscription/{}/ackState", name, buckets=BUCKETS) for name in names),
         )
@@ -79,6 +100,12 @@ async def collect(view: View) -> dict[str, Any]:
         "strips": strips,
         "ack_reads": acks,
         "producers": producers,
+        "producer_rows": arranged(producers.value["producers"], _PRODUCERS, producers_sort)[:ROWS]
+        if producers and producers.known
+        else [],
+        "producers_sort": producers_sort,
+        "ledger_rows": _ledger_rows(ledgers.value["ledgers"], ledgers_sort) if ledgers.known else [],
+        "ledgers_sort": ledgers_sort,
         "deduplication": deduplication,
         "takeovers": [_durations(each) for each in (stats.value or {}).get("takeovers", ())][::-1],
         "phases": _PHASES,
@@ -91,13 +118,21 @@ async def collect_producer(view: View) -> dict[str, Any]:
     if not name:
         raise InvalidArgument("name is empty: give the name of a producer", field="name")
     stats = await view.read(rest_topic(view, "/stats", subscriptions=False))
-    stats.require_topic()
+    stats.require_place()
     producer = await view.read(rest_topic(view, "/producers/{}", name)) if is_served(stats) else None
     return {"stats": stats, "producer": producer, "name": name}
 
 
 def is_served(stats: Block) -> bool:
     return stats.known and stats.problem is None and stats.value["phase"] == "serving"
+
+
+def _ledger_rows(ledgers: Sequence[Mapping[str, Any]], sort: str | None) -> list[Mapping[str, Any]]:
+    if sort in _LEDGERS:
+        return arranged(ledgers, _LEDGERS, sort)[:LEDGER_ROWS]
+    newest = {ledger["ledger_id"] for ledger in ledgers[-NEWEST:]}
+    sound = {health for health, kind in _HEALTH.items() if kind == "good"}
+    return [each for each in ledgers if each["ledger_id"] in newest or each["health"] not in sound][:LEDGER_ROWS]
 
 
 def _log_parts(ledgers: Mapping[str, Any], stats: Mapping[str, Any] | None) -> Iterator[tuple[float, str, str]]:
