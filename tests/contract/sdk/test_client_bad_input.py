@@ -20,6 +20,7 @@ from oncelog.core.errors import (
     SequenceIdRequired,
     TopicNotFound,
 )
+from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -324,3 +325,21 @@ async def test_port_of_http_is_answered_with_the_port_of_clients() -> None:
         async with oncelog.connect(f"oncelog://127.0.0.1:{port}", operation_timeout=5) as client:
             with pytest.raises(DeadlineExceeded, match="does not speak gRPC; clients use port 6650"):
                 await client.create_producer("flights")
+
+
+async def test_client_that_reaches_nothing_says_so_before_its_time_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """A newcomer saw nothing for 30 s, and then the error."""
+
+    async def said(text: str) -> None:
+        await until(lambda: text in caplog.text, DEADLINE_S, waiting_for=text)
+
+    async with oncelog.connect("oncelog://127.0.0.1:1", operation_timeout=DEADLINE_S) as client:
+        for open_one, what in (
+            (client.create_producer("flights"), "a producer on public/default/flights"),
+            (client.subscribe("flights", subscription="s"), "the topic public/default/flights"),
+        ):
+            task = asyncio.create_task(open_one)
+            await said(f"still waiting for {what}, for another")
+            task.cancel()
+            await asyncio.wait([task])
+    assert "cannot reach 127.0.0.1:1 (a metadata service): connection refused" in caplog.text

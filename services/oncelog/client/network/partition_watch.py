@@ -102,7 +102,7 @@ class PartitionWatch:
         return await persist(
             lambda _: self._network.lookup.partition_counts(self._topic),
             timeout_ms=timeout_ms,
-            what=f"the partitions of {self._topic}",
+            what=f"the topic {self._topic}",
         )
 
     async def _run(self) -> None:

@@ -239,9 +239,7 @@ async def searched_parts(
 ) -> list[tuple[TopicName, LastMessage]]:
     """The topic, or each of its partitions, with its last message. Raises InvalidArgument for a start that is a place
     of one partition, and as `last_message`."""
-    count = await persist(
-        lambda _: network.lookup.partitions(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic}"
-    )
+    count = await persist(lambda _: network.lookup.partitions(topic), timeout_ms=timeout_ms, what=f"the topic {topic}")
     if count > 1:
         check_of_all_partitions(start, str(topic), count)
     names = [replace(topic, partition=number) for number in range(count)] or [topic]
