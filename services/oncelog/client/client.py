@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -12,6 +13,7 @@ from oncelog.client.flushing import flush_all
 from oncelog.client.network.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.network.network import Network
 from oncelog.client.network.start_position import Place
+from oncelog.client.opening import opening
 from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
@@ -22,7 +24,7 @@ from oncelog.client.producing.sender import CompressionName, ProducerOptions, co
 from oncelog.client.reading.finding import FoundMessage, find_message
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
-from oncelog.client.reading.search import AsyncSearch, search_settings, searched_parts, wanted_of
+from oncelog.client.reading.search import AsyncSearch, readers_of, search_settings, searched_parts, wanted_of
 from oncelog.client.still_open import StillOpen
 from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.corruption import OnCorrupt
@@ -57,7 +59,7 @@ class AsyncClient:
 
     Its users share connections: one publish and one consume stream for each topic owner.
 
-        async with await oncelog.connect("oncelog://127.0.0.1:6650") as client:
+        async with oncelog.connect("oncelog://127.0.0.1:6650") as client:
             producer = await client.create_producer("flights", producer_name="importer")
     """
 
@@ -105,6 +107,7 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(self._addresses)})"
 
+    @opening
     async def create_producer(
         self,
         topic: str,
@@ -152,7 +155,8 @@ class AsyncClient:
             on_content_differs: what happens to a message if another one is stored under its sequence id, as far as the
                 log can compare them; it is not stored. "raise": the send fails with ContentDiffers, which has the
                 message id of the first copy. "accept": a duplicate with content_differs=True. With trace_context, which
-                makes each attempt another message, the difference counts as unknown.
+                makes each attempt another message, the difference counts as unknown. With "raise", the first
+                duplicates of unknown content are logged as a warning of `oncelog.client.unknown_content`.
             on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
             trace_context: carry the trace context of OpenTelemetry's current span in each message, as the properties
                 `traceparent` and `tracestate`, some 70 bytes. A message that has a `traceparent` keeps it.
@@ -263,6 +267,7 @@ class AsyncClient:
             timeout_ms=self._timeout_ms,
         )
 
+    @opening
     async def create_reader(
         self,
         topic: str,
@@ -308,6 +313,7 @@ class AsyncClient:
         self._readers.add(reader)
         return reader
 
+    @opening
     async def subscribe(
         self,
         topic: str,
@@ -394,6 +400,7 @@ class AsyncClient:
         """
         return (await last_message(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)).message_id
 
+    @opening
     async def search(
         self,
         topic: str,
@@ -430,10 +437,8 @@ class AsyncClient:
         wanted = wanted_of(plain_key(key), text, filter, producer_name)
         settings = search_settings(backwards, start, limit, bytes_max, self._timeout_ms)
         names = await searched_parts(self._network, parse_topic(topic), start, self._timeout_ms)
-        parts = [
-            (await self.create_reader(str(name), start=start, on_corrupt=on_corrupt), last) for name, last in names
-        ]
-        return AsyncSearch(parts, wanted, settings)
+        open_one = partial(self.create_reader, start=start, on_corrupt=on_corrupt)
+        return AsyncSearch(await readers_of(names, open_one), wanted, settings)
 
     async def find_message(self, topic: str, *, producer_name: str, sequence_id: int) -> list[FoundMessage]:
         """Whether and where the message of a producer name and a sequence id is stored, of any age that is kept; of a

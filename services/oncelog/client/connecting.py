@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
+from oncelog.client.opening import opening
 from oncelog.client.values.process import check_threads
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
 from oncelog.runtime.variables import log_unknown
 
 
+@opening
 async def connect(
     url: str,
     *,
@@ -20,8 +22,10 @@ async def connect(
     storage_reads: bool = True,
     max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
 ) -> AsyncClient:
-    """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
-    The first call of a process logs a warning about misspelt variables of the environment (ONCELOG_ULR).
+    """Return a client of a cluster: `async with connect(url) as client`, or `client = await connect(url)`.
+
+    Nothing is sent yet: an unreachable cluster shows at the first producer or reader. The first call of a process logs
+    a warning about misspelt variables of the environment (ONCELOG_ULR).
 
     Args:
         url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.

@@ -162,7 +162,7 @@ _MEANINGS: tuple[tuple[str, str], ...] = (
     ("timed out", "the connection timed out"),
     ("handshaker shutdown", "the connection timed out"),
     ("Endpoint closing", "the handshake timed out"),
-    ("Failed parsing HTTP/2", "the server does not speak gRPC"),
+    ("Failed parsing HTTP/2", "the server does not speak gRPC; clients use port 6650, unless set otherwise"),
     ("Handshake read failed", "the server closed the connection during the handshake"),
     ("failed to connect", "the connection failed"),
 )

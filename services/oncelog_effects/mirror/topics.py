@@ -111,7 +111,7 @@ async def partition_counts(
 ) -> PartitionCounts:
     lookup = network_of(client).lookup
     return await persist(
-        lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic} {where}"
+        lambda _: lookup.partition_counts(topic), timeout_ms=timeout_ms, what=f"the topic {topic} {where}"
     )
 
 

@@ -67,7 +67,7 @@ class RelayLog:
         network, name = network_of(self._client), parse_topic(topic)
         try:
             return await persist(
-                lambda _: network.lookup.partitions(name), timeout_ms=30_000, what=f"the partitions of {topic}"
+                lambda _: network.lookup.partitions(name), timeout_ms=30_000, what=f"the topic {topic}"
             )
         except TopicNotFound:
             return 0

@@ -68,6 +68,7 @@ def test_read_prints_what_the_filter_wants_in_both_directions(
     )
     done = run(cluster, "read", topic, *options, "--limit", "3")
     assert orders(done.stdout) == expected[:3]
+    assert f": {len(expected[:3])} found" in done.stderr
     done = run(cluster, "read", topic, *options, "-n", "3", "--from-end")
     assert (done.returncode, orders(done.stdout)) == (0, expected[-3:])
     looked = re.search(r"searched (\d+) messages", done.stderr)

@@ -1,6 +1,7 @@
 """Wrong input to the SDK: each mistake raises its own error at once and affects no other message."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from oncelog.core.errors import (
     SequenceIdRequired,
     TopicNotFound,
 )
+from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
@@ -289,3 +291,55 @@ async def test_invalid_url_is_refused(url: str) -> None:
     """The error message shows the expected form."""
     with pytest.raises(InvalidArgument):
         await oncelog.connect(url)
+
+
+async def test_errors_name_what_was_given_and_what_is_accepted(client: oncelog.AsyncClient) -> None:
+    """`EARLIEST` alone is no name in a user's program, and a key was said to be bytes only."""
+    producer = await client.create_producer("flights")
+    with pytest.raises(InvalidArgument, match="key must be bytes or str, not int"):
+        await producer.send(b"x", key=5)  # type: ignore[arg-type]
+    for wrong in (client.create_reader("flights", start="earliest"), client.search("flights", start="latest")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=r"start must be oncelog\.EARLIEST, oncelog\.LATEST, .*, not str"):
+            await wrong
+    for url, shown in (
+        ("pulsar://x", "'pulsar://x'"),
+        ("http://me:secret@x", "'http://…@x'"),
+        ("oncelog://", "'oncelog://'"),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape(shown)) as caught:
+            await oncelog.connect(url)
+        assert "secret" not in caught.value.message
+
+
+async def test_port_of_http_is_answered_with_the_port_of_clients() -> None:
+    """REST and the console are the address that a user has seen last."""
+
+    async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(http, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with oncelog.connect(f"oncelog://127.0.0.1:{port}", operation_timeout=5) as client:
+            with pytest.raises(DeadlineExceeded, match="does not speak gRPC; clients use port 6650"):
+                await client.create_producer("flights")
+
+
+async def test_client_that_reaches_nothing_says_so_before_its_time_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """A newcomer saw nothing for 30 s, and then the error."""
+
+    async def said(text: str) -> None:
+        await until(lambda: text in caplog.text, DEADLINE_S, waiting_for=text)
+
+    async with oncelog.connect("oncelog://127.0.0.1:1", operation_timeout=DEADLINE_S) as client:
+        for open_one, what in (
+            (client.create_producer("flights"), "a producer on public/default/flights"),
+            (client.subscribe("flights", subscription="s"), "the topic public/default/flights"),
+        ):
+            task = asyncio.create_task(open_one)
+            await said(f"still waiting for {what}, for another")
+            task.cancel()
+            await asyncio.wait([task])
+    assert "cannot reach 127.0.0.1:1 (a metadata service): connection refused" in caplog.text

@@ -9,10 +9,13 @@ from oncelog.client.network.partition_watch import for_each_partition
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.openings import OPENINGS
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
 MESSAGES = 200
+#: more than any opening has steps here
+TURNS = 60
 
 
 async def turns(count: int) -> None:
@@ -119,3 +122,47 @@ async def test_failure_of_one_partition_leaves_no_mark_at_the_callers_task() -> 
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+async def test_opening_that_is_cancelled_leaves_nothing_open(
+    cluster: FakeCluster, client: oncelog.AsyncClient, name: str
+) -> None:
+    """However late: when nothing has the object yet that could close it, and in the block, which closes it."""
+    cluster.partitioned["public/default/flights"] = 3
+    await (await client.create_producer("flights")).send_many([b"%d" % number for number in range(9)])
+    entered: list[object] = []
+
+    async def program() -> None:
+        async with OPENINGS[name](client) as opened:
+            entered.append(opened)
+            await asyncio.Event().wait()
+
+    for number in range(TURNS):
+        task = asyncio.create_task(program())
+        await turns(number)
+        task.cancel()
+        await asyncio.wait([task], timeout=30)
+        assert task.cancelled(), "the opening has lost the cancellation"
+        assert all(each.failure is not None for each in [*client._producers][1:])
+        assert all(each.closed for each in client._readers)
+        assert all(each.failure is not None for each in client._consumers)
+    task = asyncio.create_task(program())
+    await until(lambda: bool(entered), 30)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_search_that_is_cancelled_between_its_readers_closes_them(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """They read on until the client was closed."""
+    cluster.partitioned["public/default/flights"] = 3
+    await (await client.create_producer("flights")).send_many([b"%d" % number for number in range(9)])
+    task = asyncio.create_task(client.search("flights"))
+    await until(lambda: bool([*client._readers]), 30, every_s=0)
+    assert not task.done(), "there are two readers to come"
+    task.cancel()
+    await asyncio.wait([task], timeout=30)
+    assert task.cancelled()
+    assert all(reader.closed for reader in client._readers)

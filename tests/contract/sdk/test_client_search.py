@@ -47,6 +47,10 @@ async def test_search_backwards_begins_with_the_newest(client: oncelog.AsyncClie
     """It looks no further than it must for its limit."""
     search = await client.search(filled, key="table-1", backwards=True, limit=2)
     assert await orders(search) == [591, 581]
+    assert search.progress.found == 2, "what it has returned, not all of the step of the log that it has read"
+    search = await client.search(filled, limit=2)
+    assert await orders(search) == [0, 1]
+    assert search.progress.found == 2, "nor all of the batch"
     assert search.progress.looked < COUNT
     assert not search.progress.complete
     search = await client.search(filled, filter=".order < 3", backwards=True)

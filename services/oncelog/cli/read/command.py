@@ -200,7 +200,7 @@ async def _print(
     left = limit
     try:
         async for batch in batches:
-            numbers = wanted.of(batch)[:left]
+            numbers = wanted.returned(wanted.of(batch), left)
             if not written(printed.new() + lines(batch, numbers)):
                 return Exit.OK
             if left is not None:
@@ -228,7 +228,7 @@ async def _print_last(
     last = await last_message(network_of(client), parse_topic(reader.topic), timeout_ms=int(timeout_s * 1000))
     async with aclosing(chosen_backwards(reader, last, wanted, timeout_s=timeout_s)) as chosen:
         async for batch, numbers in chosen:
-            found.append((batch, numbers[:limit][::-1]))
+            found.append((batch, wanted.returned(numbers, limit)[::-1]))
             limit -= len(found[-1][1])
             if limit == 0:
                 break

@@ -109,7 +109,7 @@ async def first_indexes(
         except TopicNotFound:
             return 0  # the next look-up creates it, as a topic without partitions
 
-    partitions = await persist(count, timeout_ms=timeout_ms, what=f"the partitions of {topic}")
+    partitions = await persist(count, timeout_ms=timeout_ms, what=f"the topic {topic}")
     if not partitions:
         return [await _first_index(network, topic, start, inclusive, timeout_ms)]
     if partitions > 1:

@@ -45,7 +45,8 @@ def parse_url(url: str) -> tuple[str, ...]:
         match = _HOST.fullmatch(part.strip())
         port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
         if not part.strip():
-            raise InvalidArgument(f"url has no host: write {_scheme(url)}host:port", field="url")
+            message = f"url {without_password(url)[:100]!r} lacks a host: write {_scheme(url)}host:port"
+            raise InvalidArgument(message, field="url")
         if match is None or not 0 < port < 65_536:
             raise InvalidArgument(f"url: {without_password(part)[:100]!r} is not host:port", field="url")
         addresses.append(f"{match[1]}:{port}")
@@ -100,7 +101,8 @@ def _scheme(url: str) -> str:
     if scheme is None:
         raise InvalidArgument(
             "url must be oncelog://host:port[,host:port], or oncelog+tls://… for a cluster with TLS; where only the "
-            "metadata services can be reached, oncelog+proxy://… or oncelog+proxy+tls://…",
+            "metadata services can be reached, oncelog+proxy://… or oncelog+proxy+tls://…. It is "
+            f"{without_password(str(url))[:100]!r}",
             field="url",
         )
     return scheme

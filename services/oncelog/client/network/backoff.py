@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, LedgerUnavailable, OncelogError
@@ -17,6 +18,8 @@ _QUIET_S = 5.0
 #: After so long without an answer a call without a time limit says what it waits for, and how often it says so again.
 WAITING_TOLD_AFTER_S = 1.0
 WAITING_TOLD_EVERY_S = 30.0
+#: After so long a call with a time limit says so, once: its error comes late.
+LIMITED_TOLD_AFTER_S = 3.0
 
 
 def session_backoff() -> Backoff:
@@ -25,17 +28,24 @@ def session_backoff() -> Backoff:
 
 
 class WaitingReport:
-    """Warnings in the log about one call that has no time limit. what: it waits for. began_s: loop time."""
+    """Warnings in the log about one call. what: it waits for. began_s: loop time. timeout_s: its time limit, if any."""
 
-    def __init__(self, what: str, began_s: float) -> None:
+    def __init__(self, what: str, began_s: float, timeout_s: float | None = None) -> None:
         self._what = what
-        self._told_again_s = began_s + WAITING_TOLD_AFTER_S
+        self._ends_s = None if timeout_s is None else began_s + timeout_s
+        self._told_again_s = began_s + (WAITING_TOLD_AFTER_S if timeout_s is None else LIMITED_TOLD_AFTER_S)
 
     def failed(self, error: OncelogError, now_s: float) -> None:
         """An attempt has failed at this loop time."""
-        if now_s >= self._told_again_s:
+        if now_s < self._told_again_s:
+            return
+        if self._ends_s is None:
             self._told_again_s = now_s + WAITING_TOLD_EVERY_S
             logger.warning("still waiting for %s: %s", self._what, error.message)
+        else:
+            self._told_again_s = inf
+            left_s = self._ends_s - now_s
+            logger.warning("still waiting for %s, for another %.0f s: %s", self._what, left_s, error.message)
 
 
 async def persist(
@@ -47,7 +57,7 @@ async def persist(
 ) -> ResultT:
     """Call `ask(again)` until it succeeds; again: whether this is a retry. what: the subject, for the error.
 
-    timeout_ms: None: no limit; then the log says what is waited for.
+    timeout_ms: None: no limit. The log says what is waited for; see WaitingReport.
 
     Raises its first fatal error, or retriable one that is `hopeless`, or DeadlineExceeded with the last retriable one;
     LedgerUnavailable is raised itself.
@@ -55,9 +65,10 @@ async def persist(
     backoff = session_backoff()
     trouble: BaseException | None = None
     now_s = asyncio.get_running_loop().time
-    report = WaitingReport(what, now_s())
+    timeout_s = None if timeout_ms is None else timeout_ms / 1000
+    report = WaitingReport(what, now_s(), timeout_s)
     try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+        async with asyncio.timeout(timeout_s):
             while True:
                 try:
                     return await ask(trouble is not None)
@@ -65,8 +76,7 @@ async def persist(
                     if not error.retriable or hopeless(error):
                         raise
                     trouble = error
-                    if timeout_ms is None:
-                        report.failed(error, now_s())
+                    report.failed(error, now_s())
                 await backoff.pause()
     except TimeoutError as error:
         if isinstance(trouble, LedgerUnavailable):

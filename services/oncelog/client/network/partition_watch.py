@@ -26,9 +26,18 @@ async def for_each_partition(
     """The results, in the order of `parts`. Raises the first error itself, after the others were cancelled.
 
     In a task of its own: in Python 3.11 a TaskGroup that fails leaves its task's count of cancellations above 0, and
-    the caller's task is the application's.
+    the caller's task is the application's. A TaskGroup that fails also loses a cancellation that comes just then, which
+    is raised here.
     """
-    return await asyncio.create_task(_each_at_once(do, parts, at_once_max))
+    caller = asyncio.current_task()
+    assert caller is not None, "a coroutine of asyncio runs in a task"
+    cancelled_before = caller.cancelling()
+    try:
+        return await asyncio.create_task(_each_at_once(do, parts, at_once_max))
+    except Exception as error:
+        if caller.cancelling() > cancelled_before:
+            raise asyncio.CancelledError from error
+        raise
 
 
 async def _each_at_once(
@@ -93,7 +102,7 @@ class PartitionWatch:
         return await persist(
             lambda _: self._network.lookup.partition_counts(self._topic),
             timeout_ms=timeout_ms,
-            what=f"the partitions of {self._topic}",
+            what=f"the topic {self._topic}",
         )
 
     async def _run(self) -> None:

@@ -25,6 +25,8 @@ from oncelog.wire.owner_pb2 import FindIndexAnswer, FindIndexRequest
 logger = logging.getLogger(__name__)
 
 Place = MessageId | datetime | Index
+#: for errors
+PLACES = "oncelog.EARLIEST, oncelog.LATEST, a MessageId, a datetime or an Index"
 #: A time that is farther ahead is no difference between two clocks.
 _AHEAD_S_MAX = 3600.0
 
@@ -32,7 +34,7 @@ _AHEAD_S_MAX = 3600.0
 def check_place(start: Place, inclusive: bool) -> None:
     """Raises InvalidArgument for another type, and for a datetime without a time zone: programs of two machines would
     mean two times by it. Warns of a time that is far ahead."""
-    check_type("start", start, (MessageId, datetime, Index), "EARLIEST, LATEST, a MessageId, a datetime or an Index")
+    check_type("start", start, (MessageId, datetime, Index), PLACES)
     check_type("inclusive", inclusive, bool, "True or False")
     if not isinstance(start, datetime):
         return

@@ -11,10 +11,10 @@ from oncelog.core.formats.columns import check_event_times, encode_event_times, 
 Key = bytes | str
 
 
-def plain_bytes(value: object, *, field: str) -> bytes:
-    """A copy that the caller can no longer change. Raises InvalidArgument."""
+def plain_bytes(value: object, *, field: str, kinds: str = "bytes") -> bytes:
+    """A copy that the caller can no longer change. kinds: what is accepted, for the error. Raises InvalidArgument."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidArgument(f"{field} must be bytes, not {type(value).__name__}", field=field)
+        raise InvalidArgument(f"{field} must be {kinds}, not {type(value).__name__}", field=field)
     return bytes(value)
 
 
@@ -37,9 +37,9 @@ def plain_key(key: Key | None) -> bytes | None:
     if key is None:
         return None
     try:
-        return key.encode() if isinstance(key, str) else plain_bytes(key, field="key")
+        return key.encode() if isinstance(key, str) else plain_bytes(key, field="key", kinds="bytes or str")
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"key must be bytes or text that UTF-8 can encode: {error}", field="key") from error
+        raise InvalidArgument(f"key must be bytes or a str that UTF-8 can encode: {error}", field="key") from error
 
 
 def checked_extras(key: Key | None, event_time_ms: int | None, properties: Properties | None) -> Extras:

@@ -1,7 +1,7 @@
 """The results of batches that are not answered yet: futures of messages and of lists, and tasks that wait for a flush.
 
 Unverified messages (see `duplicates`) are counted. Where they are accepted, the first ones of a producer are logged as
-a warning.
+a warning. So are the first duplicates whose content is unknown, unless other content is accepted.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Protocol
 
 from oncelog.client.network.session_driver import SessionDriver
-from oncelog.client.producing.duplicates import DuplicateRules, OnUnverified
+from oncelog.client.producing.duplicates import DuplicateRules, OnContentDiffers, OnUnverified
 from oncelog.client.producing.send_buffer import PackedBatch, call, fail
 from oncelog.client.values.results import AnsweredBatch, AnsweredRange, BatchResult, SendResult, TopicPartition
 from oncelog.core.errors import OncelogError, StaleSequence
@@ -21,8 +21,9 @@ from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.sdk.producer.events import Complete
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, ids_of
 
-#: Documented name: applications filter or silence the warning by it.
+#: Documented names: applications filter or silence the warnings by them.
 logger = logging.getLogger("oncelog.client.unverified")
+unknown_content_logger = logging.getLogger("oncelog.client.unknown_content")
 _IDS_SHOWN_MAX = 5
 
 
@@ -152,6 +153,7 @@ class PendingResults:
         self.unverified_count = 0
         self._topic = topic
         self._rules = rules
+        self._warned_of_content = rules.on_content_differs is OnContentDiffers.ACCEPT
         self._results: dict[int, PendingResult] = {}
         self._last_request = 0
         #: (request, done when everything up to the request is answered)
@@ -171,6 +173,8 @@ class PendingResults:
         else:
             self._count_unverified(answer, producer_name)
             ranges = self._rules.applied(_answered_ranges(answer), topic)
+            if not self._warned_of_content:
+                self._warn_of_content(ranges, answer, producer_name)
         self._take(answer.request).completed(topic, answer.ids, ranges)
 
     def fail(self, request: int, error: OncelogError) -> None:
@@ -206,6 +210,22 @@ class PendingResults:
                 producer_name, self._topic, count, _shown(ids),
             )  # fmt: skip
         self.unverified_count += count
+
+    def _warn_of_content(self, ranges: Sequence[AnsweredRange], answer: Complete, producer_name: str) -> None:
+        unknown = [each for answered in ranges for each in [answered.is_unknown] * answered.size]
+        if not any(unknown):
+            return
+        self._warned_of_content = True
+        ids = [*compress(ids_of(answer.ids, len(unknown)), unknown)]
+        unknown_content_logger.warning(
+            "producer %r on %s: messages are stored under the sequence ids of %d messages already: %s. It is unknown "
+            "whether they are the same messages, because the log compares only batches that have the same ids as a "
+            "stored one, and no compression. If your program repeats what it has sent before, all is well; if the "
+            "messages are new, they are lost: send them with sequence ids above last_sequence_id. Lists that are sent "
+            "again as they were, or messages that are sent one by one both times, can be compared. This warning is "
+            "logged once per producer; `unknown_ranges` of each BatchResult has the messages",
+            producer_name, self._topic, len(ids), _shown(ids),
+        )  # fmt: skip
 
 
 def _shown(ids: Sequence[int]) -> str:

@@ -344,9 +344,11 @@ class AsyncProducer:
             if one_log or not partitions_in(error):
                 raise
             self._check_options()
+            ended = self._parts
             try:
                 await self._open_partitions(timeout_ms)
             except BaseException:
+                self._parts = self._parts or ended
                 await self.close(flush=False)
                 raise
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias
 
+from oncelog.client.network.backoff import WaitingReport
 from oncelog.client.network.network import Network
 from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
 from oncelog.client.producing.message_arguments import (
@@ -356,10 +357,14 @@ class Sender:
     async def open(self, timeout_ms: int | None) -> None:
         """Get the first session. Raises the reason why there is none; DeadlineExceeded with the last retriable one."""
         self.driver.feed(OpenWanted())
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        report = WaitingReport(f"a producer on {self._topic}", self._loop.time(), timeout_s)
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with asyncio.timeout(timeout_s):
                 while not self.core.numbers.known and self.core.error is None:
                     await self._changed()
+                    if self.core.trouble is not None:
+                        report.failed(self.core.trouble, self._loop.time())
         except TimeoutError as error:
             trouble = self.core.trouble or error
             raise errors.DeadlineExceeded(

@@ -15,7 +15,7 @@ from typing import Self
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
 from oncelog.client.network.partition_watch import PartitionWatch, for_each_partition
-from oncelog.client.network.start_position import Place, check_place
+from oncelog.client.network.start_position import PLACES, Place, check_place
 from oncelog.client.reading.log_reader import LogReader
 from oncelog.client.reading.stream_state import Gaps
 from oncelog.client.values.arguments import check_seconds, check_type
@@ -35,7 +35,7 @@ def check_read_start(start: ReadStart, inclusive: bool) -> None:
     if isinstance(start, MessageId | datetime | Index):
         check_place(start, inclusive)
         return
-    check_type("start", start, list, "EARLIEST, LATEST, a MessageId, a datetime, an Index or a list of MessageIds")
+    check_type("start", start, list, f"{PLACES}, or a list of MessageIds")
     for each in start:
         check_type("start", each, MessageId, "a list of MessageIds")
     check_type("inclusive", inclusive, bool, "True or False")

@@ -6,7 +6,7 @@ anywhere; it ends when its caller leaves it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -48,7 +48,7 @@ class SearchedRange(NamedTuple):
 
 @dataclass(slots=True)
 class SearchProgress:
-    """looked: at how many messages. found: how many of them are wanted. looked_bytes: of their values. complete: all of
+    """looked: at how many messages. found: how many were returned. looked_bytes: of their values. complete: all of
     the topic was looked at, up to the end that it had when the search began; False while it goes on, and when it ended
     at a limit."""
 
@@ -96,8 +96,12 @@ class Wanted:
                 for number in range(size)
                 if wants(values[number], None if keys is None else keys[number], ids[number])
             ]
-        self.progress.found += len(numbers)
         return numbers
+
+    def returned(self, numbers: Sequence[int], limit: int | None) -> Sequence[int]:
+        """Those of the wanted ones that are given to the caller, which are counted as found: at most `limit`."""
+        self.progress.found += len(numbers[:limit])
+        return numbers[:limit]
 
     def _note(self, batch: MessageBatch, size: int) -> None:
         progress = self.progress
@@ -235,19 +239,32 @@ async def searched_parts(
 ) -> list[tuple[TopicName, LastMessage]]:
     """The topic, or each of its partitions, with its last message. Raises InvalidArgument for a start that is a place
     of one partition, and as `last_message`."""
-    count = await persist(
-        lambda _: network.lookup.partitions(topic), timeout_ms=timeout_ms, what=f"the partitions of {topic}"
-    )
+    count = await persist(lambda _: network.lookup.partitions(topic), timeout_ms=timeout_ms, what=f"the topic {topic}")
     if count > 1:
         check_of_all_partitions(start, str(topic), count)
     names = [replace(topic, partition=number) for number in range(count)] or [topic]
     return [(name, await last_message(network, name, timeout_ms=timeout_ms)) for name in names]
 
 
+async def readers_of(
+    parts: Sequence[tuple[TopicName, LastMessage]], open_one: Callable[[str], Awaitable[AsyncReader]]
+) -> list[tuple[AsyncReader, LastMessage]]:
+    """A reader of each. Raises as `open_one`, or when it is cancelled, after the readers before it were closed."""
+    readers: list[tuple[AsyncReader, LastMessage]] = []
+    try:
+        for name, last in parts:
+            readers.append((await open_one(str(name)), last))
+    except BaseException:
+        for reader, _ in readers:
+            await reader.close()
+        raise
+    return readers
+
+
 class AsyncSearch:
     """The messages that were asked for. Made by `AsyncClient.search`; for one task at a time.
 
-        async with await client.search("orders", key="table-4") as search:
+        async with client.search("orders", key="table-4") as search:
             async for message in search:
                 ...
         print(search.progress)  # searched 20 messages (public/default/orders: index 0 to 19, of 20): 1 found
@@ -317,11 +334,11 @@ class AsyncSearch:
         for reader, last in self._parts:
             async with aclosing(self._of(reader, last)) as chosen:
                 async for batch, numbers in chosen:
+                    returned = self._wanted.returned(numbers, left)
                     if left is not None:
-                        numbers = numbers[:left]  # noqa: PLW2901 - the rest is not wanted
-                        left -= len(numbers)
-                    if numbers:
-                        yield batch, numbers
+                        left -= len(returned)
+                    if returned:
+                        yield batch, returned
                     if left == 0 or self._is_enough:
                         return
         self.progress.complete = True

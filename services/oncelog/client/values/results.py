@@ -84,6 +84,17 @@ class AnsweredRange(NamedTuple):
     resent: bool = False
     error: OncelogError | None = None
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether these are duplicates of another send whose content could not be compared with the stored one."""
+        stored = self.stored
+        return (
+            stored is not None
+            and stored.kind is ResultKind.DUPLICATE
+            and not self.resent
+            and stored.content_differs is None
+        )
+
 
 class AnsweredBatch:
     """One batch of a list. ids None: the batch failed without an answer."""
@@ -182,11 +193,12 @@ class BatchResult:
         count: messages of the list; also `len(result)`.
         first, last: sequence ids of the first and the last message that was answered, -1 when there is none.
         duplicates: how many messages were stored before this send, including resent and unverified ones.
+        unknown: how many of the duplicates may be other messages than the stored ones; see `unknown_ranges`.
         verified: False when any message is unverified; see SendResult.
         results: `results[i]` is the SendResult of message i, or the error it failed with.
         message_ids: a sequence with the MessageId of each message; None for those that failed.
-        duplicate_ranges, resent_ranges, unverified_ranges, differing_ranges, failed_ranges: lists of `range`s of
-            indexes into the list.
+        duplicate_ranges, resent_ranges, unverified_ranges, differing_ranges, unknown_ranges, failed_ranges: lists of
+            `range`s of indexes into the list.
     """
 
     __slots__ = ("_batches", "_starts", "_topic", "count", "first", "last")
@@ -207,6 +219,10 @@ class BatchResult:
     @property
     def duplicates(self) -> int:
         return sum(map(len, self.duplicate_ranges))
+
+    @property
+    def unknown(self) -> int:
+        return sum(map(len, self.unknown_ranges))
 
     @property
     def verified(self) -> bool:
@@ -249,6 +265,12 @@ class BatchResult:
         return self._indexes(lambda r: r.stored is not None and r.stored.content_differs is True)
 
     @property
+    def unknown_ranges(self) -> list[range]:
+        """Indexes of the duplicates whose content could not be compared with the stored one, such as those of a list
+        whose messages were sent one by one before. Resent and unverified ones are not among them."""
+        return self._indexes(lambda r: r.is_unknown)
+
+    @property
     def failed_ranges(self) -> list[range]:
         """Indexes of the messages that failed; `results` has each message's error."""
         return self._indexes(lambda r: r.error is not None)
@@ -280,7 +302,7 @@ class BatchResult:
         failed = sum(map(len, self.failed_ranges))
         return (
             f"{type(self).__name__}(first={self.first}, last={self.last}, count={self.count}, "
-            f"duplicates={self.duplicates}, failed={failed})"
+            f"duplicates={self.duplicates}, unknown={self.unknown}, failed={failed})"
         )
 
 

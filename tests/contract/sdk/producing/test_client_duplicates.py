@@ -98,3 +98,40 @@ async def test_other_content_can_be_accepted(client: oncelog.AsyncClient) -> Non
     assert (await traced.send(b"at 12:02", sequence_id=0)).content_differs is None, "its trace differs each time"
     with pytest.raises(InvalidArgument):
         await client.create_producer("flights", on_content_differs="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.hazard("other-content")
+async def test_unknown_content_is_shown_and_logged_as_a_warning(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list cannot be compared with messages that were sent one by one: other messages counted as duplicates, and
+    nothing showed that their content is unknown. Said once for each producer, with the ids."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    for number in range(1, 6):
+        await producer.send(b"original", sequence_id=number)
+    again = await producer.send_many([b"original"], sequence_ids=[5])
+    assert (again.unknown, again.unknown_ranges) == (0, [])
+    assert not _unknown_content(caplog)
+    result = await producer.send_many([b"X", b"Y", b"new"], sequence_ids=[3, 4, 6])
+    assert (result.duplicates, result.unknown, result.unknown_ranges) == (2, 2, [range(2)])
+    assert repr(result) == "BatchResult(first=3, last=6, count=3, duplicates=2, unknown=2, failed=0)"
+    assert (await producer.send_many([b"X", b"Y"], sequence_ids=[1, 2])).unknown == 2
+    (warning,) = _unknown_content(caplog)
+    for word in ("'importer'", "public/default/flights", "2 messages", "3, 4", "one by one", "they are lost"):
+        assert word in warning
+    assert cluster.topic("flights").values() == [b"original"] * 5 + [b"new"]
+
+
+async def test_unknown_content_is_no_warning_where_other_content_is_accepted(
+    client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a program has said that the first copy stands for all others."""
+    producer = await client.create_producer("flights", producer_name="importer", on_content_differs="accept")
+    await producer.send(b"a", sequence_id=0)
+    await producer.send(b"b", sequence_id=1)
+    assert (await producer.send_many([b"a", b"other"], sequence_ids=[0, 1])).unknown == 2
+    assert not _unknown_content(caplog)
+
+
+def _unknown_content(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.name == "oncelog.client.unknown_content"]

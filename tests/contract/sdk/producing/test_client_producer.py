@@ -262,6 +262,7 @@ async def test_second_send_of_an_id_is_a_duplicate_and_not_resent(
     cluster.knobs.lose_answers = 1
     second = await producer.send_many([b"1", b"2"], sequence_ids=[1, 2])
     assert (second.duplicate_ranges, second.resent_ranges) == ([range(2)], [range(1, 2)])
+    assert second.unknown_ranges == [range(1)], "what this send has stored itself is known"
     assert second.message_ids[0] == first.message_ids[1]
 
 

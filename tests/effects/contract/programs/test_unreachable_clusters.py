@@ -49,7 +49,7 @@ async def test_copy_of_what_is_there_names_the_target_that_cannot_be_reached() -
             await asyncio.wait_for(mirror.run_once(timeout=REACHED_S), DEADLINE_S)
     (error,) = raised.value.exceptions
     assert isinstance(error, DeadlineExceeded)
-    told = "the partitions of public/default/orders in the target cluster (--to): no answer within 5000 ms"
+    told = "the topic public/default/orders in the target cluster (--to): no answer within 5000 ms"
     assert told in error.message
     assert "127.0.0.1:1" in error.message
 
@@ -109,9 +109,9 @@ async def test_what_a_program_waits_for_is_in_the_log(caplog: pytest.LogCaptureF
     async with await oncelog.connect(NOWHERE) as client:
         mirror = Mirror(client, client, Choice((parse_topic("orders"),)))
         where = "in the source cluster (--from)"
-        await told(mirror.run(), f"still waiting for the partitions of public/default/orders {where}")
+        await told(mirror.run(), f"still waiting for the topic public/default/orders {where}")
         process = Process(lambda _: None, "orders", subscription="billing", effects=TopicEffects(["out"]))
-        await told(run_processes(client, [process]), "still waiting for the partitions of public/default/orders")
+        await told(run_processes(client, [process]), "still waiting for the topic public/default/orders")
 
 
 def test_wait_is_told_once_and_then_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,3 +123,12 @@ def test_wait_is_told_once_and_then_now_and_then(caplog: pytest.LogCaptureFixtur
     assert [record.getMessage() for record in caplog.records] == [
         f"still waiting for the topic: at {now_s:.1f}" for now_s in (first, first + WAITING_TOLD_EVERY_S)
     ]
+
+
+def test_wait_with_a_time_limit_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error says the rest."""
+    report = WaitingReport("the topic", 100.0, 30.0)
+    for now_s in (101.0, 102.9, 103.2, 104.0, 129.0):
+        report.failed(ServiceUnavailable("refused"), now_s)
+    (record,) = caplog.records
+    assert record.getMessage() == "still waiting for the topic, for another 27 s: refused"
