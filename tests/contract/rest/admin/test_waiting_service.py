@@ -62,7 +62,7 @@ async def test_restore_is_served_to_superusers_alone(tmp_path: Path) -> None:
 
 async def test_copy_from_outside_is_taken_from_superusers_alone(tmp_path: Path) -> None:
     """It is larger than any other body, and is read only when the caller's rights are known."""
-    header = CopyHeader(CLUSTER, FIRST_ERA, 7, 1_764_200_000_000)
+    header = CopyHeader(CLUSTER, FIRST_ERA, 8, 1_764_200_000_000)
     parts: list[bytes] = []
     writer = CopyWriter(header, None, parts.append)
     writer.add(CopiedRecord(f"/tombstones/{number}", os.urandom(700_000)) for number in range(3))
