@@ -325,9 +325,11 @@ HAZARDS = {
     ),
     "missing-record-is-no-deletion": Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
-        "record for a deletion.",
+        "record for a deletion. Or an owner waits for an entry of a trimmed ledger whose record was put back, or takes "
+        "a missing record for a trim.",
         "A ledger is deleted only if a tombstone of its topic, or a list of the topic's ledgers that begins above "
-        "it, proves the deletion. Otherwise it is kept and reported.",
+        "it, proves the deletion. Otherwise it is kept and reported. An owner waits for no entry below the floor of "
+        "its log, and for each one of a ledger that the log lists.",
     ),
     "index-given-twice": Hazard(
         "A ledger is ended by command at message 100. Consumers have applied messages 100 to 119. The next 20 messages "
