@@ -21,7 +21,7 @@ _CORE = "services/oncelog/core"
 _PACKAGES = tuple(f"{folder.removeprefix('services/')}." for folder in DISTRIBUTIONS)
 #: Where one question is open at a time: a coroutine that awaits its ports, which its caller gives. It cannot await
 #: anything else, because the core does not import asyncio.
-_PROCEDURES = {f"{_CORE}/http_publish/idempotency.py"}
+_PROCEDURES = {f"{_CORE}/http_publish/idempotency.py", f"{_CORE}/records/id_claim.py"}
 
 
 def imported(source: Source) -> Iterator[str]:
