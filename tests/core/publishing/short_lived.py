@@ -52,7 +52,7 @@ class Year:
         self.state = DedupState()
         self.table = DedupTable(self.state)
         self._step = Step()
-        presence = Presence(connected=lambda _: False, awaited=lambda _: False)
+        presence = Presence(connected=lambda _: False, awaited=lambda _: False, left={})
         self._expiry = ProducerExpiry(self._step, cast("TopicLog", self), presence, ProducerLifetimes())
         self._timer = StartTopicTimer("", 0)
         self._entries = 0
