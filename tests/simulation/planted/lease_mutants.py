@@ -11,8 +11,8 @@ from oncelog.core.publishing.expiry import CONTINUE_MS, ProducerExpiry
 from oncelog.core.publishing.log import TopicLog
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.sdk.producer.opening import SessionOpening
-from tests.core.publishing.test_expiry import test_period_is_an_eighth_of_a_short_lease_also_while_others_are_due
-from tests.core.publishing.test_session_lifetimes import test_session_that_has_begun_counts_for_the_next_owner
+from tests.core.publishing.expiry.test_expiry import test_period_is_an_eighth_of_a_short_lease_also_while_others_are_due
+from tests.core.publishing.expiry.test_session_lifetimes import test_session_that_has_begun_counts_for_the_next_owner
 from tests.core.sdk.test_session_opening import (
     test_expired_producer_does_not_fence_a_newer_one_that_has_its_name,
     test_expired_producer_gives_its_assigned_name_back,

@@ -444,9 +444,7 @@ class History:
         while log.time_ms < until_ms and leased():
             await until(lambda: (log.open and expiry._period_ms) or not leased(), DEADLINE_S, waiting_for="a period")
             self.runner.post(TopicTimerFired(expiry._key))
-            await until(
-                lambda: log.table.state.time_ms == log.time_ms, DEADLINE_S, every_s=0.001, waiting_for="durable time"
-            )
+            await until(lambda: log.table.state.time_ms == log.time_ms, DEADLINE_S, every_s=0.001, waiting_for="time")
 
     async def take_over(self) -> None:
         self.steps += 1

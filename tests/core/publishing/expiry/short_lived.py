@@ -1,6 +1,6 @@
 """A year of a topic that many short-lived producers write to: each is leased, stores a message and is never seen again.
 
-    python -m tests.core.publishing.short_lived COUNT
+    python -m tests.core.publishing.expiry.short_lived COUNT
 
 Their grants, messages and expiries are folded as the log has them; the owner's part that expires producers decides, and
 time is what the log says. Prints the size of the fold with nothing in it, once a quarter, and at the end.

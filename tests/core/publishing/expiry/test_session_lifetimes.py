@@ -8,7 +8,7 @@ from oncelog.core.ids import Generation, ProducerId
 from oncelog.core.policies.producer_lifetimes import EIGHTHS
 from oncelog.core.topic_events.events import SessionClosed, TopicTimerFired
 from tests.core.builders import CONTIGUOUS, A, B, C
-from tests.core.publishing.test_expiry import (
+from tests.core.publishing.expiry.test_expiry import (
     LIFETIME,
     aged_entries,
     known,
