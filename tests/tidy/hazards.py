@@ -439,9 +439,10 @@ HAZARDS = {
     ),
     "nack-counted-twice": Hazard(
         "A negative acknowledgement is durable, its answer is lost with the owner, and the consumer sends it again. "
-        "One delivery counts twice.",
+        "One delivery counts twice. Or an application rejects what seems to be a former delivery, and the message "
+        "stays with the consumer for ever.",
         "A negative acknowledgement, and a consumer that returns, name the delivery of each message. A delivery counts "
-        "once.",
+        "once. The newest delivery takes the place of one that waits for the application.",
     ),
     "foreign-producer-name": Hazard(
         "A role opens a producer under a name that the services will use, and stores ids. The letters of the services "
