@@ -295,7 +295,7 @@ ValuesArgument = Annotated[list[str], typer.Argument(metavar="VALUE...", help="S
 
 @admin_command(policy, "show")
 def show_policies(api: AdminApi, place: PlaceArgument, name: OneOrAllArgument = None) -> Report:
-    """Show what applies at a place, and the level that it comes from.
+    """Show the policies that apply at a place, and the level that each comes from.
 
     A value is shown as `set` takes it. With -o json: the value of the REST interface.
     """

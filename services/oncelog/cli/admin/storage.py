@@ -55,7 +55,7 @@ def list_nodes(
     ] = None,
     every: EveryNodeOption = False,
 ) -> Answer:
-    """List the storage nodes with what they hold, lack and owe, or show one.
+    """List the storage nodes with their copies, damage and debt, or show one.
 
     Retired nodes are listed while a ledger names them, and with --all. -o wide shows the free space of their disks.
     """
@@ -157,7 +157,7 @@ def decommission(
     ] = False,
     wait_seconds: WaitSecondsOption = 3_600,
 ) -> Answer:
-    """Move all copies off storage nodes, then remove the nodes for ever. Their directories are refused from then on.
+    """Move all copies off storage nodes, then remove the nodes permanently. Their directories are refused from then on.
 
     May be repeated. A host without a storage node is skipped. Exit code 1 if --wait ends before the nodes are removed:
     then the command says what it waits for. --cancel keeps nodes that are not removed yet, and opens them to new
