@@ -163,7 +163,7 @@ _HELP = f"""{__doc__}
 
     oncelog bench takeover --kills 50 -o json
 
-Without the name of a command it is `run`: `oncelog bench run --help` shows its options. The measurements:
+The default command is `run`: `oncelog bench run --help` shows its options. The measurements:
 
 \b
 {chr(10).join(f"  {name:<15} {each.about}" for name, each in _BENCHMARKS.items())}"""
@@ -284,7 +284,7 @@ _MEASUREMENT = Annotated[
     str,
     typer.Argument(
         metavar="MEASUREMENT",
-        help="One of those that `oncelog bench --help` lists.",
+        help="A measurement that `oncelog bench --help` lists.",
         autocompletion=_completed,
     ),
 ]

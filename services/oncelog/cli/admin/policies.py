@@ -212,7 +212,7 @@ TABLE = {
     ),
     "backlog-quota": _Policy(
         "backlogQuota", _quota(), "none",
-        "what a subscription may leave unacknowledged; then publishing waits (hold) or fails (refuse), or the oldest "
+        "limit of unacknowledged messages; above it publishing waits (hold) or fails (refuse), or the oldest "
         "messages count as acknowledged (evict)",
     ),
     "assigned-producer-expiry": _Policy(
