@@ -1,8 +1,8 @@
 """`oncelog bench …`: the throughput and latency of this machine and cluster, as ratios to the limits of the machine.
 
 The limits are measured in the same run, by processes that move the same bytes without any work. Each command starts
-these processes and a standalone cluster in a temporary directory, and ends them. The figures depend on what else the
-machine does: run the benchmarks on an idle machine.
+these processes and a standalone cluster in a temporary directory, and ends them. The figures depend on the load of the
+machine: run the benchmarks on an idle machine.
 """
 
 import inspect

@@ -23,7 +23,7 @@ _INCARNATION_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 NODE_HELP = "incarnation, a unique prefix of it, or the host that the node advertises."
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help=f"Storage node: {NODE_HELP}")]
 NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE...", help=f"Storage nodes, each by its {NODE_HELP}")]
-EveryNodeOption = Annotated[bool, typer.Option("--all", help="List retired storage nodes, too.")]
+EveryNodeOption = Annotated[bool, typer.Option("--all", help="Also list retired storage nodes.")]
 WaitSecondsOption = Annotated[int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)]
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="Id of a ledger, from the list.", min=0)]
 

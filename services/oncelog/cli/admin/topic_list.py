@@ -59,7 +59,7 @@ def add_topic_list(app: typer.Typer) -> None:
     ) -> Answer:
         """List the topics of a namespace by name. With --state or --top, list topics with their state.
 
-        A topic whose record is damaged is listed, too, and standard error names the record. With a state: a topic owner
+        A topic whose record is damaged is also listed, and standard error names the record. With a state: a topic owner
         that does not answer is listed below silent_owners; its topics are missing.
         """
         if partitioned and (state is not None or top is not None):

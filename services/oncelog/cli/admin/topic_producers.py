@@ -28,7 +28,7 @@ ConnectedOption = Annotated[
 IdleOption = Annotated[
     str | None,
     typer.Option(
-        "--idle-longer-than", help="List producers without a message, opening or renewal for so long: 30m, 12h, 7d."
+        "--idle-longer-than", help="List producers without a message, opening or renewal for this time: 30m, 12h, 7d."
     ),
 ]
 ExpiresOption = Annotated[

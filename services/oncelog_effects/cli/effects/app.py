@@ -126,9 +126,9 @@ def redo_effects(
 ) -> Answer:
     """Let messages take effect again, from a place on. Says what happens, and asks first.
 
-    1. Stop the programs. 2. Empty your own tables, or delete what the messages from that place on wrote. 3. Run this
-    command. 4. Start the programs: they begin at the place. To keep the old result next to the new one, run the program
-    with another subscription, another effect and other tables instead.
+    1. Stop the programs. 2. Empty your own tables, or delete the results of the messages from that place on. 3. Run
+    this command. 4. Start the programs: they begin at the place. To keep the old result next to the new one, run the
+    program with another subscription, another effect and other tables instead.
     """
     from oncelog_effects.cli.effects.changes import redo
 
@@ -219,7 +219,7 @@ def translate_positions(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let effects go on in the copy of a topic in another cluster, each once. Says where, and asks first.
+    """Continue effects in the copy of a topic in another cluster, each once. Says where, and asks first.
 
     For a cutover of a mirror: stop the programs at the source, run this command, and start them at the target. The
     cluster of the source is not asked. The position comes from the copies in the target, which are all read.

@@ -80,8 +80,8 @@ def add_restore(backup: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--take-over",
-                help="Restore even if topic owners of this cluster still answer: they end. It needs --ends-era, "
-                "too, unless a storage node proves that ZooKeeper is older or has lost records.",
+                help="Restore even if topic owners of this cluster still answer: they end. It also needs "
+                "--ends-era, unless a storage node proves that ZooKeeper is older or has lost records.",
             ),
         ] = False,
         ends_era: Annotated[
