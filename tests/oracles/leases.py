@@ -1,6 +1,7 @@
 """Checks leases, and producers that expire, against the log.
 
-    lifetimes     an entry that lets a producer expire is appended its whole lifetime after everything that it did
+    lifetimes     an entry that lets a producer expire is appended its whole lifetime after everything that it did, and
+                  after each entry that its owner appended while it was connected
     no guess      a producer is told that it has expired only after such an entry was appended, by whichever owner
     ids           an id that is leased anew was leased to nobody before
     one holder    a generation of an id is given to one request: of two holders the lower one is fenced
@@ -12,6 +13,7 @@ id is granted to nobody, are rules of the fold (`fold`); what owners keep after 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncelog.core.formats.head import HEAD_KINDS
 from oncelog.core.formats.opening import Lease, Leased, ProducerInstance
@@ -22,8 +24,12 @@ from oncelog.verify.stored_log import LoggedEntry
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold
 
-#: {entry: when its owner handed it to the log}
-Appended = Mapping[Position, int]
+
+class Appended(NamedTuple):
+    """When an owner handed an entry to the log, and the producers that had a session there in the step before."""
+
+    at: int
+    connected: frozenset[ProducerId]
 
 
 @dataclass(slots=True)
@@ -32,7 +38,7 @@ class LeaseHistory:
     was told first}. anew: {producer: the request that got it as a new one}. holders: {generation of a producer: the
     request that got it}."""
 
-    appended: dict[Position, int] = field(default_factory=dict)
+    appended: dict[Position, Appended] = field(default_factory=dict)
     expired: dict[ProducerId, int] = field(default_factory=dict)
     anew: dict[ProducerId, bytes] = field(default_factory=dict)
     holders: dict[ProducerInstance, bytes] = field(default_factory=dict)
@@ -69,7 +75,7 @@ def check_leases(history: LeaseHistory, fold: LogFold, policy: ProducerLifetimes
 
 
 def _ends_of_lives(
-    appended: Appended, entries: Iterable[LoggedEntry], policy: ProducerLifetimes
+    appended: Mapping[Position, Appended], entries: Iterable[LoggedEntry], policy: ProducerLifetimes
 ) -> dict[ProducerId, int]:
     """{expired producer: when its expiry was appended}."""
     active: dict[ProducerId, int] = {}
@@ -78,7 +84,8 @@ def _ends_of_lives(
     for entry in entries:
         if entry.header.kind in HEAD_KINDS:
             continue
-        now = appended[entry.header.position]
+        now, connected = appended[entry.header.position]
+        active.update((pid, now) for pid in connected)
         if entry.batch is not None:
             active[entry.batch.producer_id] = now
         elif entry.grant is not None:

@@ -64,9 +64,10 @@ EFFECTS = (
     "effects again: deadline_exceeded", "effect applied", "effect filtered", "gap checked", "redo wanted",
 )  # fmt: skip
 LEASES = (
-    "clock jumped", "lease left alone", "holder became a zombie", "leased anew", "leased again", "leased renewed",
-    "lease asked for again", "lease again refused: producer_expired", "lease renewed refused: producer_expired",
-    "lease renewed refused: producer_fenced", "producer failed: producer_expired",
+    "clock jumped", "lease left alone", "holder became a zombie", "holder was idle", "leased anew", "leased again",
+    "leased renewed", "lease asked for again", "lease again refused: producer_expired",
+    "lease renewed refused: producer_expired", "lease renewed refused: producer_fenced",
+    "producer failed: producer_expired",
 )  # fmt: skip
 HEADS = ("ledger with a head",)
 RESTORES = (

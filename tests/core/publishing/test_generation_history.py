@@ -25,7 +25,7 @@ from oncelog.core.publishing.producer_listing import generations_of
 from oncelog.core.publishing.producer_record import decode_row, encode_record, encode_row, read_record
 from oncelog.core.publishing.producer_state import ProducerState
 from tests.core.builders import TOPIC, plain
-from tests.core.publishing.test_expiry import leased
+from tests.core.publishing.expiry.test_expiry import leased
 from tests.core.publishing.test_producer_listing import openings_of
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import Owner

@@ -10,7 +10,7 @@ from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_listing import ListedProducer, ProducerFilter, page_of, producer_of
 from oncelog.core.topic_events.events import SessionClosed
 from tests.core.builders import CONTIGUOUS, received
-from tests.core.publishing.test_expiry import leased
+from tests.core.publishing.expiry.test_expiry import leased
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import Owner
 

@@ -11,7 +11,7 @@ from oncelog.core.publishing.expiry import EXPIRY_TIMER
 from oncelog.core.topic_events.effects import EndSession, StartTopicTimer
 from oncelog.core.topic_events.events import ProducerRemovalRequested, SessionClosed, TopicTimerFired
 from tests.core.builders import CONTIGUOUS, B, C, received
-from tests.core.publishing.test_expiry import LIFETIME, known, lease, leased, nobody_returns
+from tests.core.publishing.expiry.test_expiry import LIFETIME, known, lease, leased, nobody_returns
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import Owner, World
 

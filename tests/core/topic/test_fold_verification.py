@@ -22,7 +22,7 @@ from oncelog.core.topic.fold_verification import (
 )
 from oncelog.core.topic_events.events import SnapshotRequested
 from tests.core.builders import checksum, received
-from tests.core.publishing.test_expiry import leased, run_out
+from tests.core.publishing.expiry.test_expiry import leased, run_out
 from tests.core.topic.test_takeover import OFTEN, SELDOM, history
 from tests.core.topic.topic_world import Owner, World
 

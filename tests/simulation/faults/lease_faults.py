@@ -17,18 +17,25 @@ def jump_clock(faults: "Faults") -> None:
 
 def lapse(faults: "Faults") -> None:
     """A holder is away for about a lifetime: it crashes, or it is paused and its stream breaks, so that it wakes as a
-    zombie."""
+    zombie. Or it does nothing for longer, and its stream breaks later."""
     rng = faults.world.rng
     holders = [each for each in faults.cluster.lease_clients if each.alive and not each.paused and each.leased]
     if not holders:
         return
     client = rng.choice(holders)
-    ticks = int(min(client.lifetime_ms, 800) * rng.uniform(0.3, 4))
-    if rng.random() < 0.5:
+    lifetime_ms = min(client.lifetime_ms, 800)
+    ticks, how = int(lifetime_ms * rng.uniform(0.3, 4)), rng.random()
+    if how < 0.5:
         faults.world.count("lease left alone")
         faults.crash(client, ticks)
-    else:
+        return
+    stream = None if client.link is None else client.link.stream
+    idle_ticks = 0
+    if how < 0.75:
         faults.world.count("holder became a zombie")
-        faults.pause(client, ticks)
-        if client.link is not None:
-            client.link.stream.sever()
+    else:
+        faults.world.count("holder was idle")
+        idle_ticks = int(lifetime_ms * rng.uniform(0.5, 3))
+    faults.pause(client, ticks + idle_ticks)
+    if stream is not None:
+        faults.world.after(idle_ticks, f"{client.name} loses its stream", stream.sever)

@@ -26,6 +26,7 @@ from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.effects import AnswerOpen
 from oncelog.core.topic_events.events import PoliciesChanged, ReceivedBatch, TopicAssigned
 from oncelog.verify.violation import Violation
+from tests.oracles.leases import Appended
 from tests.simulation.clients.ack_workload import Recorder
 from tests.simulation.consumers.streams import OwnerStreams
 from tests.simulation.network import Network, Stream
@@ -83,8 +84,8 @@ class OwnerParts:
     #: {(counter, id)}: every id that was ever allocated
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
     policies: TopicPolicies = field(default_factory=TopicPolicies)
-    #: {topic: {entry: when it was appended}}, in runs in which producers expire
-    appended: dict[TopicId, dict[Position, int]] = field(default_factory=dict)
+    #: {topic: {entry: how it was appended}}, in runs in which producers expire
+    appended: dict[TopicId, dict[Position, Appended]] = field(default_factory=dict)
     #: the true time at tick 0; {place of an owner: by how much its clock is ahead}
     began_ms: int = 0
     skews: dict[str, int] = field(default_factory=dict)

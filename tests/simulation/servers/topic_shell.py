@@ -62,6 +62,7 @@ from oncelog.core.topic_events.events import (
     TopicTimerFired,
 )
 from oncelog.verify.violation import Violation
+from tests.oracles.leases import Appended
 from tests.simulation.clients.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.consumers.messages import sound_entries
 from tests.simulation.consumers.owner_end import ShellConsumers
@@ -104,8 +105,10 @@ class TopicShell:
         self._ticks_waiting = 0
         #: the last ledger of a cursor whose recovery took too long, or was not possible
         self.passed_over_cursor: LedgerId | None = None
-        #: {entry: when it was appended}; None: in a run in which no producer expires
+        #: {entry: how it was appended}; None: in a run in which no producer expires
         self._appended = parts.appended.get(topic_id)
+        #: the producers that had a session at the end of the step before
+        self._connected: frozenset[ProducerId] = frozenset()
         #: the newest entry that was looked at for grants
         self._looked_at = BEFORE_ALL
         #: the newest call's number, and the last effect for logs
@@ -163,6 +166,8 @@ class TopicShell:
         if consumption is not None:
             consumption.stepped(self)
         self._check_grants()
+        if self._appended is not None and self.core.serving is not None:
+            self._connected = frozenset(self.core.serving.sessions.producer_ids)
         self._check_cursor_timeout(event)
         for effect in effects:
             self._perform(effect)
@@ -200,7 +205,7 @@ class TopicShell:
             if entry.header.position <= self._looked_at:
                 break
             if self._appended is not None:
-                self._appended[entry.position] = self.owner.world.now
+                self._appended[entry.position] = Appended(self.owner.world.now, self._connected)
             if entry.grant is not None:
                 self._check_grant(entry.grant)
         self._looked_at = max(self._looked_at, log.in_flight[-1].header.position)

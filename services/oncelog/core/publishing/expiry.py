@@ -2,7 +2,7 @@
 
     active ----- lifetime, without a message, a renewal or a session -----> expired
       ^  |                                                                  its id is never issued again,
-      `--' message, opening, renewal                                        its name is free
+      `--' message, opening, renewal, session                               its name is free
 
 A producer has a lifetime if it is leased, or if the policies say so for names of its kind. It expires by an entry of
 the log (PRODUCERS_AGED), never by a decision of one owner alone. A policy holds once the log says so, by such an entry.
@@ -14,8 +14,10 @@ Rules
   (hazard minimum-lifetime-shortened).
 - A message counts as sent when the period before it ended, so a life could seem longer by one period than it is. A
   period is at most an eighth of each lifetime, and a producer expires an eighth after its lifetime.
-- A producer that is connected, or that may come back after a takeover, is renewed instead. One with something in
-  flight is left alone.
+- A session counts like a message: when it begins, when it ends, and each eighth of the lifetime meanwhile. If what the
+  log knows of the producer is older than an eighth, an entry renews it. So a takeover at any moment finds in the log
+  that it was there (hazard minimum-lifetime-shortened).
+- A producer that may come back after a takeover is renewed when it is due. One with something in flight is left alone.
 - A policy that has become shorter counts from the entry that says so, also for producers that have been idle for
   longer. While the policies are not known, or the log does not say yet what they say, only leases expire.
 - Ids of one server ascend, and so do the times at which its leases end. So producers of one lifetime are a list in
@@ -27,6 +29,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import islice
 
 from oncelog.core.formats.producers_aged import NameLifetimes, ProducersAged, Renewal
@@ -79,12 +82,41 @@ class ExpiryList:
         return taken
 
 
+class Looks:
+    """When to look at each connected producer next. Sessions begin in no order of these times, so they are a heap."""
+
+    def __init__(self) -> None:
+        self._due_ms: dict[ProducerId, int] = {}
+        self._heap: list[tuple[int, ProducerId]] = []
+
+    def set(self, pid: ProducerId, due_ms: int) -> None:
+        """Instead of the time that was set before."""
+        if self._due_ms.get(pid) != due_ms:
+            self._due_ms[pid] = due_ms
+            heappush(self._heap, (due_ms, pid))
+
+    def due(self, now_ms: int) -> bool:
+        return bool(self._heap) and self._heap[0][0] <= now_ms
+
+    def take(self, now_ms: int, count_max: int) -> list[ProducerId]:
+        """Remove those that are due, the first ones first."""
+        taken: list[ProducerId] = []
+        while self.due(now_ms) and len(taken) < count_max:
+            due_ms, pid = heappop(self._heap)
+            if self._due_ms.get(pid) == due_ms:
+                del self._due_ms[pid]
+                taken.append(pid)
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """connected: has a session. awaited: may come back after a takeover."""
+    """connected: has a session. awaited: may come back after a takeover. left: whose sessions have ended; what is read
+    from there is removed."""
 
     connected: Callable[[ProducerId], bool]
     awaited: Callable[[ProducerId], bool]
+    left: dict[ProducerId, None]
 
 
 class ProducerExpiry:
@@ -102,6 +134,10 @@ class ProducerExpiry:
         self._lists: dict[int, ExpiryList] = {}
         #: those that are in no list yet
         self._unlisted: Iterator[ProducerId] = iter(list(log.table.state.producers))
+        #: of those with a lifetime that are connected
+        self._looks = Looks()
+        #: those whose sessions have ended, and that the next entry may have to renew
+        self._left: dict[ProducerId, None] = {}
         #: the period that runs, and how many there were; 0: none runs
         self._period_ms = 0
         self._periods = 0
@@ -164,6 +200,56 @@ class ProducerExpiry:
         """The grant of a new producer, or of another lifetime, is durable."""
         self._list(pid)
 
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def session_began(self, pid: ProducerId) -> None:
+        """If need be, a renewal is in the log before anything that this session sends."""
+        renewal = self._renewal(pid, self._log.time_ms) if self._log.open else None
+        if renewal is not None:
+            self._log.append_aged(ProducersAged(0, (renewal,)))
+        self._look_later(pid, renewal, self._log.time_ms)
+
+    def _renewal(self, pid: ProducerId, now_ms: int) -> Renewal | None:
+        """Of its newest generation, if what the log knows of this producer is older than an eighth of its lifetime.
+        What is in flight does not count, because it may never become durable."""
+        ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
+        if ages is None or not lifetime_ms or self._log.table.expires(pid):
+            return None
+        old = self._lives_since(pid, ages) + lifetime_ms // EIGHTHS < now_ms
+        return Renewal(pid, self._log.table.generation_of(pid)[0]) if old else None
+
+    def _look_later(self, pid: ProducerId, renewal: Renewal | None, now_ms: int) -> None:
+        """At a connected producer, when what the log knows of it is old again. renewal: it was renewed now."""
+        ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
+        if ages is not None and lifetime_ms:
+            since_ms = self._lives_since(pid, ages) if renewal is None else now_ms
+            self._looks.set(pid, since_ms + lifetime_ms // EIGHTHS + 1)
+
+    def _note_left(self) -> None:
+        """Of the producers whose sessions have ended, keep those that the next entry may find old."""
+        next_ms = self._log.time_ms + (self._period_ms or PERIOD_MS_MAX)
+        self._left.update((pid, None) for pid in self._presence.left if self._renewal(pid, next_ms) is not None)
+        self._presence.left.clear()
+
+    def _renewed(self, now_ms: int) -> dict[ProducerId, Renewal]:
+        """Those that an entry of this time must renew, because they have, or had, a session."""
+        self._note_left()
+        renewed: dict[ProducerId, Renewal] = {}
+        for pid in list(islice(self._left, self.expired_max)):
+            del self._left[pid]
+            renewal = self._renewal(pid, now_ms)
+            if renewal is not None:
+                renewed[pid] = renewal
+        for pid in self._looks.take(now_ms, self.expired_max - len(renewed)):
+            if self._presence.connected(pid):
+                renewal = self._renewal(pid, now_ms)
+                if renewal is not None:
+                    renewed[pid] = renewal
+                self._look_later(pid, renewal, now_ms)
+        return renewed
+
+    # --- lists --------------------------------------------------------------------------------------------------------
+
     def _list(self, pid: ProducerId) -> None:
         ages, lifetime_ms = self._log.table.state.producers.ages_of(pid), self.lifetime_of(pid)
         if ages is None:
@@ -177,6 +263,8 @@ class ProducerExpiry:
         if found is None:
             found = self._lists[lifetime_ms] = ExpiryList()
         found.push(self._lives_since(pid, ages) + lifetime_ms + lifetime_ms // EIGHTHS, pid)
+        if self._presence.connected(pid):
+            self._look_later(pid, None, self._log.time_ms)
 
     def _is_news(self, *, assigned: bool) -> bool:
         """Whether the log does not say yet what the policies say of such names."""
@@ -189,6 +277,7 @@ class ProducerExpiry:
         """Of the topic; no time passes by it."""
         for pid in islice(self._unlisted, _LISTED_AT_ONCE):
             self._list(pid)
+        self._note_left()
         if not self._period_ms or (self._says_policy and self._period_ms > CONTINUE_MS):
             self._start_next()
 
@@ -203,7 +292,7 @@ class ProducerExpiry:
             self._start(min(CONTINUE_MS, longest_ms))
         elif self._lists:
             time_ms = self._log.time_ms
-            overdue = any(each.first_due_ms <= time_ms for each in self._lists.values())
+            overdue = self._looks.due(time_ms) or any(each.first_due_ms <= time_ms for each in self._lists.values())
             self._start(min(CONTINUE_MS, longest_ms) if overdue else longest_ms)
 
     def _shorten(self, lifetime_ms: int) -> None:
@@ -240,7 +329,7 @@ class ProducerExpiry:
         state = self._log.table.state
         now_ms = self._log.time_ms + passed_ms
         policy_holds = self._policy is not None and not self._policy_is_news
-        renewed: list[Renewal] = []
+        renewed = self._renewed(now_ms)
         expired: dict[ProducerId, None] = {}
         seen: set[ProducerId] = set()  # each lease of an id has put it into a list
         for lifetime_ms, each in list(self._lists.items()):
@@ -252,16 +341,18 @@ class ProducerExpiry:
                 due_ms = self._lives_since(pid, ages) + lifetime_ms + lifetime_ms // EIGHTHS
                 if due_ms > now_ms:
                     each.push(due_ms, pid)
+                elif pid in renewed:
+                    each.push(now_ms + lifetime_ms + lifetime_ms // EIGHTHS, pid)
                 elif not self._log.table.settled(pid) or not (ages.lifetime_ms or policy_holds):
                     each.push(now_ms + lifetime_ms, pid)
-                elif self._presence.connected(pid) or self._presence.awaited(pid):
-                    renewed.append(Renewal(pid, state.producers[pid].generation))
+                elif self._presence.connected(pid) or self._presence.awaited(pid) or pid in self._left:
+                    renewed[pid] = Renewal(pid, state.producers[pid].generation)
                     each.push(now_ms + lifetime_ms + lifetime_ms // EIGHTHS, pid)
                 else:
                     expired[pid] = None
             if not each:
                 del self._lists[lifetime_ms]
-        self._log.append_aged(ProducersAged(passed_ms, tuple(renewed), tuple(expired)))
+        self._log.append_aged(ProducersAged(passed_ms, tuple(renewed.values()), tuple(expired)))
 
     def failed(self, aged: ProducersAged) -> None:
         """This entry was dropped with its ledger."""

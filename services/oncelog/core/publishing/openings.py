@@ -70,7 +70,7 @@ class Openings:
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
-        presence = Presence(sessions.connected, self.returning.awaits)
+        presence = Presence(sessions.connected, self.returning.awaits, sessions.left)
         self.expiry = ProducerExpiry(step, sessions.log, presence, policies.lifetimes)
         self.caps = policies.caps
         #: {place: opening} of those that wait for a producer id, in order
@@ -431,6 +431,7 @@ class Openings:
         pid = instance.producer_id
         self.returning.came_back(pid)
         session = self.sessions.start(name, instance, ended=ended, peer=peer)
+        self.expiry.session_began(pid)
         producer = self.table.state.producers[pid]
         granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
         self._step.emit(AnswerOpen(call, granted))

@@ -91,6 +91,8 @@ class Sessions:
         self.next_session = first_session
         #: {producer id: its session}
         self._by_producer: dict[ProducerId, SessionNumber] = {}
+        #: producers whose sessions have ended, until their expiry has taken note of it
+        self.left: dict[ProducerId, None] = {}
         #: of the topic's backlog quota
         self._quota = QuotaVerdict()
         #: answers that became due in this step
@@ -350,6 +352,7 @@ class Sessions:
         self.uploads.end(number)
         if session is not None and self._by_producer.get(session.instance.producer_id) == number:
             del self._by_producer[session.instance.producer_id]
+            self.left[session.instance.producer_id] = None
 
     def end_all(self, error: OncelogError) -> None:
         """The ledger failed or the topic is lost: every session ends."""

@@ -424,6 +424,8 @@ class History:
             for pid in idle:
                 del self.topic.producers[pid]
                 self.topic.expired[pid] = None
+        for pid in connected:
+            self.topic.producers[pid].active_ms = self.serving.log.time_ms
         for program in [each for each in self.programs if each.instance.producer_id in self.topic.expired]:
             self.programs.remove(program)
             self._is_over(program, program.instance)
@@ -442,7 +444,7 @@ class History:
         while log.time_ms < until_ms and leased():
             await until(lambda: (log.open and expiry._period_ms) or not leased(), DEADLINE_S, waiting_for="a period")
             self.runner.post(TopicTimerFired(expiry._key))
-        await until(lambda: log.table.state.time_ms == log.time_ms, DEADLINE_S, waiting_for="durable time")
+            await until(lambda: log.table.state.time_ms == log.time_ms, DEADLINE_S, every_s=0.001, waiting_for="time")
 
     async def take_over(self) -> None:
         self.steps += 1

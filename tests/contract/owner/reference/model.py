@@ -44,7 +44,8 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class ReferenceProducer:
-    """lasts: the highest id of each batch that was stored with new ids. active_ms: when it last did anything."""
+    """lasts: the highest id of each batch that was stored with new ids. active_ms: when it last did anything,
+    or was connected."""
 
     contiguous: bool
     generation: int

@@ -1,6 +1,6 @@
 """A year of a topic that many short-lived producers write to: each is leased, stores a message and is never seen again.
 
-    python -m tests.core.publishing.short_lived COUNT
+    python -m tests.core.publishing.expiry.short_lived COUNT
 
 Their grants, messages and expiries are folded as the log has them; the owner's part that expires producers decides, and
 time is what the log says. Prints the size of the fold with nothing in it, once a quarter, and at the end.
@@ -52,7 +52,7 @@ class Year:
         self.state = DedupState()
         self.table = DedupTable(self.state)
         self._step = Step()
-        presence = Presence(connected=lambda _: False, awaited=lambda _: False)
+        presence = Presence(connected=lambda _: False, awaited=lambda _: False, left={})
         self._expiry = ProducerExpiry(self._step, cast("TopicLog", self), presence, ProducerLifetimes())
         self._timer = StartTopicTimer("", 0)
         self._entries = 0

@@ -239,30 +239,6 @@ def test_each_message_and_renewal_extends_a_lease() -> None:
     assert not known(owner)
 
 
-def test_connected_producer_does_not_expire() -> None:
-    """Its idle session is as good as a message, also for the next owner."""
-    world, owner = serving()
-    first = leased(owner)
-    granted = owner.open(None, resume=first.instance, mode=CONTIGUOUS)
-    pass_time(owner, 3 * LIFETIME)
-    assert known(owner) == {1}
-    assert time_of(owner) - world.folded().producers[ProducerId(1)].active_at_ms <= 9 * LIFETIME // 8
-    owner.handle(SessionClosed(granted.session))
-    run_out(owner, 5 * LIFETIME // 2)
-    assert not known(owner)
-
-
-def test_id_that_was_leased_often_is_renewed_once() -> None:
-    """Each lease has put it into a list; an entry renews it once all the same."""
-    world, owner = serving()
-    leased(owner)
-    second = leased(owner, 1)
-    owner.open(None, resume=second.instance, mode=CONTIGUOUS)
-    pass_time(owner, 3 * LIFETIME)
-    assert known(owner) == {1}
-    assert all(len(each.renewed) <= 1 for each in aged_entries(world))
-
-
 @pytest.mark.hazard("minimum-lifetime-shortened")
 def test_clocks_sleep_and_takeovers_never_shorten_a_lifetime() -> None:
     """A clock that jumps by a year, a timer that fires late, and an owner that ends in the middle of a period."""

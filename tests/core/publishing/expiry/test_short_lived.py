@@ -7,11 +7,11 @@ import pytest
 from oncelog.core.ids import ProducerId
 from oncelog.core.policies.producer_lifetimes import lease_ms
 from oncelog.core.publishing.expiry import ExpiryList
-from tests.core.publishing.short_lived import LIFETIME_MS, LIVING, YEAR_MS, Year, quarters, size_of
+from tests.core.publishing.expiry.short_lived import LIFETIME_MS, LIVING, YEAR_MS, Year, quarters, size_of
 
 
 def test_year_of_short_lived_producers_leaves_a_topic_as_small_as_its_living_ones() -> None:
-    """What expired is in neither memory nor snapshots. By hand with 10 million: `tests.core.publishing.short_lived`."""
+    """What expired is in neither memory nor snapshots. With 10 million: `tests.core.publishing.expiry.short_lived`."""
     year, count = Year(), 40_000
     first, *_, last = quarters(year, count)
     assert 0.95 < last.producers / (count * LIVING) < 1.05

@@ -1,0 +1,1 @@
+"""How long producers live: leases, policies, sessions."""
