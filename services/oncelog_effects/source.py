@@ -155,9 +155,9 @@ class EffectsSource(Generic[ConnectionT]):
             await self._detach()
 
     async def _pause(self, pause_s: float) -> None:
-        """Before the next try. It ends early when the message that fails was skipped. A skip counts from the first
+        """Before the next try; it ends early when the message that fails was skipped. A skip begins with the first
         message that is not acknowledged, so what has taken effect is acknowledged before."""
-        if self._consumer is not None and self._consumer.failure is None:
+        if self._consumer is not None:
             self._acknowledge(self._consumer)
         with suppress(TimeoutError, OncelogError):  # what keeps the log from answering is met by the next try
             async with asyncio.timeout(pause_s):
@@ -263,10 +263,8 @@ class EffectsSource(Generic[ConnectionT]):
         if went_back(None if before is None else before.stored, stored):
             raise AttachAgain
         if self._waiting and self._waiting[0].index < claim.mark_delete:
-            logger.info(
-                "%s of %s goes on at index %d: an operator has skipped what is before it, or it has expired",
-                self._effect, self._topic, claim.mark_delete,
-            )  # fmt: skip
+            what = f"{self._effect} of {self._topic}"
+            logger.info("%s goes on at index %d, behind what was skipped or has expired", what, claim.mark_delete)
             raise AttachAgain
         self._claim = claim
         if stored.pending_dead is not None:
@@ -276,8 +274,7 @@ class EffectsSource(Generic[ConnectionT]):
         consumer, self._consumer = self._consumer, None
         self.status.active = False
         if consumer is not None:
-            if consumer.failure is None:
-                self._acknowledge(consumer)
+            self._acknowledge(consumer)
             await consumer.close()
         self._forget()
 
@@ -498,6 +495,6 @@ class EffectsSource(Generic[ConnectionT]):
 
     def _acknowledge(self, consumer: EffectsConsumer) -> None:
         """Not waited for: what is not acknowledged is delivered again and filtered."""
-        if self._unacked is not None and self._claim is not None:
+        if self._unacked is not None and self._claim is not None and consumer.failure is None:
             consumer.ack_below(self._claim.seek_epoch, self._claim.generation, self._unacked)
         self._unacked, self._unacked_count = None, 0
