@@ -11,9 +11,9 @@ from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.topic.listing import NAMED_MAX
-from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.observing.unowned_topics import UnownedTopics
+from oncelog.metadata.owners.owners import Owners
 from oncelog.metadata.service import running_tasks
-from oncelog.metadata.unowned_topics import UnownedTopics
 from oncelog.metadata_store.records.topic_store import TopicStore
 from tests.cluster.until import until
 
