@@ -14,7 +14,7 @@ from oncelog.core.counted import counted
 from oncelog_effects.cli.mirror.options import Chosen, Clusters, takes_clusters
 
 if TYPE_CHECKING:
-    from oncelog_effects.mirror.copying import Mirror
+    from oncelog_effects.mirror.mirror import Mirror
 
 _HELP = f"""Copy topics into another cluster: each message once, in order, with its origin.
 
@@ -70,7 +70,7 @@ def run(
     choice = chosen.choice()
 
     async def main(interrupt: Interrupt) -> Exit:
-        from oncelog_effects.mirror.copying import Mirror
+        from oncelog_effects.mirror.mirror import Mirror
 
         async with clusters.source(timeout) as source, clusters.target(timeout) as target:
             copying = Mirror(
