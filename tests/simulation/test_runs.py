@@ -1,4 +1,4 @@
-"""A run depends only on its seed: neither on the order of sets nor on the process.
+"""A run depends only on its seed: neither on the order of sets nor on the process. Nothing of its world waits for ever.
 
 It closes its topics when nothing more is on its way that takes them from their owner: metadata replicas are down then,
 so nothing would place them again.
@@ -11,10 +11,14 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.metadata import LedgerState, encode_ledger
 from tests.simulation import run
 from tests.simulation.directed import Directed, steady
 from tests.simulation.faults.faults import KINDS
 from tests.simulation.run import FAULTY_TICKS
+from tests.simulation.servers.decoding import decode_ledger
+from tests.simulation.servers.storage_server import Reply
 from tests.simulation.shapes import Shape, restless_shape
 from tests.simulation.sweep import outcome_of
 
@@ -87,3 +91,30 @@ def test_fault_restarts_no_owner_while_topics_are_closed() -> None:
     one.world.after(FAULTY_TICKS - 10, "a snapshot is spoiled", lambda: rot.inject(one.faults))
     outcome = run.outcome_of(one)
     assert (outcome.problem, outcome.counts["snapshot spoiled"]) == (None, 1)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_review_ends_although_the_store_is_lost_in_it(listed: bool) -> None:
+    """If the record of a ledger is missing, the node reads a second one. If the record does not name the node any more,
+    the node writes it before it erases its copy. The store is lost before it answers one of these calls."""
+    for ticks in range(1, 30, 2):
+        one = restorable()
+        one.until(800)
+        cluster = one.cluster
+        for process in (*cluster.owners.values(), *cluster.metadata):
+            cluster.crash(process)  # they stay down, so that only the node uses the record
+        node, store = cluster.nodes[Incarnation("node0")], cluster.store
+        ledger_id = next(iter(node.index.entries))
+        path, states = f"ledgers/{ledger_id}", list[Reply]()
+        record = decode_ledger(store.records.pop(path)[0])
+        if listed:
+            others = tuple(each for each in record.members if each != node.incarnation)
+            whole = replace(record, state=LedgerState.CLOSED, end=EntryId(0), verified=True, members=others)
+            store.records[path] = (encode_ledger(whole), 0)
+        node.review(node.incarnation, ledger_id, states.append)
+        one.until(800 + ticks)
+        cluster.eras.lose(lost=True, copied=None)
+        cluster.eras.restore(performers=1)
+        one.until(3000)
+        assert cluster.eras.is_over
+        assert states, ticks
