@@ -85,7 +85,7 @@ async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path)
         client = PublishClient(channel)
         granted = await client.open(runner, "importer")
         await client.stored(granted, *(batch_of(granted, [number]) for number in range(10)))
-        service = AdminService(world.topics, ME)
+        service = AdminService(world.topics, ME, world.rates)
         answer = await service.truncate(pb.TruncateRequest(target=ME, topic_id=runner.topic_id))
         assert answer.first_index == first_index(runner) == 10
         counts = world.metrics.counts
