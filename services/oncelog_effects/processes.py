@@ -65,6 +65,7 @@ class Process(Generic[ConnectionT]):
         on_corrupt: OnCorruptName = "raise",
     ) -> None:
         """See `process`."""
+        _check_store(effects)
         if isinstance(effects, TopicEffects):
             check_takes("function", function, "message")
         else:
@@ -195,6 +196,14 @@ def _checked_dead_letters(topic: TopicName, subscription: str, named: str | None
     return str(dead_letter_topic(topic, subscription, named))
 
 
+def _check_store(effects: object) -> None:
+    """Raises InvalidArgument."""
+    is_store = isinstance(effects, StoreInCluster) or hasattr(effects, "store_id")
+    if not is_store or isinstance(effects, type):
+        name = effects.__name__ if isinstance(effects, type) else type(effects).__name__
+        raise InvalidArgument(f"effects must be a store, such as SqlEffects(engine), not {name}", field="effects")
+
+
 def process(
     topic: str,
     *,
@@ -239,7 +248,8 @@ def process(
         dead_letter_topic: None: a name derived from topic and subscription. Only with max_attempts.
         on_corrupt: "raise": a message that cannot be read ends the process with an error. "skip": it has no effect.
 
-    Raises InvalidName, InvalidArgument. Also for a function that takes other arguments, if that can be known.
+    Raises InvalidName, InvalidArgument. Also for effects that are no store, and for a function that takes other
+    arguments, if that can be known.
     """
 
     def made(function: EffectFunction) -> Process[ConnectionT]:

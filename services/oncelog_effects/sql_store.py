@@ -73,6 +73,11 @@ class SqlEffects(Generic[ConnectionT]):
         stall_timeout: float = STALL_TIMEOUT_S,
         transaction_timeout: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
+        if not isinstance(engine, Engine | AsyncEngine):
+            message = (
+                f"engine must be that of SQLAlchemy, as create_engine(url) returns it, not {type(engine).__name__}"
+            )
+            raise InvalidArgument(message, field="engine")
         if engine.dialect.name not in DIALECTS:
             message = f"{engine.dialect.name} is not supported: use one of {', '.join(DIALECTS)}"
             raise InvalidArgument(message, field="engine")

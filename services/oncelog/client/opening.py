@@ -64,6 +64,13 @@ class Opening(Coroutine[Any, Any, OpenedT]):
 
     if not TYPE_CHECKING:
 
+        def __enter__(self) -> None:
+            """Raises TypeError: `with` instead of `async with`."""
+            raise TypeError(self._not_awaited)
+
+        def __exit__(self, *_: object) -> None:
+            """Without it, `with` would not ask for `__enter__`."""
+
         def __getattr__(self, name: str) -> Any:
             """Those of the coroutine, for debuggers; others belong to what it would open."""
             try:

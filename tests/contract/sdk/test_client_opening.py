@@ -61,6 +61,11 @@ async def test_use_of_what_was_not_awaited_says_so(client: oncelog.AsyncClient) 
             producer.send(b"x", **arguments)
     with pytest.raises(AttributeError, match=r"'send_many': create_producer\(...\) was not awaited"):
         await producer.send_many([b"x"])
+    with (
+        pytest.raises(TypeError, match=r"was not awaited: write .* or `async with create_producer\(...\) as`"),
+        producer,
+    ):
+        pass
     assert repr(producer) == "<create_producer(...), to be awaited>"
     producer.close()
 

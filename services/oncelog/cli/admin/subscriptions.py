@@ -82,7 +82,7 @@ def create_subscription(
 ) -> Answer:
     """Create a subscription. Usually not needed: the first consumer creates it."""
     body: Answer = {
-        "start": _place(start, from_index),
+        "start": _place(start, from_index, "from"),
         "properties": dict[str, object](properties_in(properties or [])),
     }
     api.put(subscription_path(topic, subscription), body)
@@ -138,7 +138,7 @@ def seek_place(to: str | None, index: int | None, *, option: str = "to") -> dict
     """The body of a seek. option: the name of that of `to`. Raises InvalidArgument unless exactly one is given."""
     if (to is None) == (index is None):
         raise InvalidArgument(f"give one of --{option} and --{option}-index", field=option)
-    return _place(to or "", index)
+    return _place(to or "", index, option)
 
 
 @admin_command(subscriptions, "skip")
@@ -266,11 +266,11 @@ def properties_of(
     return f"set {len(replacements)} properties of subscription {subscription}"
 
 
-def _place(text: str, index: int | None) -> dict[str, object]:
-    """The body of a place."""
+def _place(text: str, index: int | None, option: str) -> dict[str, object]:
+    """The body of a place. option: the name of that of `text`."""
     if index is not None:
         return {"index": index}
-    start = parse_start(text)
+    start = parse_start(text, option=option)
     if start in (EARLIEST, LATEST):
         return {"position": text}
     if isinstance(start, MessageId):

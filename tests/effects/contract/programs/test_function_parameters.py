@@ -5,10 +5,11 @@ from functools import partial, wraps
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 import oncelog
 from oncelog.core.errors import InvalidArgument
-from oncelog_effects import TopicEffects
+from oncelog_effects import SqlEffects, TopicEffects
 from oncelog_effects.testing import MemoryEffects
 
 
@@ -72,6 +73,23 @@ def test_function_that_takes_other_arguments_is_refused(function: Any, said: str
     with pytest.raises(InvalidArgument, match=said) as refused:
         decorated(function, MemoryEffects())
     assert refused.value.details["field"] == "function"
+
+
+@pytest.mark.parametrize("store", [create_engine("sqlite://"), "sqlite:///shop.db", None, MemoryEffects])
+def test_effects_that_are_no_store_are_refused(store: object) -> None:
+    """It ended the program at its first message: `'Engine' object has no attribute 'store_id'`."""
+    with pytest.raises(InvalidArgument, match=r"effects must be a store, such as SqlEffects\(engine\), not") as refused:
+        decorated(book, store)
+    assert refused.value.details["field"] == "effects"
+
+
+def test_engine_that_is_none_of_sqlalchemy_is_refused() -> None:
+    """It said `'str' object has no attribute 'dialect'`."""
+    url: Any = "sqlite:///shop.db"
+    with pytest.raises(
+        InvalidArgument, match=r"engine must be that of SQLAlchemy, as create_engine\(url\) .*, not str"
+    ):
+        SqlEffects(url)
 
 
 @pytest.mark.parametrize(
