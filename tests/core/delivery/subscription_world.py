@@ -323,15 +323,17 @@ class World:
         if written:
             self.write()
 
-    def delete(self, *, force: bool = True) -> None:
+    def delete(self, *, force: bool = True, written: bool = True) -> None:
         self._calls += 1
         self.post(DeleteRequested(self._calls, "s", force))
-        self.write()
+        if written:
+            self.write()
 
-    def skip(self, *, count: int | None = None, below: int | None = None) -> None:
+    def skip(self, *, count: int | None = None, below: int | None = None, written: bool = True) -> None:
         self._calls += 1
         self.post(SkipRequested(self._calls, self.number, count, below))
-        self.write()
+        if written:
+            self.write()
 
     # --- what a test looks at -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,286 @@
+"""The commands of stories about a topic's subscriptions (tests/core/stories.py), and what happens, in words.
+
+    store 2 | store keys=a,b            an entry of messages is durable
+    subscribe NAME [TYPE] [window=]     a consumer asks to attach; other settings are those of `World.subscribe`
+    return NAME [held= begun= counts=]  it comes back on a new stream, with messages that it still has
+    flow NAME WINDOW [handed_out=]      it reports its credit
+    receive NAME 0-2                    it reports that its application has received these messages, and no others
+    ack | nack NAME 0-2,5               it acknowledges, also `below=`; it rejects
+    lose | close NAME                   its stream breaks; it leaves
+    wait MS                             time passes
+    write | fail                        what was appended to the ack log is durable; is dropped
+    takeover                            another owner begins with what is durable
+
+The docstrings of the methods `do_…` say what the others do. Requests write what they append, unless they end with
+`unwritten`. Words after `gets`: the messages of a delivery; `3 (2nd)`: the second one of message 3.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from oncelog.core.acks.changes import EvictionReason, IndexRange, SubscriptionType
+from oncelog.core.delivery.events import (
+    AnswerAck,
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerActive,
+    ConsumerEffect,
+    ConsumerOpeningAbandoned,
+    DeadLetterStored,
+    DeadLetterTopicReplaced,
+    DeadLetterTopicResolved,
+    DeliverMessages,
+    EndConsumer,
+    MessagesEvicted,
+    PublishDeadLetter,
+    ReadMessages,
+    RecallMessages,
+    ResolveDeadLetterTopic,
+    Subscribed,
+    SubscriptionSought,
+)
+from oncelog.core.delivery.limits import NO_LIMITS
+from oncelog.core.errors import NotOwner, OncelogError
+from oncelog.core.ids import ConsumerNumber, TopicId
+from tests.core.delivery.subscription_world import Client, RangeLimit, World, ranges
+from tests.core.stories import Command
+
+_TYPES = {each.name.lower(): each for each in SubscriptionType}
+_ORDINALS = {1: "", 2: " (2nd)", 3: " (3rd)"}
+#: Messages, and which delivery of each.
+_Delivered: TypeAlias = list[tuple[int, int]]
+
+
+class StoryWorld(World):
+    def __init__(self) -> None:
+        super().__init__()
+        #: {name of a consumer: its latest attachment, or request for one}
+        self.named: dict[str, Client] = {}
+        self.names: dict[ConsumerNumber, str] = {}
+        #: (of whom, what), since the last block
+        self.happened: list[tuple[str, str | _Delivered]] = []
+
+    def play(self, commands: Sequence[Command]) -> list[str]:
+        for command in commands:
+            words = [word for word in command.words if word != "unwritten"]
+            given = {name: _value(text) for name, text in command.values.items()}
+            if "unwritten" in command.words:
+                given["written"] = False
+            getattr(self, f"do_{command.name}")(*words, **given)
+        if self.chain:
+            self.happened.append(("unwritten", ", ".join(type(change).__name__ for change, _ in self.chain)))
+        happened, self.happened = self.happened, []
+        return [f"{who}: {'; '.join(_said(what for _, what in same))}" for who, same in groupby(happened, lambda it: it[0])]
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def do_store(self, count: str = "", keys: str = "") -> None:
+        given = [None if key == "-" else key for key in keys.split(",")]
+        self.store(int(count or len(given)), given if keys else None)
+
+    def do_given_up(self, count: str) -> None:
+        """The next numbers are of a lost ledger that was given up."""
+        self.log.next_index += int(count)
+
+    def do_subscribe(self, name: str, type_: str = "exclusive", **settings: Any) -> None:
+        self._asked(name, self.subscribe(name, _TYPES[type_], **settings))
+
+    def do_return(self, name: str, held: object = "", begun: object = "", counts: str = "", **given: Any) -> None:
+        counted = dict((int(number) for number in each.split(":")) for each in counts.split(",") if each)
+        was = self.named[name]
+        self._asked(name, self.reconnect(was, _indexes(held), begun=_indexes(begun), counts=counted, **given))
+
+    def _asked(self, name: str, client: Client) -> None:
+        if name not in self.named or not isinstance(client.answer, OncelogError):
+            self.named[name] = client
+
+    def do_abandon(self, name: str) -> None:
+        """The client withdraws its request to attach."""
+        self.post(ConsumerOpeningAbandoned(self.named[name].opening.call))
+
+    def do_flow(self, name: str, window: str, begun: object = "", **given: Any) -> None:
+        self.flow(self.named[name], int(window), begun=_indexes(begun), **given)
+
+    def do_receive(self, name: str, indexes: str = "", window: int = 0) -> None:
+        self.receive(self.named[name], *_indexes(indexes), window=window)
+
+    def do_lose(self, name: str) -> None:
+        self.detach(self.named[name])
+
+    def do_close(self, name: str) -> None:
+        self.detach(self.named[name], lost=False)
+
+    def do_ack(self, name: str, indexes: str = "", **given: Any) -> None:
+        self.ack(self.named[name], *_indexes(indexes), **given)
+
+    def do_nack(self, name: str, indexes: str, count: int | None = None, **given: Any) -> None:
+        """count: which delivery is meant; without it: the newest one that the consumer has."""
+        counts = None if count is None else {index: count for index in _indexes(indexes) if count > 1}
+        self.nack(self.named[name], *_indexes(indexes), counts=counts, **given)
+
+    def do_seek(self, index: str, **given: Any) -> None:
+        self.seek(int(index), **given)
+
+    def do_skip(self, count: str = "", **given: Any) -> None:
+        """An administrator skips so many messages, or all `below=`."""
+        self.skip(count=int(count) if count else None, **given)
+
+    def do_delete(self, force: str = "", **given: Any) -> None:
+        self.delete(force=bool(force), **given)
+
+    def do_evict(self, indexes: str, reason: str) -> None:
+        self.topic.evict(self.number, ranges(*_indexes(indexes)), EvictionReason[reason.upper()])
+        self.settle()
+
+    def do_trim(self, when: str, index: str) -> None:
+        """A trim to this index begins or ends."""
+        (self.topic.trim_began if when == "begins" else self.topic.trim_ended)(int(index))
+        self.settle()
+
+    def do_room(self, has_room: str) -> None:
+        """Whether the ack log takes more: yes or no."""
+        self.has_room = has_room == "yes"
+
+    def do_limit(self, word: str = "", ranges: int = 1) -> None:
+        """New messages are withheld above so many acknowledged ranges; `full`: at the hard limit; `off`: no limit."""
+        self.ack_limit = NO_LIMITS if word == "off" else RangeLimit(ranges, full=word == "full")
+        self.topic.set_ack_state_limit(self.ack_limit)
+        self.settle()
+
+    def do_resolve(self, topic: str = "") -> None:
+        """The dead-letter topic that was asked for is found; without a name: it is not."""
+        for asked in self.other(ResolveDeadLetterTopic):
+            self.post(DeadLetterTopicResolved(asked.number, asked.topic, _topic(topic) if topic else None))
+
+    def do_stored(self, topic: str, sequence: str) -> None:
+        """The dead-letter topic has the letters up to this number."""
+        self.post(DeadLetterStored(self.number, _topic(topic), int(sequence)))
+
+    def do_replaced(self, topic: str, new_topic: str) -> None:
+        """The dead-letter topic was deleted and created again."""
+        self.post(DeadLetterTopicReplaced(self.number, _topic(topic), _topic(new_topic)))
+        self.write()
+
+    def do_wait(self, ms: str) -> None:
+        self.pass_time(int(ms))
+
+    def do_clock(self, ms: str) -> None:
+        """The clock of the owner jumps."""
+        self.step.now_ms += int(ms)
+
+    def do_write(self) -> None:
+        self.write()
+
+    def do_fail(self) -> None:
+        self.fail()
+
+    def do_takeover(self) -> None:
+        self.take_over()
+
+    def do_drain(self) -> None:
+        """The owner gives the topic away: it answers what is in flight, and takes nothing more."""
+        self.topic.drain()
+
+    def do_end(self) -> None:
+        """The owner loses the topic."""
+        self.topic.end(NotOwner("the topic has another owner"))
+        self.settle()
+
+    def do_state(self) -> None:
+        """Say what is durable: acknowledged messages, and those whose deliveries are counted."""
+        counted = self.state.subscriptions[self.number].redeliveries
+        for what, indexes in (("acknowledged", self.acked()), ("counted", sorted(counted))):
+            self.happened.append(("state", f"{what} {_words([(index, 1) for index in indexes]) or 'nothing'}"))
+
+    def do_withheld(self) -> None:
+        """Say why new messages are withheld."""
+        why = self.subscription.blocked()
+        said = f"by {why.reason}, lowest hole {why.lowest_hole} with {why.holder}" if why else "nothing"
+        self.happened.append(("withheld", said))
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: ConsumerEffect) -> None:
+        super()._perform(effect)
+        if isinstance(effect, AnswerSubscribe) and isinstance(effect.result, Subscribed):
+            self.names[effect.result.consumer] = self.openings[effect.call].opening.consumer_name
+        if not isinstance(effect, ReadMessages):
+            self.happened.append(self._in_words(effect))
+
+    def _in_words(self, effect: ConsumerEffect) -> tuple[str, str | _Delivered]:
+        match effect:
+            case AnswerSubscribe(call, Subscribed() as attached):
+                created = f" to new subscription {attached.number}" if attached.created else ""
+                generation = f", generation {attached.generation}" if attached.generation else ""
+                kept = f", keeps {_spans(attached.kept)}" if attached.kept else ""
+                return self.openings[call].opening.consumer_name, f"attached{created}{generation}{kept}"
+            case AnswerSubscribe(call, error):
+                return self.openings[call].opening.consumer_name, f"refused, {type(error).__name__}"
+            case DeliverMessages(consumer):
+                spans = [span for each in effect.entries for span in each.ranges]
+                indexes = [index for first, last in spans for index in range(first, last + 1)]
+                return self.names[consumer], [(index, effect.delivery_counts.get(index, 1)) for index in indexes]
+            case AnswerAck(consumer, _, None):
+                below = f", all below {effect.acked_below}" if effect.acked_below else ""
+                return self.names[consumer], f"answered{below}{'' if effect.durable else ', in memory only'}"
+            case AnswerAck(consumer, _, error):
+                return self.names[consumer], f"answered, {type(error).__name__}"
+            case RecallMessages(consumer, recalled):
+                return self.names[consumer], f"recall of {_spans(recalled)}"
+            case ConsumerActive(consumer, generation):
+                return self.names[consumer], f"active, generation {generation}" if generation else "not active"
+            case SubscriptionSought(consumer, seek_epoch):
+                return self.names[consumer], f"begins again, epoch {seek_epoch}"
+            case EndConsumer(consumer, error):
+                return self.names[consumer], f"ended, {type(error).__name__}"
+            case AnswerSeek(_, result):
+                return "seek", "done" if isinstance(result, int) else f"not done, {type(result).__name__}"
+            case AnswerAdmin(_, error):
+                return "request", f"not done, {type(error).__name__}" if error else "done"
+            case MessagesEvicted(reason, count):
+                return "evicted", f"{count} by {reason.name}"
+            case ResolveDeadLetterTopic(_, topic):
+                return "dead letters", f"which topic is {topic}?"
+            case PublishDeadLetter(_, index, topic_id, sequence):
+                return "dead letters", f"{index} goes to {topic_id[:2]} as number {sequence}"
+            case _:
+                raise AssertionError(f"a story has no words for {effect}")
+
+
+def _said(parts: Iterable[str | _Delivered]) -> Iterator[str]:
+    """Deliveries that follow each other are one."""
+    for kind, same in groupby(parts, type):
+        yield from same if kind is str else [f"gets {_words([each for part in same for each in part])}"]  # type: ignore[misc]
+
+
+def _words(delivered: _Delivered) -> str:
+    runs = groupby(enumerate(delivered), lambda each: (each[1][0] - each[0], each[1][1]))
+    found = [(count, [index for _, (index, _) in run]) for (_, count), run in runs]
+    return ", ".join(f"{_span(run[0], run[-1])}{_ORDINALS.get(count, f' ({count}th)')}" for count, run in found)
+
+
+def _spans(spans: Iterable[IndexRange]) -> str:
+    return ", ".join(_span(first, last) for first, last in spans)
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}-{last}" if last > first else str(first)
+
+
+def _indexes(text: object) -> list[int]:
+    """The messages of `0-2,5`."""
+    parts = [part.partition("-") for part in str(text).split(",") if part]
+    return [index for first, _, last in parts for index in range(int(first), int(last or first) + 1)]
+
+
+def _value(text: str) -> int | str | None:
+    if text == "none":
+        return None
+    return int(text) if re.fullmatch(r"-?[0-9_]+", text) else text
+
+
+def _topic(text: str) -> TopicId:
+    return TopicId(text * 16)
