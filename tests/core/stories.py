@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
+from textwrap import wrap
 
 _DASHES = "----"
 _HAZARDS = re.compile(r" \(hazard ([a-z, -]+)\)")
@@ -104,7 +105,8 @@ def _told_block(block: str, player: Player, variant: tuple[str, str]) -> str:
         _command(each, variant) for line in above if not line.startswith(("#", "each ")) for each in line.split(";")
     ]
     if _DASHES in block.splitlines():
-        return "\n".join([*above, _DASHES, *player(commands)])
+        happened = [part for line in player(commands) for part in wrap(line, 120, subsequent_indent="  ")]
+        return "\n".join([*above, _DASHES, *happened])
     if commands:
         raise ValueError(f"no {_DASHES} below {block!r}")
     return block

@@ -376,7 +376,7 @@ PROOFS: tuple[Proof, ...] = (
         "slow-clients",
         ("cluster/clients/test_unread_streams.py", "cluster/clients/test_ack_timeout.py"),
         ("services/oncelog/topic_owner", "services/oncelog/rpc", "services/oncelog/client", f"{_CORE}/delivery"),
-        ("contract/owner/test_stream_budget.py", "core/delivery/test_ack_timeout.py"),
+        ("contract/owner/test_stream_budget.py", "core/delivery/test_delivery_stories.py"),
     ),
     Proof(
         "forks",

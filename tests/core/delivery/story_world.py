@@ -2,7 +2,7 @@
 
     store 2 | store keys=a,b            an entry of messages is durable
     subscribe NAME [TYPE] [window=]     a consumer asks to attach; other settings are those of `World.subscribe`
-    return NAME [held= begun= counts=]  it comes back on a new stream, with messages that it still has
+    return NAME [held= begun= count=]   it comes back on a new stream, with messages that it still has
     flow NAME WINDOW [handed_out=]      it reports its credit
     receive NAME 0-2                    it reports that its application has received these messages, and no others
     ack | nack NAME 0-2,5               it acknowledges, also `below=`; it rejects
@@ -43,8 +43,16 @@ from oncelog.core.delivery.events import (
     SubscriptionSought,
 )
 from oncelog.core.delivery.limits import NO_LIMITS
+from oncelog.core.delivery.store_binding.events import (
+    AnswerEffects,
+    BindRequested,
+    DeadLetterRequested,
+    EffectsAsked,
+    RebindRequested,
+    RewindRequested,
+)
 from oncelog.core.errors import NotOwner, OncelogError
-from oncelog.core.ids import ConsumerNumber, TopicId
+from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, TopicId
 from tests.core.delivery.subscription_world import Client, RangeLimit, World, ranges
 from tests.core.stories import Command
 
@@ -73,7 +81,9 @@ class StoryWorld(World):
         if self.chain:
             self.happened.append(("unwritten", ", ".join(type(change).__name__ for change, _ in self.chain)))
         happened, self.happened = self.happened, []
-        return [f"{who}: {'; '.join(_said(what for _, what in same))}" for who, same in groupby(happened, lambda it: it[0])]
+        return [
+            f"{who}: {'; '.join(_said(what for _, what in same))}" for who, same in groupby(happened, lambda it: it[0])
+        ]
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -85,13 +95,16 @@ class StoryWorld(World):
         """The next numbers are of a lost ledger that was given up."""
         self.log.next_index += int(count)
 
-    def do_subscribe(self, name: str, type_: str = "exclusive", **settings: Any) -> None:
+    def do_subscribe(self, name: str, type_: str = "exclusive", store: str = "", **settings: Any) -> None:
+        """store: has the effects of the messages; without `effect=` they are called invoices there."""
+        if store:
+            settings = {"effect": "invoices", **settings, "store_id": store * 16}
         self._asked(name, self.subscribe(name, _TYPES[type_], **settings))
 
-    def do_return(self, name: str, held: object = "", begun: object = "", counts: str = "", **given: Any) -> None:
-        counted = dict((int(number) for number in each.split(":")) for each in counts.split(",") if each)
-        was = self.named[name]
-        self._asked(name, self.reconnect(was, _indexes(held), begun=_indexes(begun), counts=counted, **given))
+    def do_return(self, name: str, held: object = "", begun: object = "", count: int = 1, **given: Any) -> None:
+        """count: of the deliveries that it holds."""
+        indexes, counts = _indexes(held), _counts(_indexes(held), count)
+        self._asked(name, self.reconnect(self.named[name], indexes, begun=_indexes(begun), counts=counts, **given))
 
     def _asked(self, name: str, client: Client) -> None:
         if name not in self.named or not isinstance(client.answer, OncelogError):
@@ -118,8 +131,8 @@ class StoryWorld(World):
 
     def do_nack(self, name: str, indexes: str, count: int | None = None, **given: Any) -> None:
         """count: which delivery is meant; without it: the newest one that the consumer has."""
-        counts = None if count is None else {index: count for index in _indexes(indexes) if count > 1}
-        self.nack(self.named[name], *_indexes(indexes), counts=counts, **given)
+        asked = _indexes(indexes)
+        self.nack(self.named[name], *asked, counts=None if count is None else _counts(asked, count), **given)
 
     def do_seek(self, index: str, **given: Any) -> None:
         self.seek(int(index), **given)
@@ -164,6 +177,40 @@ class StoryWorld(World):
         self.post(DeadLetterTopicReplaced(self.number, _topic(topic), _topic(new_topic)))
         self.write()
 
+    def do_bind(self, name: str, forgotten_below: int = 0, generation: int | None = None, written: bool = True) -> None:
+        """The effects are in the store that the consumer named when it attached."""
+        self.post(BindRequested(*self._request(name, None, generation), forgotten_below))
+        self._write_if(written)
+
+    def do_rewind(self, name: str, indexes: str = "", epoch: int | None = None, written: bool = True) -> None:
+        """The store has lost the effects of these messages."""
+        self.post(RewindRequested(*self._request(name, epoch), ranges(*_indexes(indexes))))
+        self._write_if(written)
+
+    def do_give_up(self, name: str, index: str, epoch: int | None = None, generation: int | None = None) -> None:
+        """The store asks for a dead letter."""
+        self.post(DeadLetterRequested(*self._request(name, epoch, generation), int(index), "no total"))
+
+    def _request(
+        self, name: str, epoch: int | None, generation: int | None = None
+    ) -> tuple[ConsumerNumber, int, SeekEpoch, Generation]:
+        client = self.named[name]
+        given = client.generation if generation is None else generation
+        return client.number, 1, SeekEpoch(client.seek_epoch if epoch is None else epoch), Generation(given)
+
+    def do_rebind(self, store: str, written: bool = True) -> None:
+        """An administrator says that another store has the effects from now on."""
+        self.post(RebindRequested(1, self.number, store * 16))
+        self._write_if(written)
+
+    def do_ask(self, name: str, from_index: str = "0") -> None:
+        """What the log knows of the effects, from this message on."""
+        self.post(EffectsAsked(self.named[name].number, 1, int(from_index)))
+
+    def _write_if(self, written: bool) -> None:
+        if written:
+            self.write()
+
     def do_wait(self, ms: str) -> None:
         self.pass_time(int(ms))
 
@@ -200,6 +247,11 @@ class StoryWorld(World):
         why = self.subscription.blocked()
         said = f"by {why.reason}, lowest hole {why.lowest_hole} with {why.holder}" if why else "nothing"
         self.happened.append(("withheld", said))
+
+    def do_steps_back(self) -> None:
+        """Say to which message the steps back in flight go."""
+        index = self.topic.steps_back_to()
+        self.happened.append(("steps back", "none" if index is None else f"to {index}"))
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
@@ -244,16 +296,29 @@ class StoryWorld(World):
                 return "evicted", f"{count} by {reason.name}"
             case ResolveDeadLetterTopic(_, topic):
                 return "dead letters", f"which topic is {topic}?"
-            case PublishDeadLetter(_, index, topic_id, sequence):
-                return "dead letters", f"{index} goes to {topic_id[:2]} as number {sequence}"
+            case PublishDeadLetter(_, index, topic_id, sequence, reason):
+                return (
+                    "dead letters",
+                    f"{index} goes to {topic_id[:2]} as number {sequence}{f', {reason}' if reason else ''}",
+                )
+            case AnswerEffects(consumer, _, known):
+                store = f"{known.store_id[:2]} has {known.effect}" if known.store_id else "no store"
+                since = f", known from {known.known_from}, forgotten below {known.forgotten_below}"
+                known_of = (
+                    f"consumed {_spans(known.consumed) or 'nothing'} of {known.first_index}-{known.next_index - 1}"
+                )
+                rest = f"{known_of}, all below {known.mark_delete}{since if known.known_from else ''}"
+                return self.names[consumer], f"{store}, generation {known.generation}, {rest}"
             case _:
                 raise AssertionError(f"a story has no words for {effect}")
 
 
 def _said(parts: Iterable[str | _Delivered]) -> Iterator[str]:
     """Deliveries that follow each other are one."""
-    for kind, same in groupby(parts, type):
-        yield from same if kind is str else [f"gets {_words([each for part in same for each in part])}"]  # type: ignore[misc]
+    for _, same in groupby(parts, type):
+        run = list(same)
+        delivered = [each for part in run if not isinstance(part, str) for each in part]
+        yield from [f"gets {_words(delivered)}"] if delivered else [part for part in run if isinstance(part, str)]
 
 
 def _words(delivered: _Delivered) -> str:
@@ -274,6 +339,11 @@ def _indexes(text: object) -> list[int]:
     """The messages of `0-2,5`."""
     parts = [part.partition("-") for part in str(text).split(",") if part]
     return [index for first, _, last in parts for index in range(int(first), int(last or first) + 1)]
+
+
+def _counts(indexes: Sequence[int], count: int) -> dict[int, int]:
+    """As the wire has them: of those above 1."""
+    return {index: count for index in indexes if count > 1}
 
 
 def _value(text: str) -> int | str | None:

@@ -1,21 +1,10 @@
-"""Messages that come back: takeovers with deliveries out, lost consumers, negative acknowledgements, dead letters."""
+"""Bounds of what is counted at once, and a client that does not say which delivery it means."""
 
 import pytest
 
-from oncelog.core.delivery.events import (
-    COUNTED_MAX,
-)
+from oncelog.core.delivery.events import COUNTED_MAX, NackRequested
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.ids import TopicId
-from tests.core.delivery.subscription_world import SHARED, World
-
-DLQ, OTHER_DLQ = TopicId("d1" * 16), TopicId("d2" * 16)
-
-
-# --- takeovers and returns --------------------------------------------------------------------------------------------
-
-
-# --- delivery counts --------------------------------------------------------------------------------------------------
+from tests.core.delivery.subscription_world import SHARED, World, ranges
 
 
 @pytest.mark.hazard("wrong-delivery-count")
@@ -56,4 +45,12 @@ def test_many_messages_time_out_at_several_ticks() -> None:
     assert len(first.recalled) == count
 
 
-# --- dead letters -----------------------------------------------------------------------------------------------------
+@pytest.mark.hazard("nack-counted-twice")
+def test_negative_acknowledgement_of_an_older_client_counts() -> None:
+    """It does not say which delivery it means."""
+    world = World(messages=[1])
+    consumer = world.subscribe("a", SHARED, window=10)
+    for request in (1_000, 1_001):
+        world.post(NackRequested(consumer.number, request, consumer.subscribed.seek_epoch, ranges(0), 0))
+        world.write()
+    assert consumer.got == [(0, 1), (0, 2), (0, 3)]

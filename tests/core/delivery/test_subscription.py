@@ -1,9 +1,11 @@
-"""One subscription, exclusive or shared: attaching, delivery, credit, acknowledgements, and what is refused."""
+"""One subscription: what no story says, because it looks into the core or counts up to a limit."""
 
 from dataclasses import replace
 
 import pytest
 
+from oncelog.core.acks.ack_state import SubscriptionState
+from oncelog.core.delivery import acknowledging
 from oncelog.core.delivery.events import (
     AnswerAdmin,
     AnswerSeek,
@@ -14,14 +16,8 @@ from oncelog.core.delivery.events import (
     SkipRequested,
 )
 from oncelog.core.delivery.subscription import DEFERRED_MAX
-from oncelog.core.errors import (
-    DeadlineExceeded,
-    NotOwner,
-    ServiceUnavailable,
-    StaleSeekEpoch,
-    TooManyRequests,
-)
-from tests.core.delivery.subscription_world import FAILOVER, SHARED, Client, World
+from oncelog.core.errors import DeadlineExceeded, NotOwner, ServiceUnavailable, StaleSeekEpoch, TooManyRequests
+from tests.core.delivery.subscription_world import FAILOVER, SHARED, Client, RangeLimit, World
 
 
 @pytest.mark.hazard("activation-not-durable")
@@ -84,3 +80,28 @@ def test_partitions_are_spread_over_failover_consumers() -> None:
     world.subscribe("a", FAILOVER, window=10)
     second = world.subscribe("b", FAILOVER, window=10)
     assert second.take() == [0]
+
+
+def test_rejected_messages_without_any_acknowledgement_stay_deliverable_after_a_takeover() -> None:
+    """Their counts are part of the state, so they have to go for it to shrink."""
+    world = World(messages=[3])
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.nack(consumer, 0, 1, delay_ms=3_600_000)
+    world.ack_limit = AlwaysPaused()
+    world.take_over()
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.pass_time(1_000)
+    assert consumer.take() == [0, 1]
+
+
+class AlwaysPaused(RangeLimit):
+    def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
+        return "bytes"
+
+
+def test_acknowledgements_in_memory_are_bounded() -> None:
+    world = World(messages=[6])
+    consumer = world.subscribe("a", SHARED, window=10)
+    world.topic.set_ack_state_limit(RangeLimit(1_000, full=True))
+    world.subscription._acks.in_memory.add_range(1 << 40, (1 << 40) + acknowledging.IN_MEMORY_MAX)
+    assert isinstance(world.ack(consumer, 3), TooManyRequests)

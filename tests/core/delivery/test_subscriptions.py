@@ -1,36 +1,13 @@
-"""The subscriptions of one topic: creation, deletion, abandoned requests, and steps back beside a trim."""
+"""The subscriptions of one topic: what skips write, what idle ones cost, and how many there may be."""
 
-import pytest
-
-from oncelog.core.acks.changes import (
-    IndexRange,
-    MessagesSkipped,
-    SubscriptionCreated,
-)
+from oncelog.core.acks.changes import IndexRange, MessagesSkipped, SubscriptionCreated
 from oncelog.core.delivery.attachments import CONSUMERS_MAX
-from oncelog.core.delivery.events import (
-    AnswerAdmin,
-    ConsumerOpening,
-    CreateRequested,
-    SkipRequested,
-)
+from oncelog.core.delivery.events import AnswerAdmin, ConsumerOpening, CreateRequested, SkipRequested
 from oncelog.core.delivery.limits import ROLE_SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_MAX
 from oncelog.core.errors import LimitReached, TooManyRequests
 from oncelog.core.ids import SeekEpoch, SubscriptionNumber
 from tests.core.acks.subscription_fold import fold_changes
 from tests.core.delivery.subscription_world import SHARED, World
-
-
-@pytest.mark.hazard("seek-below-a-trim")
-def test_step_back_in_flight_names_its_place_to_trims() -> None:
-    world = World(messages=[5, 5])
-    world.subscribe("a", SHARED)
-    assert world.topic.steps_back_to() is None
-    world.seek(7, written=False)
-    world.subscribe("a", SHARED, subscription="new", first_index=3, written=False)
-    assert world.topic.steps_back_to() == 3
-    world.write()
-    assert world.topic.steps_back_to() is None
 
 
 def test_skip_over_many_holes_is_one_range() -> None:
