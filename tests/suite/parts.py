@@ -146,7 +146,7 @@ PARTS: tuple[Part, ...] = (
     *_shared("core", ("core",), 2, 75.0, True),
     Part("model", ("model",), 20.0, True),
     Part("kubernetes", ("kubernetes",), 85.0, True),
-    Part("tidy", ("tidy", "surface", "fault_proof"), 90.0, True),
+    Part("tidy", ("tidy", "surface", "fault_proof", "stories"), 90.0, True),
     *_shared("cluster/clients", ("cluster/clients",), 2, 115.0),
     Part("cluster/cli", ("cluster/cli",), 120.0),
     Part("cluster/console", ("cluster/console",), 20.0),

@@ -6,10 +6,11 @@ make guarantees
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import PurePath
 
-from tests.core.stories import stories_in
 from tests.model.keyed_publish.mutants import KEYED_MUTANTS
 from tests.simulation.planted.mutants import MUTANTS
+from tests.stories.story import stories_in
 from tests.tidy.hazards import HAZARDS, UNBUILT
 from tests.tidy.source import ROOT, Source, repository
 
@@ -42,7 +43,8 @@ time, a test of the core does.
 def marked(source: Source) -> Iterator[tuple[str, str]]:
     """Yield (hazard, name) for each marked test or story of a file."""
     if source.is_story:
-        yield from ((hazard, story.name) for story in stories_in(source.text) for hazard in story.hazards)
+        names = {f"test_story[{PurePath(source.path).stem}: {each.name}]": each for each in stories_in(source.text)}
+        yield from ((hazard, name) for name, story in names.items() for hazard in story.hazards)
         return
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -58,8 +60,14 @@ def marked_tests() -> dict[str, list[str]]:
         marks = source.is_python and source.inside("tests") and "pytest.mark.hazard(" in source.text
         if marks or source.is_story:
             for hazard, name in marked(source):
-                found[hazard].append(f"{source.path.removeprefix('tests/')}::{name}")
+                found[hazard].append(f"{_test_file(source).removeprefix('tests/')}::{name}")
     return found
+
+
+def _test_file(source: Source) -> str:
+    """The one that tells the stories of a room is named after it."""
+    room, _, _ = source.path.rpartition("/stories/")
+    return f"{room}/test_{PurePath(room).name}_stories.py" if source.is_story else source.path
 
 
 def document() -> str:

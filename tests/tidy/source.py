@@ -37,7 +37,7 @@ class Source:
 
     @property
     def is_story(self) -> bool:
-        """Whether it has stories (tests/core/stories.py)."""
+        """Whether it has stories (tests/stories/story.py)."""
         return self.inside("tests") and self.path.endswith(".txt") and "/stories/" in self.path
 
     def inside(self, *folders: str) -> bool:

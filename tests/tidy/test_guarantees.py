@@ -33,4 +33,7 @@ def test_marker_is_found() -> None:
 def test_marker_of_a_story_is_found() -> None:
     """The control: in a heading, not in a comment."""
     text = "# A file (hazard zero).\n\n## It holds (hazard one, two).\n# As (hazard three).\nadd\n----\n"
-    assert list(marked(Source("tests/x/stories/y.txt", text))) == [("one", "It holds"), ("two", "It holds")]
+    assert list(marked(Source("tests/x/stories/y.txt", text))) == [
+        ("one", "test_story[y: It holds]"),
+        ("two", "test_story[y: It holds]"),
+    ]

@@ -1,4 +1,4 @@
-"""The commands of stories about a topic's subscriptions (tests/core/stories.py), and what happens, in words.
+"""The commands of stories about a topic's subscriptions (tests/stories/story.py), and what happens, in words.
 
     store 2 | store keys=a,b            an entry of messages is durable
     subscribe NAME [TYPE] [window=]     a consumer asks to attach; other settings are those of `World.subscribe`
@@ -54,7 +54,7 @@ from oncelog.core.delivery.store_binding.events import (
 from oncelog.core.errors import NotOwner, OncelogError
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch, TopicId
 from tests.core.delivery.subscription_world import Client, RangeLimit, World, ranges
-from tests.core.stories import Command
+from tests.stories.story import Command
 
 _TYPES = {each.name.lower(): each for each in SubscriptionType}
 _ORDINALS = {1: "", 2: " (2nd)", 3: " (3rd)"}

@@ -3,24 +3,25 @@
 `python -m tests.core.delivery.test_delivery_stories` writes what happens into them; the diff shows what has changed.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.core.delivery.story_world import StoryWorld
-from tests.core.stories import rewrite, stories_in
+from tests.stories.story import Player, rewrite_beside, stories_beside
 
-FILES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
-STORIES = {f"{path.stem}: {story.name}": story for path in FILES for story in stories_in(path.read_text())}
+STORIES = stories_beside(__file__)
+
+
+def new_player() -> Player:
+    return StoryWorld().play
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.hazard(*story.hazards)) for name, story in STORIES.items()]
 )
 def test_story(name: str) -> None:
-    STORIES[name].check(lambda: StoryWorld().play)
+    """The world does what the story says, and nothing else."""
+    STORIES[name].check(new_player)
 
 
 if __name__ == "__main__":
-    for each in FILES:
-        rewrite(each, lambda: StoryWorld().play)
+    rewrite_beside(__file__, new_player)

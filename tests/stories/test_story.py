@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.stories import Command, rewrite, stories_in
+from tests.stories.story import Command, rewrite_beside, stories_beside, stories_in
 
 TEXT = """\
 # A counter that says by how much it grows.
@@ -65,12 +65,15 @@ def test_story_fails_with_its_heading_and_a_diff(wrong: str, difference: str) ->
     assert difference in str(failed.value)
 
 
-def test_file_is_rewritten_with_what_happens(tmp_path: Path) -> None:
+def test_files_are_rewritten_with_what_happens(tmp_path: Path) -> None:
     """Commands, comments and empty lines stay."""
-    path = tmp_path / "counter.txt"
+    (tmp_path / "stories").mkdir()
+    path = tmp_path / "stories/counter.txt"
     path.write_text(TEXT.replace("by 1", "by 5").replace("grows by 6\n", "").replace("by 3", "by 4\nby 5"))
-    rewrite(path, lambda: play)
+    test_file = str(tmp_path / "test_counter_stories.py")
+    rewrite_beside(test_file, lambda: play)
     assert path.read_text() == TEXT
+    assert list(stories_beside(test_file)) == ["counter: It adds", "counter: It adds again"]
 
 
 @pytest.mark.parametrize(

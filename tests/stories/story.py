@@ -85,10 +85,21 @@ def stories_in(text: str) -> list[Story]:
     return found
 
 
-def rewrite(path: Path, new_player: Callable[[], Player]) -> None:
-    """Write what happens into the file."""
-    told = [story.told(new_player(), story.variants[0]) for story in stories_in(path.read_text())]
-    path.write_text(told[0][0] + "".join(text for _, text in told))
+def stories_beside(test_file: str) -> dict[str, Story]:
+    """{name of its file, colon, its own name: a story} of the folder `stories` beside a test."""
+    files = _files_beside(test_file)
+    return {f"{path.stem}: {story.name}": story for path in files for story in stories_in(path.read_text())}
+
+
+def rewrite_beside(test_file: str, new_player: Callable[[], Player]) -> None:
+    """Write what happens into the stories of the folder `stories` beside a test."""
+    for path in _files_beside(test_file):
+        told = [story.told(new_player(), story.variants[0]) for story in stories_in(path.read_text())]
+        path.write_text(told[0][0] + "".join(text for _, text in told))
+
+
+def _files_beside(test_file: str) -> list[Path]:
+    return sorted(Path(test_file).with_name("stories").glob("*.txt"))
 
 
 def _told(text: str, player: Player, variant: tuple[str, str]) -> str:
