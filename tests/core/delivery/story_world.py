@@ -18,7 +18,7 @@ The docstrings of the methods `do_…` say what the others do. Requests write wh
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from oncelog.core.acks.changes import EvictionReason, IndexRange, SubscriptionType
 from oncelog.core.delivery.events import (
@@ -32,6 +32,7 @@ from oncelog.core.delivery.events import (
     DeadLetterStored,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
+    DeleteRequested,
     DeliverMessages,
     EndConsumer,
     MessagesEvicted,
@@ -39,6 +40,7 @@ from oncelog.core.delivery.events import (
     ReadMessages,
     RecallMessages,
     ResolveDeadLetterTopic,
+    SkipRequested,
     Subscribed,
     SubscriptionSought,
 )
@@ -86,6 +88,8 @@ class StoryWorld(World):
         ]
 
     # --- commands -----------------------------------------------------------------------------------------------------
+
+    do_write, do_fail, do_takeover = World.write, World.fail, World.take_over
 
     def do_store(self, count: str = "", keys: str = "") -> None:
         given = [None if key == "-" else key for key in keys.split(",")]
@@ -137,12 +141,14 @@ class StoryWorld(World):
     def do_seek(self, index: str, **given: Any) -> None:
         self.seek(int(index), **given)
 
-    def do_skip(self, count: str = "", **given: Any) -> None:
-        """An administrator skips so many messages, or all `below=`."""
-        self.skip(count=int(count) if count else None, **given)
+    def do_skip(self, count: str = "", below: int | None = None, written: bool = True) -> None:
+        """An administrator skips so many messages, or all below an index."""
+        self.post(SkipRequested(1, self.number, int(count) if count else None, below))
+        self._write_if(written)
 
-    def do_delete(self, force: str = "", **given: Any) -> None:
-        self.delete(force=bool(force), **given)
+    def do_delete(self, force: str = "", written: bool = True) -> None:
+        self.post(DeleteRequested(1, "s", bool(force)))
+        self._write_if(written)
 
     def do_evict(self, indexes: str, reason: str) -> None:
         self.topic.evict(self.number, ranges(*_indexes(indexes)), EvictionReason[reason.upper()])
@@ -218,15 +224,6 @@ class StoryWorld(World):
         """The clock of the owner jumps."""
         self.step.now_ms += int(ms)
 
-    def do_write(self) -> None:
-        self.write()
-
-    def do_fail(self) -> None:
-        self.fail()
-
-    def do_takeover(self) -> None:
-        self.take_over()
-
     def do_drain(self) -> None:
         """The owner gives the topic away: it answers what is in flight, and takes nothing more."""
         self.topic.drain()
@@ -297,20 +294,18 @@ class StoryWorld(World):
             case ResolveDeadLetterTopic(_, topic):
                 return "dead letters", f"which topic is {topic}?"
             case PublishDeadLetter(_, index, topic_id, sequence, reason):
-                return (
-                    "dead letters",
-                    f"{index} goes to {topic_id[:2]} as number {sequence}{f', {reason}' if reason else ''}",
-                )
+                because = f", {reason}" if reason else ""
+                return "dead letters", f"{index} goes to {topic_id[:2]} as number {sequence}{because}"
             case AnswerEffects(consumer, _, known):
                 store = f"{known.store_id[:2]} has {known.effect}" if known.store_id else "no store"
+                of = f"{known.first_index}-{known.next_index - 1}, all below {known.mark_delete}"
                 since = f", known from {known.known_from}, forgotten below {known.forgotten_below}"
-                known_of = (
-                    f"consumed {_spans(known.consumed) or 'nothing'} of {known.first_index}-{known.next_index - 1}"
-                )
-                rest = f"{known_of}, all below {known.mark_delete}{since if known.known_from else ''}"
-                return self.names[consumer], f"{store}, generation {known.generation}, {rest}"
+                consumed = f"consumed {_spans(known.consumed) or 'nothing'} of {of}{since if known.known_from else ''}"
+                return self.names[consumer], f"{store}, generation {known.generation}, {consumed}"
+            case ReadMessages():
+                raise AssertionError("reads are not told")
             case _:
-                raise AssertionError(f"a story has no words for {effect}")
+                assert_never(effect)
 
 
 def _said(parts: Iterable[str | _Delivered]) -> Iterator[str]:

@@ -20,7 +20,6 @@ from oncelog.core.delivery.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerOpening,
-    DeleteRequested,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -30,7 +29,6 @@ from oncelog.core.delivery.events import (
     ReadMessages,
     RecallMessages,
     SeekRequested,
-    SkipRequested,
     StoredEntry,
     Subscribed,
     SubscriptionSought,
@@ -321,18 +319,6 @@ class World:
     def seek(self, index: int, *, written: bool = True) -> None:
         self._calls += 1
         self.post(SeekRequested(self._calls, SubscriptionNumber(self.number), index))
-        if written:
-            self.write()
-
-    def delete(self, *, force: bool = True, written: bool = True) -> None:
-        self._calls += 1
-        self.post(DeleteRequested(self._calls, "s", force))
-        if written:
-            self.write()
-
-    def skip(self, *, count: int | None = None, below: int | None = None, written: bool = True) -> None:
-        self._calls += 1
-        self.post(SkipRequested(self._calls, self.number, count, below))
         if written:
             self.write()
 
