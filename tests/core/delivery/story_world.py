@@ -29,6 +29,7 @@ from oncelog.core.delivery.events import (
     ConsumerActive,
     ConsumerEffect,
     ConsumerOpeningAbandoned,
+    CreateRequested,
     DeadLetterStored,
     DeadLetterTopicReplaced,
     DeadLetterTopicResolved,
@@ -36,6 +37,7 @@ from oncelog.core.delivery.events import (
     DeliverMessages,
     EndConsumer,
     MessagesEvicted,
+    PropertiesRequested,
     PublishDeadLetter,
     ReadMessages,
     RecallMessages,
@@ -89,7 +91,7 @@ class StoryWorld(World):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    do_write, do_fail, do_takeover = World.write, World.fail, World.take_over
+    do_write, do_fail = World.write, World.fail
 
     def do_store(self, count: str = "", keys: str = "") -> None:
         given = [None if key == "-" else key for key in keys.split(",")]
@@ -145,6 +147,14 @@ class StoryWorld(World):
         """An administrator skips so many messages, or all below an index."""
         self.post(SkipRequested(1, self.number, int(count) if count else None, below))
         self._write_if(written)
+
+    def do_properties(self, name: str) -> None:
+        """An administrator sets a property."""
+        self.post(PropertiesRequested(1, self.number, ((name, ""),)))
+
+    def do_create(self, subscription: str, first_index: str) -> None:
+        """An administrator creates a subscription that begins at this index."""
+        self.post(CreateRequested(1, subscription, int(first_index)))
 
     def do_delete(self, force: str = "", written: bool = True) -> None:
         self.post(DeleteRequested(1, "s", bool(force)))
@@ -223,6 +233,11 @@ class StoryWorld(World):
     def do_clock(self, ms: str) -> None:
         """The clock of the owner jumps."""
         self.step.now_ms += int(ms)
+
+    def do_takeover(self, ranges: int | None = None) -> None:
+        """ranges: the next owner limits the acknowledged ranges; -1: it withholds all new messages."""
+        self.ack_limit = self.ack_limit if ranges is None else RangeLimit(ranges)
+        self.take_over()
 
     def do_drain(self) -> None:
         """The owner gives the topic away: it answers what is in flight, and takes nothing more."""
@@ -342,9 +357,7 @@ def _counts(indexes: Sequence[int], count: int) -> dict[int, int]:
 
 
 def _value(text: str) -> int | str | None:
-    if text == "none":
-        return None
-    return int(text) if re.fullmatch(r"-?[0-9_]+", text) else text
+    return None if text == "none" else int(text) if re.fullmatch(r"-?[0-9_]+", text) else text
 
 
 def _topic(text: str) -> TopicId:

@@ -94,14 +94,14 @@ class Client:
 
 
 class RangeLimit:
-    """Withholds new messages above so many acknowledged ranges, until there are none."""
+    """Withholds new messages above so many acknowledged ranges, until there are none. ranges -1: always."""
 
     def __init__(self, ranges: int = 1, *, full: bool = False) -> None:
         self.ranges = ranges
         self.is_full = full
 
     def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
-        return "ranges" if state.acks.range_count > (0 if paused else self.ranges) else ""
+        return "ranges" if state.acks.range_count > (min(0, self.ranges) if paused else self.ranges) else ""
 
     def full(self, state: SubscriptionsState) -> bool:
         return self.is_full

@@ -4,19 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.acks.ack_state import SubscriptionState
 from oncelog.core.delivery import acknowledging
-from oncelog.core.delivery.events import (
-    AnswerAdmin,
-    AnswerSeek,
-    CreateRequested,
-    DeleteRequested,
-    PropertiesRequested,
-    SeekRequested,
-    SkipRequested,
-)
 from oncelog.core.delivery.subscription import DEFERRED_MAX
-from oncelog.core.errors import DeadlineExceeded, NotOwner, ServiceUnavailable, StaleSeekEpoch, TooManyRequests
+from oncelog.core.errors import ServiceUnavailable, StaleSeekEpoch, TooManyRequests
 from tests.core.delivery.subscription_world import FAILOVER, SHARED, Client, RangeLimit, World
 
 
@@ -55,48 +45,11 @@ def test_look_ahead_reads_nothing_without_credit() -> None:
     assert len(world.reads) == 1
 
 
-@pytest.mark.hazard("late-ack-after-seek")
-def test_what_is_in_flight_at_the_end_of_an_owner_is_unknown() -> None:
-    """The next owner may find it in the chain; NotOwner would have it made twice. What waits was not written."""
-    world = World(messages=[3])
-    world.subscribe(window=10)
-    world.topic.trim_began(2)
-    world.post(SeekRequested(1, world.number, 1))
-    world.topic.handle(SkipRequested(2, world.number, count=1))
-    world.topic.handle(PropertiesRequested(3, world.number, (("a", "b"),)))
-    world.topic.handle(SeekRequested(4, world.number, 2))
-    world.topic.handle(CreateRequested(5, "other", 3))
-    world.topic.handle(DeleteRequested(6, "s", force=True))
-    world.topic.end(NotOwner("the topic moved"))
-    world.settle()
-    seeks = {answer.call: type(answer.result) for answer in world.other(AnswerSeek)}
-    admin = {answer.call: type(answer.error) for answer in world.other(AnswerAdmin)}
-    assert seeks == {1: NotOwner, 4: DeadlineExceeded}
-    assert admin == dict.fromkeys((2, 3, 5, 6), DeadlineExceeded)
-
-
 def test_partitions_are_spread_over_failover_consumers() -> None:
     world = World(messages=[1], partition=1)
     world.subscribe("a", FAILOVER, window=10)
     second = world.subscribe("b", FAILOVER, window=10)
     assert second.take() == [0]
-
-
-def test_rejected_messages_without_any_acknowledgement_stay_deliverable_after_a_takeover() -> None:
-    """Their counts are part of the state, so they have to go for it to shrink."""
-    world = World(messages=[3])
-    consumer = world.subscribe("a", SHARED, window=10)
-    world.nack(consumer, 0, 1, delay_ms=3_600_000)
-    world.ack_limit = AlwaysPaused()
-    world.take_over()
-    consumer = world.subscribe("a", SHARED, window=10)
-    world.pass_time(1_000)
-    assert consumer.take() == [0, 1]
-
-
-class AlwaysPaused(RangeLimit):
-    def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
-        return "bytes"
 
 
 def test_acknowledgements_in_memory_are_bounded() -> None:
