@@ -60,20 +60,19 @@ class Story:
     @property
     def variants(self) -> list[tuple[str, str]]:
         """What a word of the commands stands for: (word, value)."""
-        return [(word, value) for word, values in _EACH.findall(self.text) for value in values.split(", ")] or [
-            ("", "")
-        ]
+        found = _EACH.search(self.text)
+        return [(found[1], value) for value in found[2].split(", ")] if found else [("", "")]
 
     def check(self, new_player: Callable[[], Player]) -> None:
         """Raise AssertionError, with a diff, unless all happens as the story says. new_player: it begins a story."""
         for variant in self.variants:
-            before, after = self.opening + self.text, "".join(self.told(new_player(), variant))
+            before, after = self.opening + self.text, "".join(self.played(new_player(), variant))
             diff = unified_diff(before.splitlines(), after.splitlines(), "the story", "what happened", lineterm="", n=9)
             assert before == after, "\n".join([f"{self.name} {variant[1]}", *diff])
 
-    def told(self, player: Player, variant: tuple[str, str]) -> tuple[str, str]:
+    def played(self, player: Player, variant: tuple[str, str]) -> tuple[str, str]:
         """The opening and the text with what happens below their dashes."""
-        return _told(self.opening, player, variant), _told(self.text, player, variant)
+        return _played(self.opening, player, variant), _played(self.text, player, variant)
 
 
 def stories_in(text: str) -> list[Story]:
@@ -85,39 +84,36 @@ def stories_in(text: str) -> list[Story]:
     return found
 
 
-def stories_beside(test_file: str) -> dict[str, Story]:
-    """{name of its file, colon, its own name: a story} of the folder `stories` beside a test."""
-    files = _files_beside(test_file)
+def stories_of(test_file: str) -> dict[str, Story]:
+    """{name of its file, colon, its own name: a story} of the folder `stories` next to a test."""
+    files = _files_of(test_file)
     return {f"{path.stem}: {story.name}": story for path in files for story in stories_in(path.read_text())}
 
 
-def rewrite_beside(test_file: str, new_player: Callable[[], Player]) -> None:
-    """Write what happens into the stories of the folder `stories` beside a test."""
-    for path in _files_beside(test_file):
-        told = [story.told(new_player(), story.variants[0]) for story in stories_in(path.read_text())]
-        path.write_text(told[0][0] + "".join(text for _, text in told))
+def rewrite_stories_of(test_file: str, new_player: Callable[[], Player]) -> None:
+    """Write what happens into the stories of the folder `stories` next to a test."""
+    for path in _files_of(test_file):
+        played = [story.played(new_player(), story.variants[0]) for story in stories_in(path.read_text())]
+        path.write_text(played[0][0] + "".join(text for _, text in played))
 
 
-def _files_beside(test_file: str) -> list[Path]:
+def _files_of(test_file: str) -> list[Path]:
     return sorted(Path(test_file).with_name("stories").glob("*.txt"))
 
 
-def _told(text: str, player: Player, variant: tuple[str, str]) -> str:
+def _played(text: str, player: Player, variant: tuple[str, str]) -> str:
     body = text.rstrip("\n")
-    return "\n\n".join(_told_block(block, player, variant) for block in body.split("\n\n")) + text[len(body) :]
+    return "\n\n".join(_played_block(block, player, variant) for block in body.split("\n\n")) + text[len(body) :]
 
 
-def _told_block(block: str, player: Player, variant: tuple[str, str]) -> str:
+def _played_block(block: str, player: Player, variant: tuple[str, str]) -> str:
     """Raises ValueError for commands without dashes."""
-    above = block.splitlines()
-    if _DASHES in above:
-        above = above[: above.index(_DASHES)]
-    commands = [
-        _command(each, variant) for line in above if not line.startswith(("#", "each ")) for each in line.split(";")
-    ]
-    if _DASHES in block.splitlines():
+    above, dashes, _ = f"{block}\n".partition(f"\n{_DASHES}\n")
+    lines = [line for line in above.splitlines() if not line.startswith(("#", "each "))]
+    commands = [_command(each, variant) for line in lines for each in line.split(";")]
+    if dashes:
         happened = [part for line in player(commands) for part in wrap(line, 120, subsequent_indent="  ")]
-        return "\n".join([*above, _DASHES, *happened])
+        return "\n".join([above, _DASHES, *happened])
     if commands:
         raise ValueError(f"no {_DASHES} below {block!r}")
     return block

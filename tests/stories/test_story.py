@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.story import Command, rewrite_beside, stories_beside, stories_in
+from tests.stories.story import Command, rewrite_stories_of, stories_in, stories_of
 
 TEXT = """\
 # A counter that says by how much it grows.
@@ -71,15 +71,15 @@ def test_files_are_rewritten_with_what_happens(tmp_path: Path) -> None:
     path = tmp_path / "stories/counter.txt"
     path.write_text(TEXT.replace("by 1", "by 5").replace("grows by 6\n", "").replace("by 3", "by 4\nby 5"))
     test_file = str(tmp_path / "test_counter_stories.py")
-    rewrite_beside(test_file, lambda: play)
+    rewrite_stories_of(test_file, lambda: play)
     assert path.read_text() == TEXT
-    assert list(stories_beside(test_file)) == ["counter: It adds", "counter: It adds again"]
+    assert list(stories_of(test_file)) == ["counter: It adds", "counter: It adds again"]
 
 
 @pytest.mark.parametrize(
     "text", ["## It adds.\nadd 1\n\nadd 2\n----\n", "## It adds.\n\n## It adds (hazard one-hazard).\n"]
 )
 def test_text_that_is_no_story_is_refused(text: str) -> None:
-    """Commands without dashes would be compared with nothing; two stories of one name could not be told apart."""
+    """Commands without dashes would be compared with nothing; two stories of one name could not be distinguished."""
     with pytest.raises(ValueError, match=r"no ----|same heading"):
         check(text)

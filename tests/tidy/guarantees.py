@@ -65,7 +65,7 @@ def marked_tests() -> dict[str, list[str]]:
 
 
 def _test_file(source: Source) -> str:
-    """The one that tells the stories of a room is named after it."""
+    """That of a story is named after the folder of the stories."""
     room, _, _ = source.path.rpartition("/stories/")
     return f"{room}/test_{PurePath(room).name}_stories.py" if source.is_story else source.path
 

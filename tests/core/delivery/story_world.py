@@ -318,7 +318,7 @@ class StoryWorld(World):
                 consumed = f"consumed {_spans(known.consumed) or 'nothing'} of {of}{since if known.known_from else ''}"
                 return self.names[consumer], f"{store}, generation {known.generation}, {consumed}"
             case ReadMessages():
-                raise AssertionError("reads are not told")
+                raise AssertionError("a read is answered and has no words")
             case _:
                 assert_never(effect)
 

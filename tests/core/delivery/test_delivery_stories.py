@@ -6,9 +6,9 @@
 import pytest
 
 from tests.core.delivery.story_world import StoryWorld
-from tests.stories.story import Player, rewrite_beside, stories_beside
+from tests.stories.story import Player, rewrite_stories_of, stories_of
 
-STORIES = stories_beside(__file__)
+STORIES = stories_of(__file__)
 
 
 def new_player() -> Player:
@@ -24,4 +24,4 @@ def test_story(name: str) -> None:
 
 
 if __name__ == "__main__":
-    rewrite_beside(__file__, new_player)
+    rewrite_stories_of(__file__, new_player)
