@@ -108,7 +108,7 @@ def _played(text: str, player: Player, variant: tuple[str, str]) -> str:
 
 def _played_block(block: str, player: Player, variant: tuple[str, str]) -> str:
     """Raises ValueError for commands without dashes."""
-    above, dashes, _ = f"{block}\n".partition(f"\n{_DASHES}\n")
+    above, dashes, _ = block.partition(f"\n{_DASHES}")
     lines = [line for line in above.splitlines() if not line.startswith(("#", "each "))]
     commands = [_command(each, variant) for line in lines for each in line.split(";")]
     if dashes:
