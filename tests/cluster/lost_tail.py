@@ -7,7 +7,7 @@ import httpx
 from oncelog.core.formats.topic_record import GivenUpBehind
 from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.restoring.one_record import EPOCHS_MARGIN
+from oncelog.metadata.restore.one_record import EPOCHS_MARGIN
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path

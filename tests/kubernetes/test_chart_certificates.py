@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.metadata.served_certificates import ServedCertificates, places_of
+from oncelog.metadata.observing.served_certificates import ServedCertificates, places_of
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import MetadataSettings, load
 from oncelog.runtime.zookeeper_server import find_server_jars

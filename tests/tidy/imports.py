@@ -6,7 +6,7 @@ neither I/O nor a clock nor chance, and never iterates over a set, whose order d
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from tests.tidy.source import CORES, DISTRIBUTIONS, Rule, Source, each
 
@@ -21,7 +21,7 @@ _CORE = "services/oncelog/core"
 _PACKAGES = tuple(f"{folder.removeprefix('services/')}." for folder in DISTRIBUTIONS)
 #: Where one question is open at a time: a coroutine that awaits its ports, which its caller gives. It cannot await
 #: anything else, because the core does not import asyncio.
-_PROCEDURES = {f"{_CORE}/http_publish/idempotency.py"}
+_PROCEDURES = {f"{_CORE}/http_publish/idempotency.py", f"{_CORE}/records/id_claim.py"}
 
 
 def imported(source: Source) -> Iterator[str]:
@@ -130,6 +130,30 @@ def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
             yield f"{path}: nothing imports {name}"
 
 
+def no_circles(sources: Sequence[Source]) -> Iterator[str]:
+    """No module imports one that imports it, through others either; inside of a function and for types counts, too."""
+    product = [source for source in sources if source.is_python and source.inside(*DISTRIBUTIONS)]
+    known = {source.module for source in product}
+    needs = {source.module: set(_needed(source, known)) - {source.module} for source in product}
+    before = -1
+    while before != len(needs):
+        before = len(needs)
+        inner = needs.keys() & set().union(*needs.values())
+        needs = {name: needs[name] & inner for name in inner if needs[name] & inner}
+    if needs:
+        yield f"a circle of imports: {', '.join(sorted(needs))}"
+
+
+def _needed(source: Source, known: Container[str]) -> Iterator[str]:
+    """The modules that it imports: of `from a import b`, a.b if that is a module, else a."""
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else node.module for name in names)
+
+
 def _quoted(source: Source) -> Iterator[str]:
     for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(_PACKAGES):
@@ -223,5 +247,21 @@ RULES = (
         no_dead_modules,
         (_in("core", "pass"),),
         (*_in("core", "pass"), Source("tests/core/test_x.py", "from oncelog.core import x")),
+    ),
+    Rule(
+        "no modules import each other",
+        no_circles,
+        (
+            (
+                Source("services/oncelog/x.py", "def f():\n    from oncelog.y import Y"),
+                Source("services/oncelog/y.py", "if TYPE_CHECKING:\n    from oncelog.z import Z"),
+                Source("services/oncelog/z.py", "from oncelog import x"),
+            ),
+        ),
+        (
+            Source("services/oncelog/x.py", "from oncelog.y import Y\nfrom oncelog import z"),
+            Source("services/oncelog/y.py", "from oncelog import z"),
+            Source("services/oncelog/z.py", ""),
+        ),
     ),
 )

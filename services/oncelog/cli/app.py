@@ -23,7 +23,8 @@ To start, run a cluster on this machine with `oncelog standalone`. Then, in anot
     oncelog consume greetings --subscription mine --from earliest --limit 3
 
 Set the address of another cluster with --url or --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL, or keep it under a
-name with `oncelog context`. An address of an option excludes those of variables.
+name with `oncelog context`. If an option gives an address, the addresses in
+variables are ignored.
 
 {EXIT_CODES}"""
 
@@ -92,12 +93,12 @@ COMMANDS = {
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "effects": LazyCommand(
-        "Look at effects in databases, redo them, move them.",
+        "Show effects in databases, redo them, move them.",
         _of("oncelog_effects.cli.effects.app", "effects"),
         extras=(EFFECTS_SQL,),
     ),
     "storage": LazyCommand(
-        "Look into the directory of a stopped storage node.",
+        "Inspect the directory of a stopped storage node.",
         _of("oncelog.cli.storage.app", "storage"),
     ),
     "bench": LazyCommand(

@@ -141,8 +141,8 @@ def _json_page(formatter: Any) -> str:
     from oncelog.cli.json_fields import FIELDS
 
     formatter.write_text(
-        "What -o json prints where a command makes its answer itself. Commands of `oncelog admin` print the answer of "
-        "the REST interface, which docs/rest.md describes."
+        "This page shows what -o json prints, for commands that make their answer themselves. Commands of `oncelog "
+        "admin` print the answer of the REST interface, which docs/rest.md describes."
     )
     for command, fields in FIELDS.items():
         with formatter.section(f"oncelog {command}"):
@@ -152,9 +152,10 @@ def _json_page(formatter: Any) -> str:
 
 def _connection_page(formatter: Any) -> str:
     formatter.write_text(
-        "How a command reaches a cluster. An option wins over its variable of the environment, and a variable over the "
-        "current context (`oncelog context`). The addresses of a command come from one place: an address of an option "
-        "excludes those of variables and of the context, so that no token goes to another cluster than its own."
+        "How a command reaches a cluster. An option overrides its environment variable, and a variable overrides "
+        "the current context (`oncelog context`). The addresses of a command come from one place: if an option "
+        "gives an address, the addresses in variables and in the context are ignored, so that a token is sent to "
+        "its own cluster only."
     )
     with formatter.section("Connection options"):
         formatter.write_dl(

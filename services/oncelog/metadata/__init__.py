@@ -1,1 +1,1 @@
-"""The metadata service: coordination of the cluster, and its REST and HTTP publish interface."""
+"""The metadata service: a room for each of its roles. `replica` and `service` connect them."""

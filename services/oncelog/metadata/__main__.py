@@ -4,7 +4,7 @@ import argparse
 import json
 from functools import partial
 
-from oncelog.metadata.new_cluster import creator
+from oncelog.metadata.cluster.new_cluster import creator
 from oncelog.metadata.service import MetadataService
 from oncelog.metadata_store.joining.joining import join_cluster
 from oncelog.runtime.descriptors import program

@@ -6,12 +6,12 @@ from fastapi import Depends, FastAPI
 
 from oncelog.metadata.console.login import HOME
 from oncelog.metadata.console.routes import Console
+from oncelog.metadata.dead_letters.redrive import Redrive
 from oncelog.metadata.http_consume import routes as consume_routes
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish import routes as publish_routes
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.publish_body import values_of
-from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest import (
     cluster,

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from oncelog.core.process_version import PROCESS_VERSION
-from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.gateway.owner_gateway import Gateway
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
+from oncelog.metadata.observing.served_certificates import ServedCertificates
+from oncelog.metadata.placement.balancer import Balancer
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.restoring.record_copies import RecordCopies
-from oncelog.metadata.served_certificates import ServedCertificates
+from oncelog.metadata.restore.record_copies import RecordCopies
 from oncelog.metadata_store.notes.note_comparison import NoteComparison
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.telemetry import Reading, Telemetry
@@ -71,7 +71,7 @@ def observe_notes(telemetry: Telemetry, comparison: NoteComparison) -> None:
 
 def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
     """Of the elected replica; the others export no levels."""
-    copying, repairer = repair.copying, repair.repairer
+    requests, repairer = repair.requests, repair.repairer
 
     telemetry.observe_level(
         "metadata_under_replicated_ledgers",
@@ -108,8 +108,8 @@ def observe_repair(telemetry: Telemetry, repair: Repair) -> None:
         "Time since the ledger that waits longest needs repair",
         repairer.oldest_readings,
     )
-    telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: copying.copied_bytes)
-    telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: copying.copied_entries)
+    telemetry.observe_count("metadata_repair_bytes", "Bytes of copied entries", lambda: requests.copied_bytes)
+    telemetry.observe_count("metadata_repair_entries", "Copied entries", lambda: requests.copied_entries)
 
 
 def observe_copies(telemetry: Telemetry, copies: RecordCopies) -> None:

@@ -5,37 +5,37 @@ from dataclasses import dataclass
 from oncelog.core.era import FIRST_ERA
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.cluster_level import ClusterLevel
-from oncelog.metadata.coordination.dependencies import Dependencies
-from oncelog.metadata.coordination.era_proof import EraProof
-from oncelog.metadata.coordination.event_lists import EventLister
-from oncelog.metadata.coordination.grants import Grants
-from oncelog.metadata.coordination.lag_listing import LagLister
-from oncelog.metadata.coordination.ledger_fences import LedgerFences
-from oncelog.metadata.coordination.lookup_service import LookupService
-from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.owner_streams import OwnerStreams
-from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
-from oncelog.metadata.coordination.partition_growth import PartitionGrowth
-from oncelog.metadata.coordination.placements import Placements
-from oncelog.metadata.coordination.producer_calls import ProducerCalls
-from oncelog.metadata.coordination.producer_leases import ProducerLeases
-from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
-from oncelog.metadata.coordination.topic_calls import TopicCalls
-from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
-from oncelog.metadata.coordination.topic_listing import TopicLister
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.metadata.history import HistorySampler
+from oncelog.metadata.cluster.cluster_level import ClusterLevel
+from oncelog.metadata.observing.dependencies import Dependencies
+from oncelog.metadata.observing.event_lists import EventLister
+from oncelog.metadata.observing.grants import Grants
+from oncelog.metadata.observing.history import HistorySampler
+from oncelog.metadata.observing.lag_listing import LagLister
+from oncelog.metadata.observing.topic_listing import TopicLister
+from oncelog.metadata.observing.unowned_topics import UnownedTopics
+from oncelog.metadata.owners.owner_calls import OwnerCalls
+from oncelog.metadata.owners.owner_streams import OwnerStreams
+from oncelog.metadata.owners.owners import Owners, Probe, Start, probe
+from oncelog.metadata.placement.placements import Placements
 from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.proofs import Proofs
 from oncelog.metadata.proof.topic_range import TopicRanges
 from oncelog.metadata.repair.repair import Repair, RepairPace
-from oncelog.metadata.restoring.performer import RestoreSources
-from oncelog.metadata.restoring.record_copies import CopySettings, RecordCopies
-from oncelog.metadata.restoring.restoring import Restoring
-from oncelog.metadata.restoring.rights import ClosedRights
-from oncelog.metadata.unowned_topics import UnownedTopics
+from oncelog.metadata.restore.performer import RestoreSources
+from oncelog.metadata.restore.record_copies import CopySettings, RecordCopies
+from oncelog.metadata.restore.restoring import Restoring
+from oncelog.metadata.restore.rights import ClosedRights
+from oncelog.metadata.topics.era_proof import EraProof
+from oncelog.metadata.topics.ledger_fences import LedgerFences
+from oncelog.metadata.topics.lookup_service import LookupService
+from oncelog.metadata.topics.partition_growth import PartitionGrowth
+from oncelog.metadata.topics.producer_calls import ProducerCalls
+from oncelog.metadata.topics.producer_leases import ProducerLeases
+from oncelog.metadata.topics.subscription_calls import SubscriptionCalls
+from oncelog.metadata.topics.topic_calls import TopicCalls
+from oncelog.metadata.topics.topic_deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.cursor_store import CursorStore

@@ -15,23 +15,23 @@ from oncelog.core.placement.level import Level
 from oncelog.core.process_version import FIRST_VERSION
 from oncelog.metadata import metrics
 from oncelog.metadata.app import new_app
+from oncelog.metadata.cluster.new_cluster import finder
 from oncelog.metadata.console.login import HOME
 from oncelog.metadata.console.routes import Console
-from oncelog.metadata.coordination.balancer import Balancer
-from oncelog.metadata.coordination.owners import Start
-from oncelog.metadata.dead_letters import DeadLetterService
+from oncelog.metadata.dead_letters.dead_letter_service import DeadLetterService
+from oncelog.metadata.dead_letters.redrive import Redrive
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching, own_client
-from oncelog.metadata.new_cluster import finder
-from oncelog.metadata.redrive import Redrive
+from oncelog.metadata.observing.served_certificates import ServedCertificates, places_of
+from oncelog.metadata.owners.owners import Start
+from oncelog.metadata.placement.balancer import Balancer
 from oncelog.metadata.repair.repair import RepairPace
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.recovering.waiting_app import EarlyRest
-from oncelog.metadata.restoring.record_copies import CopySettings
-from oncelog.metadata.served_certificates import ServedCertificates, places_of
+from oncelog.metadata.restore.record_copies import CopySettings
 from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.directories import directories_in
 from oncelog.metadata_store.joining.joining import join_cluster

@@ -300,12 +300,10 @@ class Owner:
         stack.push_async_callback(links.close)
         observe_reads(self.metrics.telemetry, links.watch)
         ledger_ids = IdSource(
-            IdClaim(Counter.LEDGER, self.incarnation, block=1, for_all_waiting=True),
+            IdClaim(self.incarnation, block=1, for_all_waiting=True),
             CounterStore(session, Counter.LEDGER, era),
         )
-        claim = IdClaim(
-            Counter.PRODUCER, self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW
-        )
+        claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
         producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER, era))
         stack.callback(ledger_ids.close)
         stack.callback(producer_ids.close)

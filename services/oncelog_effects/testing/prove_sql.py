@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from oncelog_effects.sql_store import SqlEffects
-from oncelog_effects.testing.prove_stores import Restore, StoreUnderTest, statements
+from oncelog_effects.testing.store_under_test import Restore, StoreUnderTest, statements
 
 
 class OfSql(StoreUnderTest):

@@ -1,65 +1,14 @@
-"""The stores that `prove` knows: how their state is read, emptied, kept and brought back."""
+"""The stores that `prove` knows: for each of them a `StoreUnderTest`."""
 
-import asyncio
 import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from oncelog.core.errors import InvalidArgument
 from oncelog_effects.file_store import FileEffects
 from oncelog_effects.store import EffectsStore
 from oncelog_effects.testing.memory_effects import MemoryEffects
-
-Restore = Callable[[], Awaitable[None] | None]
-
-
-class StoreUnderTest:
-    """By the functions that the test has given."""
-
-    def __init__(self, effects: EffectsStore[Any], state: Any, reset: Any, backup: Callable[[], Any] | None) -> None:
-        self.effects = effects
-        self.loop = asyncio.get_running_loop()
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._state = state
-        self._reset = reset
-        self._backup = backup
-        if state is None:
-            raise InvalidArgument("say what the function has written: a statement or a function", field="state")
-        if reset is None:
-            raise InvalidArgument("say what empties it: statements or a function", field="reset")
-
-    @property
-    def is_restorable(self) -> bool:
-        return self._backup is not None
-
-    async def state(self) -> Any:
-        return await _result(self._state())
-
-    async def reset(self) -> None:
-        await _result(self._reset())
-
-    async def empty(self) -> None:
-        """As a user does before a redo: what the function has written goes, the position stays."""
-        await self.reset()
-
-    async def backup(self) -> Restore:
-        assert self._backup is not None
-        restore: Restore = await _result(self._backup())
-        return restore
-
-    @property
-    def directory(self) -> Path:
-        """For copies, until `close`."""
-        if self._directory is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="oncelog-prove-")
-        return Path(self._directory.name)
-
-    async def close(self) -> None:
-        if self._directory is not None:
-            self._directory.cleanup()
+from oncelog_effects.testing.store_under_test import Restore, StoreUnderTest
 
 
 class _OfMemory(StoreUnderTest):
@@ -117,11 +66,3 @@ def under_test(effects: EffectsStore[Any], state: Any, reset: Any, backup: Calla
 
         return OfSql(cast("Any", effects), state, reset, backup)
     return StoreUnderTest(effects, state, reset, backup)
-
-
-async def _result(value: Any) -> Any:
-    return await value if isawaitable(value) else value
-
-
-def statements(reset: str | Sequence[str]) -> Sequence[str]:
-    return [reset] if isinstance(reset, str) else reset

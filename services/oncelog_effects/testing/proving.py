@@ -31,7 +31,8 @@ from oncelog_effects.processes import Process
 from oncelog_effects.source import EffectsSource
 from oncelog_effects.store import ClaimLost, EffectsStore, SourceNames, StoreInCluster
 from oncelog_effects.testing.double_log import DoubleConsumer, DoubleLog
-from oncelog_effects.testing.prove_stores import Restore, StoreUnderTest, under_test
+from oncelog_effects.testing.prove_stores import under_test
+from oncelog_effects.testing.store_under_test import Restore, StoreUnderTest
 
 TIMEOUT_S = 60.0
 MESSAGES_MAX = 100

@@ -1,8 +1,8 @@
 """`oncelog bench …`: the throughput and latency of this machine and cluster, as ratios to the limits of the machine.
 
 The limits are measured in the same run, by processes that move the same bytes without any work. Each command starts
-these processes and a standalone cluster in a temporary directory, and ends them. The figures depend on what else the
-machine does: run the benchmarks on an idle machine.
+these processes and a standalone cluster in a temporary directory, and ends them. The figures depend on the load of the
+machine: run the benchmarks on an idle machine.
 """
 
 import inspect
@@ -163,7 +163,7 @@ _HELP = f"""{__doc__}
 
     oncelog bench takeover --kills 50 -o json
 
-Without the name of a command it is `run`: `oncelog bench run --help` shows its options. The measurements:
+The default command is `run`: `oncelog bench run --help` shows its options. The measurements:
 
 \b
 {chr(10).join(f"  {name:<15} {each.about}" for name, each in _BENCHMARKS.items())}"""
@@ -284,7 +284,7 @@ _MEASUREMENT = Annotated[
     str,
     typer.Argument(
         metavar="MEASUREMENT",
-        help="One of those that `oncelog bench --help` lists.",
+        help="A measurement that `oncelog bench --help` lists.",
         autocompletion=_completed,
     ),
 ]

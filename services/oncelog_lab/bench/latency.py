@@ -3,8 +3,8 @@
 The runs alternate with the limits path, from the write of a frame to its answer. A row is the median over the runs.
 """
 
-from oncelog_lab.bench.baseline import LATENCY_BYTES
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
+from oncelog_lab.bench.limits import LATENCY_BYTES
 from oncelog_lab.bench.loads import send_paced
 from oncelog_lab.bench.publish import new_producers
 from oncelog_lab.bench.running import BenchStack, Tell

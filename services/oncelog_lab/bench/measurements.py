@@ -3,11 +3,11 @@ benchmark runs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from oncelog_lab.bench.baseline import baseline_rows
 from oncelog_lab.bench.consume import consume_rows
 from oncelog_lab.bench.dedup_overhead import dedup_rows
 from oncelog_lab.bench.figures import BenchRow
 from oncelog_lab.bench.latency import latency_rows
+from oncelog_lab.bench.limits import limits_rows
 from oncelog_lab.bench.producers import producers_rows
 from oncelog_lab.bench.publish import publish_rows
 from oncelog_lab.bench.running import BenchStack, Tell
@@ -21,7 +21,7 @@ from oncelog_lab.bench.topics import topics_rows
 
 #: {command: its rows}
 MEASUREMENTS: Mapping[str, Callable[[BenchStack, BenchSettings, Tell], Awaitable[list[BenchRow]]]] = {
-    "limits": baseline_rows,
+    "limits": limits_rows,
     "publish": publish_rows,
     "latency": latency_rows,
     "small": small_rows,

@@ -1,7 +1,7 @@
 """`oncelog chaos …`: inject faults into a cluster under load, by a schedule that a seed repeats, and check the log.
 
 On Kubernetes it works with kubectl and the current context: it kills and pauses pods of the release, and the load runs
-in a pod beside them. With --standalone it starts a cluster of processes on this machine. The exit code is 1 if a
+in a pod next to them. With --standalone it starts a cluster of processes on this machine. The exit code is 1 if a
 message was lost, duplicated or reordered, or if a planned fault could not be injected.
 """
 

@@ -28,13 +28,13 @@ The demo starts a cluster of 3 storage nodes and 2 topic owners on free ports in
 deduplication. `oncelog produce --from-file` publishes 336,777 lines in about a minute: the flights from New York in
 2013, downloaded once. Meanwhile the demo kills the producer three times and starts it again, twice as a producer that
 lost its position and sends its last lines again. It kills the topic's owner three times, and a storage node once. Two
-consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves once
-more, and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
+consumers share a subscription, acknowledge every message, and are killed three times. At the end the topic moves again,
+and a new consumer must get nothing. Then the demo reads everything back and compares it with the file.
 
 The demo leaves a plot of its run: acknowledged messages over time, with the kills, as an SVG for a browser.
 
 At the beginning the demo prints the address of the console: open it in a browser, and watch the kills there. With
---keep the cluster runs on after the result, until Ctrl-C.
+--keep the cluster keeps running after the result, until Ctrl-C.
 
 The last line of standard output is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused,
 delivered, redelivered, acked, acked_seen_again, never_delivered, takeovers (each with ms, replayed_entries,
@@ -51,7 +51,7 @@ def demo(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, writable=True, help="Write the plot here, instead of beside the cached file."),
+        typer.Option(dir_okay=False, writable=True, help="Write the plot here, instead of next to the cached file."),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster running after the result, until Ctrl-C.")

@@ -54,7 +54,7 @@ CopiesOption = Annotated[
 ]
 
 _HELP = """Check whole topics against the guarantees of the log. Reads every entry from the storage nodes, in parallel.
-Without Spark, and with a rate: `oncelog admin topics prove`.
+To check without Spark and with a rate limit, use `oncelog admin topics prove`.
 
 \b
   oncelog pipeline audit flights
@@ -62,11 +62,11 @@ Without Spark, and with a rate: `oncelog admin topics prove`.
   oncelog pipeline audit orders --compare oncelog://b:6650
 
 The checks: each id of a producer is stored once (once), and its ids ascend (order), without a gap if they are
-contiguous (contiguous); producers and their fences agree with the log (producers); messages are numbered without a
-gap (base_index) in ledgers that follow each other (chain); each entry can be read and has its checksums (digests),
-and every storage node of a closed ledger holds it (copies); the topic owner and its snapshot have what the log says
-(live map, snapshot). With --compare: each message has one copy, in order, with the same content (mirror); those that
-are not copied yet make the verdict incomplete.
+contiguous (contiguous); producers and their fences agree with the log (producers); messages are numbered without a gap
+(base_index) in ledgers that follow each other (chain); each entry can be read and has its checksums (digests), and
+every storage node of a closed ledger holds it (copies); the topic owner and its snapshot agree with the log (live map,
+snapshot). With --compare: each message has one copy, in order, with the same content (mirror); those that are not
+copied yet make the verdict incomplete.
 
 The audit covers each topic up to its end when the audit begins. If something cannot be checked, the verdict is
 incomplete, never good. With tokens it needs a superuser's, because storage nodes serve only superusers. `oncelog help

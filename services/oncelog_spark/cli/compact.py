@@ -19,8 +19,8 @@ _HELP = f"""Publish the last message of each key to a new topic, each once, howe
 Reads the source up to its end when the command begins. Messages keep the order of the log. A message with an empty
 value deletes its key; with --empty-value keep it is kept like any other. A message without a key is an error; with
 --without-key drop such messages are dropped. A partitioned topic is compacted as a whole. A key in two partitions is an
-error, because there is no order between partitions: compact each partition. A topic of which an operator has given up a
-ledger is an error without --allow-data-loss: the last message of a key may be lost.
+error, because there is no order between partitions: compact each partition. A topic with a ledger that an operator has
+given up is an error without --allow-data-loss: the last message of a key may be lost.
 
 The job is identified by its source and options. Run it again after it was killed, and it continues; run it again after
 it finished, and it adds nothing. A target with messages of other programs is refused. With --admin-url the staging

@@ -27,7 +27,7 @@ TARGET = "target"
 _NAME = checked(parse_topic)
 _WITHOUT_KEY_HELP = "What to do with messages without a key: error or drop [error]."
 _EMPTY_HELP = "What an empty value does: delete its key, or keep the message [delete]."
-_LOSS_HELP = "Compact a topic of which an operator has given up a ledger."
+_LOSS_HELP = "Compact a topic with a ledger that an operator has given up."
 #: The prefix of the producer names of compactions.
 PREFIX = "compact"
 _ID_CHARACTERS = 24

@@ -14,7 +14,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.rebuild.restore_events import RestoreStep
 from oncelog.core.rebuild.result import Review, ReviewReason
 from oncelog.metadata.rest.recovering.restore import view_of
-from oncelog.metadata.restoring.progress import ReportedNode, RestoreProgress, RestoreState
+from oncelog.metadata.restore.progress import ReportedNode, RestoreProgress, RestoreState
 from oncelog.metadata_store.copies.copy_file import MAGIC, CopiedRecord, CopyHeader, CopyWriter
 from oncelog.metadata_store.copies.copy_folder import name_by_content
 from tests.cluster.cli.recorded_rest import RecordingServer

@@ -11,7 +11,7 @@ from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError,
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata.coordination.owners import Probe, probe
+from oncelog.metadata.owners.owners import Probe, probe
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.service import running_tasks
 from oncelog.metadata_store.records.cluster_store import ClusterStore

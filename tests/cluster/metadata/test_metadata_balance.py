@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from oncelog.core.ids import TopicId
-from oncelog.metadata.coordination.balancer import Balancer
+from oncelog.metadata.placement.balancer import Balancer
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths

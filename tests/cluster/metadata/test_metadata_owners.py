@@ -10,8 +10,8 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.placement.topic_placement import BACKOFF_MS
-from oncelog.metadata.coordination.connected_owner import Assignment
-from oncelog.metadata.coordination.placements import HAND_OVERS_MAX
+from oncelog.metadata.owners.connected_owner import Assignment
+from oncelog.metadata.placement.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.runtime.observing.events import EventKind
 from tests.cluster.metadata.metadata_world import DEADLINE_S, FakeOwner, Replica, World

@@ -85,7 +85,7 @@ async def _leave_ledger(cluster: FaultyCluster, topic: str) -> None:
 
         last = await until(linked, DEADLINE_S, waiting_for="the open ledger of the present owner")
         assert last is not None
-        ids = IdSource(IdClaim(Counter.LEDGER, Incarnation("d" * 32), block=1), counter)
+        ids = IdSource(IdClaim(Incarnation("d" * 32), block=1), counter)
         left = replace(last.value, ledger_id=LedgerId(await ids.next_id()))
         assert (await ledgers.write(left, version=ABSENT_VERSION)).status is WriteStatus.OK
     finally:

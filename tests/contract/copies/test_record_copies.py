@@ -16,10 +16,10 @@ from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.log_storage.directory.metadata_copies import FOLDER
-from oncelog.metadata.coordination.cluster_level import ClusterLevel
+from oncelog.metadata.cluster.cluster_level import ClusterLevel
 from oncelog.metadata.repair.repair import Repair
 from oncelog.metadata.repair.repairer import PlacesTopics
-from oncelog.metadata.restoring.record_copies import (
+from oncelog.metadata.restore.record_copies import (
     PIN_INTERVAL_MS,
     RECENT_MS,
     SETTLED_MS,

@@ -15,7 +15,7 @@ from oncelog.core.errors import PermissionDenied, ServiceUnavailable, TopicNotFo
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName, parse_topic
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.records.registry import LiveStorageNode, Registry, StorageCookie

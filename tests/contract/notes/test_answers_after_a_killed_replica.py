@@ -20,8 +20,8 @@ from oncelog.core.errors import (
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.records.status import WriteStatus
 from oncelog.metadata.replica import Coordination
-from oncelog.metadata.restoring.noted_records import NewestRecords
-from oncelog.metadata.restoring.rights import ClosedRights
+from oncelog.metadata.restore.noted_records import NewestRecords
+from oncelog.metadata.restore.rights import ClosedRights
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore, Rights

@@ -12,7 +12,7 @@ from oncelog.core.formats.note import VALUE_BYTES_MAX, NoteOrder
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.coordination.cluster_level import ClusterLevel
+from oncelog.metadata.cluster.cluster_level import ClusterLevel
 from oncelog.metadata_store.notes.noting_session import NotingSession
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.json_records import DAMAGED

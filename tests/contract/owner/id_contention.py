@@ -44,7 +44,7 @@ class Contention(NamedTuple):
 async def own(address: str, path: Path) -> None:
     """One owner, until it is killed."""
     session = await ZooKeeperSession.connect(address)
-    claim = IdClaim(Counter.PRODUCER, Incarnation(uuid4().hex), block=BLOCK, prefetch_below=PREFETCH_BELOW)
+    claim = IdClaim(Incarnation(uuid4().hex), block=BLOCK, prefetch_below=PREFETCH_BELOW)
     ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))
     noted = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:

@@ -159,8 +159,8 @@ class OwnerWorld:
         self.parts = OwnerParts(
             TopicStore(session), CursorStore(session), LedgerStore(session),
             StorageClient(routes.answered, routes.lost, credentials=security.peers), routes,
-            IdSource(IdClaim(Counter.LEDGER, ME, block=1), CounterStore(session, Counter.LEDGER)),
-            IdSource(IdClaim(Counter.PRODUCER, ME, block=100), CounterStore(session, Counter.PRODUCER)),
+            IdSource(IdClaim(ME, block=1), CounterStore(session, Counter.LEDGER)),
+            IdSource(IdClaim(ME, block=100), CounterStore(session, Counter.PRODUCER)),
             PolicyStore(session), self.metrics, StoreClock(session, paths.CLUSTER_POLICIES),
         )  # fmt: skip
         observe(self.metrics, self.topics)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.owner_calls import OwnerCalls
+from oncelog.metadata.owners.owner_calls import OwnerCalls
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.storage_client.client import StorageClient
 from tests.cluster.until import until

@@ -20,8 +20,8 @@ from oncelog.core.names import parse_topic
 from oncelog.core.records.id_claim import Counter, decode_counter
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.restoring.noted_records import copied_records, names_in
-from oncelog.metadata.restoring.record_kinds import place_of
+from oncelog.metadata.restore.noted_records import copied_records, names_in
+from oncelog.metadata.restore.record_kinds import place_of
 from oncelog.metadata_store.keys import idempotency_keys
 from oncelog.metadata_store.records import cluster_store, deletion_store, json_records, registry, topic_store
 from oncelog.metadata_store.records.cluster_store import ClusterStore

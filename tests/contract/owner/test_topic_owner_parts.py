@@ -59,7 +59,7 @@ class CountingStore(CounterStore):
 
 
 def source(session: MemorySession, claimer: Incarnation = A, *, block: int = 1) -> IdSource:
-    return IdSource(IdClaim(Counter.LEDGER, claimer, block=block), CounterStore(session, Counter.LEDGER))
+    return IdSource(IdClaim(claimer, block=block), CounterStore(session, Counter.LEDGER))
 
 
 @pytest.mark.asyncio
@@ -88,7 +88,7 @@ async def test_ids_wait_while_zookeeper_is_unavailable() -> None:
     """They are given afterwards, in the order of the requests."""
     session = await a_store()
     store = CountingStore(session, Counter.LEDGER)
-    ids = IdSource(IdClaim(Counter.LEDGER, A, block=1), store)
+    ids = IdSource(IdClaim(A, block=1), store)
     session.faults.suspend()
     wishes = [asyncio.ensure_future(ids.next_id()) for _ in range(2)]
     await until(lambda: store.reads >= 2, DEADLINE_S, waiting_for="a request after one without an answer")
@@ -104,12 +104,11 @@ async def test_id_of_a_cancelled_request_is_wasted() -> None:
     ids = source(session)
     session.faults.suspend()
     wish = asyncio.ensure_future(ids.next_id())
-    await until(lambda: ids._waiting, DEADLINE_S)
+    await until(lambda: ids._claiming is not None, DEADLINE_S)
     wish.cancel()
     await asyncio.wait([wish])
     session.faults.resume()
     assert await ids.next_id() == 2
-    assert not ids._waiting
 
 
 @pytest.mark.asyncio
@@ -134,7 +133,7 @@ async def test_damaged_or_lost_counter_is_read_again_until_it_is_repaired(damage
     if damage is not None:
         await session.create(path, damage)
     store = CountingStore(session, Counter.LEDGER)
-    wish = asyncio.ensure_future(IdSource(IdClaim(Counter.LEDGER, A, block=1), store).next_id())
+    wish = asyncio.ensure_future(IdSource(IdClaim(A, block=1), store).next_id())
     await until(lambda: store.reads >= 2, DEADLINE_S, waiting_for="a second look at the damaged counter")
     assert not wish.done()
     if damage is not None:
@@ -150,9 +149,11 @@ async def test_closed_id_source_sends_no_requests() -> None:
     ids = source(session)
     session.faults.suspend()
     wish = asyncio.ensure_future(ids.next_id())
-    await until(lambda: ids._tasks, DEADLINE_S)
+    await until(lambda: ids._claiming is not None, DEADLINE_S)
+    claiming = ids._claiming
+    assert claiming is not None
     ids.close()
-    await until(lambda: not ids._tasks, DEADLINE_S)
+    await until(claiming.cancelled, DEADLINE_S)
     wish.cancel()
 
 

@@ -9,7 +9,7 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.metadata.proof.copies_check import FIRST_STEP, CopiesCheck
 from oncelog.metadata.proof.log_check import CheckLimits, LogCheck, LogChecked
 from oncelog.metadata.proof.throttle import Throttle
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.runtime.observing.events import EventFilter
 from oncelog.verify.proof import Part, ProofState
 from tests.contract.proof.planted_log import TOPIC_ID, PlantedLog
@@ -232,7 +232,7 @@ async def test_progress_moves_within_a_ledger() -> None:
     async with Proving.of(log) as proving:
         ranges, nodes = proving.coordination.proofs.ranges, proving.coordination.repair.calls
         known = await ranges.range_of(TOPIC_ID, list(log.entries)[-1], log.next_index)
-        check = CopiesCheck(nodes, Copying(nodes, bytes_per_s=FAST), ranges.record, Throttle(FAST, 100))
+        check = CopiesCheck(nodes, CopyRequests(nodes, bytes_per_s=FAST), ranges.record, Throttle(FAST, 100))
         steps = [step async for step in check.run(known, Position(LedgerId(-1), EntryId(0)))]
         assert [step.entries for step in steps][:2] == [FIRST_STEP, 2 * FIRST_STEP]
         assert sum(step.entries for step in steps) == known.entries
@@ -255,7 +255,7 @@ async def test_member_that_has_erased_its_copy_is_asked_for_nothing_else(replace
         if replaced:
             members = (successor.incarnation, *(node.incarnation for node in proving.nodes[1:3]))
             await proving.change(1, members=members)
-        check = CopiesCheck(nodes, Copying(nodes, bytes_per_s=FAST), ranges.record, throttle)
+        check = CopiesCheck(nodes, CopyRequests(nodes, bytes_per_s=FAST), ranges.record, throttle)
         steps = [step async for step in check.run(known, Position(LedgerId(-1), EntryId(0)))]
         assert [finding for step in steps for finding in step.findings] == []
         left = [reason for step in steps for reason in step.not_checked]

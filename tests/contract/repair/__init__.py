@@ -1,1 +1,1 @@
-"""Repair and deletion of ledgers by metadata services."""
+"""Repair of ledgers, and removal of storage nodes, by metadata services."""

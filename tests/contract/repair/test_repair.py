@@ -44,7 +44,7 @@ async def test_retired_member_is_replaced_with_every_entry() -> None:
             ("storage node dddddddd…dddd has replaced cccccccc…cccc as a member of a ledger", d.incarnation,
              {"ledger_id": 1, "replaced": "c" * 32}),
         ]  # fmt: skip
-        assert repair.copying.copied_entries == 2 * ENTRIES
+        assert repair.requests.copied_entries == 2 * ENTRIES
         assert (await world.cookie(2)).debt == 0
 
 
@@ -55,7 +55,7 @@ async def test_closed_ledger_becomes_whole_without_copies() -> None:
         await world.ledger(1)
         repair = world.replica()
         await world.whole(1, 0, 1, 2)
-        assert repair.copying.copied_entries == 0
+        assert repair.requests.copied_entries == 0
         assert world.events.newest(EventFilter(), limit=10) == []
 
 
@@ -98,7 +98,7 @@ async def test_absent_member_is_replaced_after_the_delay_only() -> None:
         assert (await world.record(1)).joining is None
         await world.nodes[2].register()
         await world.whole(1, 0, 1, 2)
-        assert repair.copying.copied_entries == 0
+        assert repair.requests.copied_entries == 0
     async with World.running(absent_delay_ms=1) as world:
         await world.ledger(1)
         await world.nodes[2].leave()
@@ -185,7 +185,7 @@ async def test_damaged_copy_is_repaired_in_place() -> None:
         await until(lambda: not c.damaged, DEADLINE_S)
         await world.whole(1, 0, 1, 2)
         assert sorted(c.received) == [3, 4, 9]
-        assert repair.copying.copied_entries == 3
+        assert repair.requests.copied_entries == 3
         (event,) = noted(world.events, EventKind.REPAIR)
         assert (event.level, event.node) == ("warning", c.incarnation)
         assert event.message.startswith("storage node cccccccc…cccc lacks entries of a ledger")

@@ -14,13 +14,13 @@ import httpx
 import oncelog
 from oncelog.client.connecting import connect
 from oncelog.core.http_consume.delivery_id import home_of
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_consume.replicas import Replicas
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.service import running_tasks
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 
 from oncelog.metadata.app import new_app
 from oncelog.metadata.console.routes import Console
+from oncelog.metadata.dead_letters.redrive import Redrive
 from oncelog.metadata.http_consume.http_consume_service import HttpConsumeService
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
-from oncelog.metadata.redrive import Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.runtime.observing.audit_log import AuditLog
 from oncelog.runtime.observing.events import EventRing

@@ -13,10 +13,10 @@ from oncelog.client.connecting import connect
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.topic_lookup import Located, TopicLookup
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.service import running_tasks
+from oncelog.metadata.topics.topic_lookup import Located, TopicLookup
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.records.policy_store import PolicyStore

@@ -16,10 +16,10 @@ from oncelog.client.connecting import connect
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import ProducerFenced, SubscriptionNotFound
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.subscription_calls import SubscriptionCalls
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.metadata.redrive import Redrive
+from oncelog.metadata.dead_letters.redrive import Redrive
 from oncelog.metadata.replica import Coordination
+from oncelog.metadata.topics.subscription_calls import SubscriptionCalls
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from tests.cluster.until import until
 from tests.contract.rest.lent_apps import lent_app

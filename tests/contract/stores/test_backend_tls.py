@@ -9,7 +9,7 @@ import pytest
 
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument, StoreUnavailable
 from oncelog.core.http_publish.key_dataset import FoundDataset
-from oncelog.metadata.served_certificates import ServedCertificates, places_of
+from oncelog.metadata.observing.served_certificates import ServedCertificates, places_of
 from oncelog.metadata_store.joining.joining import server_tls
 from oncelog.metadata_store.keys.idempotency_redis import RedisKeyServer
 from oncelog.metadata_store.keys.redis_address import RedisAddress

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import InvalidArgument, NotFound
-from oncelog.metadata.new_cluster import creator, find_or_create, finder
+from oncelog.metadata.cluster.new_cluster import creator, find_or_create, finder
 from oncelog.metadata_store.records.cluster_store import ClusterStore
 from oncelog.metadata_store.session import paths
 from oncelog.runtime.health import Health

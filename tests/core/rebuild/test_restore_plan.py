@@ -16,6 +16,7 @@ from oncelog.core.rebuild.restore_events import (
     RestoreEnded,
     RestoreRequest,
     RestoreStep,
+    Survey,
     WriteRecords,
 )
 from oncelog.core.rebuild.restore_plan import FINISHED_ELSEWHERE, Restore
@@ -87,15 +88,18 @@ def test_one_missing_node_is_within_the_bound() -> None:
 
 
 @pytest.mark.hazard("restore-at-too-few-nodes")
-def test_node_that_dies_during_raise_counts_as_missing() -> None:
-    """It answered the survey; what counts is who has stored the era."""
+@pytest.mark.parametrize("limbo", [False, True])
+def test_node_that_dies_during_raise_counts_as_missing(limbo: bool) -> None:
+    """It answered the survey; what counts is who has stored the era. limbo: the other one that is missing stores it,
+    but its directory has lost records. Nothing is read from too few nodes."""
     world = world_of(A, B, C)
-    world.nodes[A].silent = True
+    world.nodes[A].silent, world.nodes[A].limbo = not limbo, limbo
     restore = Restore(RestoreRequest(R1))
     effect = run(world, restore, until=lambda each: isinstance(each, RaiseEras))
     world.nodes[B].silent = True
     assert "2 of 3" not in go_on(world, restore, effect)
     assert restore.step is RestoreStep.REFUSED
+    assert world.raised_at_collect == []
     assert not committed(world)
     world.nodes[B].silent = False
     assert ended(world, restore_id=R2) == ""
@@ -455,3 +459,18 @@ def test_dry_run_raises_and_writes_nothing() -> None:
     assert world.joined == [JoinRecords((), False)]
     assert world.tree == ClusterSeen(CLUSTER, FIRST_ERA, False, 4, 2)
     assert {node.era for node in world.nodes.values()} == {FIRST_ERA}
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("at", [Survey, ClaimEra, RaiseEras, Collect, JoinRecords, WriteRecords, CommitEra])
+def test_restore_whose_performer_crashes_at_any_step_is_resumed(at: type[RestoreEffect], is_done: bool) -> None:
+    """By the next request, under the id that was claimed. is_done: the step was done, and its answer was lost."""
+    world = world_of(A, B, C)
+    effect = run(world, Restore(RestoreRequest(R1)), until=lambda each: isinstance(each, at))
+    if is_done:
+        world.perform(effect)
+    claimed = world.tree is not None
+    assert committed(world) or ended(world, restore_id=R2) == ""
+    assert world.tree is not None
+    assert (world.tree.era, world.tree.restoring) == (Era(2, R1 if claimed else R2), False)
+    assert {node.era for node in world.nodes.values()} == {world.tree.era}

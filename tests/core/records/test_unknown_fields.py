@@ -22,15 +22,12 @@ from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.node.starts import JournalEnd, LastStart, StorageEnd, next_start
 from oncelog.core.records.id_claim import (
-    Counter,
     CounterRecord,
-    IdClaim,
-    IdRequested,
     decode_counter,
     encode_counter,
 )
-from oncelog.core.records.records import RecordRead, WriteRecord
 from tests.core.builders import TOPIC, A, B, C, at
+from tests.core.records.claimers import Claimer
 
 pytestmark = pytest.mark.hazard("dropped-field")
 
@@ -114,12 +111,13 @@ def test_cursor_record() -> None:
 def test_counter() -> None:
     """A claim is a new record in place of the former one."""
     former = decode_counter(later(encode_counter(CounterRecord(101, A, "nonce"))))
-    claim = IdClaim(Counter.LEDGER, B, block=1)
-    claim.handle(IdRequested(1))
-    (write,) = claim.handle(RecordRead(Counter.LEDGER, former, 3))
-    assert isinstance(write, WriteRecord)
-    assert kept(encode_counter(write.value))
-    assert write.value.next == former.next + 1
+    claimer = Claimer(B, block=1)
+    claimer.request(1)
+    claimer.answer((former, 3))
+    claim = claimer.asks.record
+    assert claim is not None
+    assert kept(encode_counter(claim))
+    assert claim.next == former.next + 1
 
 
 def test_start_of_a_storage_node() -> None:

@@ -12,7 +12,7 @@ from oncelog.client.two_clusters import two_clusters
 from oncelog.client.values.corruption import OnCorrupt
 from oncelog.core.names import parse_topic
 from oncelog_effects.consumer import EffectsConsumer, Subscribing
-from oncelog_effects.mirror.copying import Mirror
+from oncelog_effects.mirror.mirror import Mirror
 from oncelog_effects.mirror.store import MirrorEffects
 from oncelog_effects.mirror.topics import Choice, subscription_of
 from tests.cluster.cluster_fixture import DEADLINE_S

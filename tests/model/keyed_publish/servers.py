@@ -22,7 +22,7 @@ from oncelog.core.http_publish.key_dataset import DatasetRecord, FoundDataset
 from oncelog.core.ids import TopicId
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.records.status import WriteStatus
-from oncelog.metadata.coordination.topic_lookup import Located
+from oncelog.metadata.topics.topic_lookup import Located
 from oncelog.metadata_store.keys.idempotency_backend import Guard, Holder, KeyReply
 from oncelog.metadata_store.session.store_session import Versioned
 

@@ -1,4 +1,4 @@
-"""A topic is deleted before, while or after the store is lost, as `metadata.coordination.topic_deletions` does it.
+"""A topic is deleted before, while or after the store is lost, as `metadata.topics.topic_deletions` does it.
 
     record, cursor -> tombstone, in one transaction -> notes on storage nodes -> answered -> records of ledgers removed
 

@@ -40,7 +40,7 @@ from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import Sessions
 from oncelog.core.rebuild.join import _TopicJoin
-from oncelog.core.records.id_claim import ClaimState, CounterRecord, IdClaim
+from oncelog.core.records.id_claim import CounterAccess, CounterRecord, IdClaim
 from oncelog.core.records.records import ReadRecord, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.topic_retention import TopicRetention
@@ -279,21 +279,17 @@ def _three_further(confirmed: Position) -> Position:
 
 # --- ids --------------------------------------------------------------------------------------------------------------
 
-_counter_read = IdClaim._counter_read
+_shows = IdClaim._shows
 
 
-def _believe_the_number(claim: IdClaim, event: Any) -> Any:
-    mine = claim._claim
-    read = event.value
-    if claim.state is ClaimState.VERIFYING and mine is not None and read is not None and read.next == mine[1].next:
-        return claim._won()
-    return _counter_read(claim, event)
+def _believe_the_number(self: IdClaim, record: CounterRecord, claim: CounterRecord) -> bool:
+    return record.next == claim.next or _shows(self, record, claim)
 
 
-def _absent_is_new(claim: IdClaim, event: Any) -> Any:
+async def _absent_is_new(_: IdClaim, counter: CounterAccess) -> tuple[CounterRecord, int]:
     """The next claimer begins at 1."""
-    unclaimed = CounterRecord(1, Incarnation(""), "")
-    return _counter_read(claim, event if event.value is not None else replace(event, value=unclaimed))
+    record, version = await counter.read()
+    return record or CounterRecord(1, Incarnation(""), ""), version
 
 
 # --- takeover ---------------------------------------------------------------------------------------------------------
@@ -375,9 +371,9 @@ MUTANTS = (
     ),
     Mutant(
         "a block claim believed without its nonce", "block-claimed-twice", 2,
-        ((IdClaim, "_counter_read", _believe_the_number),),
+        ((IdClaim, "_shows", _believe_the_number),),
     ),
-    Mutant("lost counter taken for a new one", "lost-counter", 36, ((IdClaim, "_counter_read", _absent_is_new),)),
+    Mutant("lost counter taken for a new one", "lost-counter", 36, ((IdClaim, "_read", _absent_is_new),)),
     Mutant(
         "accepted marks survive a failed write", "marks-of-a-failed-write", 2,
         ((TopicLog, "rollback", _forget_in_flight_only),),

@@ -21,8 +21,8 @@ from oncelog.core.rebuild.result import NotedRecords, Rebuilt
 from oncelog.core.rebuild.sources import CopiedEra, Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.serving import Serving
-from oncelog.metadata.restoring import new_tree as trees
-from oncelog.metadata.restoring.noted_records import NewestRecords
+from oncelog.metadata.restore import new_tree as trees
+from oncelog.metadata.restore.noted_records import NewestRecords
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.faults import deletions
 from tests.simulation.servers import inventories

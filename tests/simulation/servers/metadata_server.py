@@ -1,6 +1,6 @@
 """A metadata replica's process: placement of every topic, suspicions about owners, and look-ups of clients.
 
-That a topic does not exist is said after storage nodes have proved the era, as in `metadata.coordination.era_proof`.
+That a topic does not exist is said after storage nodes have proved the era, as in `metadata.topics.era_proof`.
 Chance and delays of that come from a separate generator, so that it changes no other run.
 """
 

@@ -1,8 +1,9 @@
 """A topic owner's process: its topics, its claims of ids, and its connections to clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
 from oncelog.core.formats.batch import Checksum
@@ -12,15 +13,9 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.records.id_claim import (
-    Counter,
-    IdAllocated,
-    IdClaim,
-    IdClaimEvent,
-    IdRefused,
-    IdRequested,
-)
-from oncelog.core.records.records import ReadRecord, WriteRecord
+from oncelog.core.records.id_claim import Counter, CounterRecord, IdClaim
+from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, WriteRecord
+from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.core.topic_events.effects import AnswerOpen
@@ -83,6 +78,8 @@ class OwnerParts:
     ids_stalled_until: int = 0
     #: {(counter, id)}: every id that was ever allocated
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
+    #: every claim that was begun: one that a crash has interrupted is kept until the run ends
+    claims: list[Coroutine[Any, Any, None]] = field(default_factory=list)
     policies: TopicPolicies = field(default_factory=TopicPolicies)
     #: {topic: {entry: how it was appended}}, in runs in which producers expire
     appended: dict[TopicId, dict[Position, Appended]] = field(default_factory=dict)
@@ -103,44 +100,74 @@ class OwnerParts:
         return self.began_ms + self.world.now
 
 
+@coroutine
+def _asked(effect: Any) -> Generator[Any, Any, Any]:
+    """What the store answers. The procedure waits here, and is not resumed if its process has crashed."""
+    return (yield effect)
+
+
 class IdSource:
     """The claims of one counter by one life of a process."""
 
     def __init__(self, owner: "OwnerServer", counter: Counter, *, block: int, prefetch_below: int) -> None:
         self.owner = owner
+        self.counter = counter
         self.path = f"ids/{counter.value}"
-        self.core = owner.parts.claim_class(counter, owner.incarnation, block=block, prefetch_below=prefetch_below)
-        self._wanted: dict[int, Callable[[int], None]] = {}
-        self._requests = 0
+        self.core = owner.parts.claim_class(owner.incarnation, block=block, prefetch_below=prefetch_below)
+        self._claim: Coroutine[Any, Any, None]
+        #: nothing is performed any more
+        self._crashed = False
 
     def want(self, granted: Callable[[int], None]) -> None:
-        self._requests += 1
-        self._wanted[self._requests] = granted
-        self._handle(IdRequested(self._requests))
+        if self.core.request(lambda number: self._grant(number, granted)) and not self._crashed:
+            self._claim = self.core.claim(self)
+            self.owner.parts.claims.append(self._claim)
+            self._resume(None)
+        self._check()
 
-    def _handle(self, event: IdClaimEvent) -> None:
-        store = self.owner.store
-        for effect in self.core.handle(event):
-            match effect:
-                case ReadRecord():
-                    read_record(store, self.owner, effect, self._handle)
-                case WriteRecord():
-                    write_record(store, self.owner, effect, self._handle)
-                case IdAllocated(request, number):
-                    granted = self._wanted.pop(request)
-                    known = self.owner.parts.granted
-                    if (self.path, number) in known:
-                        raise Violation(
-                            "ids never repeat", f"{self.path} {number} was given to {known[self.path, number]}"
-                        )
-                    known[self.path, number] = self.owner.incarnation
-                    stalled = max(0, self.owner.parts.ids_stalled_until - self.owner.world.now)
-                    self.owner.post(stalled, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
-                case IdRefused():
-                    raise AssertionError("the simulation used up its ids")
-            if self.owner.burn():
-                return
-        self.core.check_invariants()
+    async def read(self) -> tuple[CounterRecord | None, int]:
+        read: RecordRead[Counter, CounterRecord] = await _asked(ReadRecord(self.counter))
+        return read.value, read.version
+
+    async def write(self, record: CounterRecord, *, version: int) -> WriteStatus:
+        written: RecordWritten[Counter, CounterRecord] = await _asked(WriteRecord(self.counter, record, version))
+        return written.status
+
+    def _resume(self, answer: Any) -> None:
+        """To its next question."""
+        try:
+            effect = self._claim.send(answer)
+        except StopIteration:
+            effect = None
+        if self._crashed:
+            return
+        match effect:
+            case ReadRecord():
+                read_record(self.owner.store, self.owner, effect, self._resume)
+                self._burn()
+            case WriteRecord():
+                write_record(self.owner.store, self.owner, effect, self._resume)
+                self._burn()
+        self._check()
+
+    def _grant(self, number: int | None, granted: Callable[[int], None]) -> None:
+        assert number is not None, "the simulation used up its ids"
+        if self._crashed:
+            return
+        known = self.owner.parts.granted
+        if (self.path, number) in known:
+            raise Violation("ids never repeat", f"{self.path} {number} was given to {known[self.path, number]}")
+        known[self.path, number] = self.owner.incarnation
+        stalled = max(0, self.owner.parts.ids_stalled_until - self.owner.world.now)
+        self.owner.post(stalled, f"id {self.path} {number}", lambda: granted(number))
+        self._burn()
+
+    def _burn(self) -> None:
+        self._crashed = self.owner.burn()
+
+    def _check(self) -> None:
+        if not self._crashed:
+            self.core.check_invariants()
 
 
 class OwnerServer(Process):

@@ -52,8 +52,8 @@ from oncelog.core.rebuild.result import Asked, CopiedRecords, Rebuilt, RebuiltTo
 from oncelog.core.rebuild.sources import Inventory
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.retention.paging import PageSettings
-from oncelog.metadata.restoring.new_tree import new_tree
-from oncelog.metadata.restoring.noted_records import NewestRecords, newest_of, records_of, usable_copies
+from oncelog.metadata.restore.new_tree import new_tree
+from oncelog.metadata.restore.noted_records import NewestRecords, newest_of, records_of, usable_copies
 from oncelog.metadata_store.copies.copy_file import RecordCopy
 from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths

@@ -139,7 +139,7 @@ def show_namespace(
         bool, typer.Option("--permissions", help="Show the rights of each role instead, without those of superusers.")
     ] = False,
 ) -> Answer:
-    """Show a namespace, or who has which rights in it. `oncelog admin policy show` has its policies."""
+    """Show a namespace, or the rights of each role in it. `oncelog admin policy show` has its policies."""
     return api.get(permissions_path(namespace) if permissions else namespace_path(namespace))
 
 
@@ -166,7 +166,7 @@ def grant_permissions(
 
 @admin_command(namespaces, "revoke")
 def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleArgument) -> Answer:
-    """Revoke all rights of a role in a namespace. It can open no new producers and readers."""
+    """Revoke all rights of a role in a namespace. The role can then open no new producers and readers."""
     api.delete(permissions_path(namespace, role))
     return f"revoked all rights in {namespace} of role {role}"
 
@@ -204,8 +204,8 @@ def update_topic(
 ) -> Answer:
     """Give a partitioned topic more partitions. Its stored messages stay where they are.
 
-    New messages of a key may go to another partition than before, without any order between the two. Producer names
-    that exist keep the former number for messages with sequence ids of their own; new names use all partitions.
+    New messages of a key may go to another partition than before, without any order between the two. Existing producer
+    names keep the former number for messages with their own sequence ids; new names use all partitions.
     """
     confirm(
         yes,
@@ -220,7 +220,7 @@ def update_topic(
     return f"topic {topic} has {partitions} partitions"
 
 
-@admin_command(topics, "delete", line="Delete a topic for ever.")
+@admin_command(topics, "delete", line="Delete a topic permanently.")
 def delete_topic(api: AdminApi, topic: TopicArgument, yes: YesOption = False) -> Answer:
     """Permanently delete a topic with all its messages, and all its partitions. Says what is lost, and asks first.
 
@@ -248,14 +248,14 @@ def show_topic(
     api: AdminApi,
     topic: TopicArgument,
     lookup: Annotated[
-        bool, typer.Option("--lookup", help="Look up who serves it. A topic without a live owner is placed on one.")
+        bool, typer.Option("--lookup", help="Look up its owner. A topic without a live owner is placed on one.")
     ] = False,
 ) -> Answer:
     """Show the record of a topic: id, owner, owner epoch, number of ledgers and of partitions."""
     return api.get(lookup_path(topic) if lookup else topic_path(topic))
 
 
-@admin_command(topics, "unload", line="Move a topic elsewhere.")
+@admin_command(topics, "unload", line="Move it to another owner.")
 def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Move a topic to another owner."""
     api.put(f"{topic_path(topic)}/unload")

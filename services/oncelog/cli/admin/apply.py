@@ -76,10 +76,10 @@ def add_apply(app: typer.Typer) -> None:
             int, typer.Option("--wait-seconds", min=0, help="How long to wait for a cluster that does not answer.")
         ] = 0,
     ) -> Answer | Report:
-        """Create what a file names: tenants, namespaces with policies and rights, topics, policies of the cluster.
+        """Create the objects in a file: tenants, namespaces with policies and rights, topics, policies of the cluster.
 
-        The changes are shown first. What the file does not name stays as it is; nothing is deleted. A repeated run
-        changes nothing. If a change fails, those before it stay, and the next run makes the rest.
+        The changes are shown first. Objects that the file does not name are not changed; nothing is deleted. A repeated
+        run changes nothing. If a change fails, the earlier changes stay, and the next run makes the remaining ones.
         """
         wanted = read_file(file)
         changes = waited(wait_seconds, lambda: (True, "", list(_changes(api, wanted))))

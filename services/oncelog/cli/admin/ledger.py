@@ -21,8 +21,8 @@ def end_ledger(api: AdminApi, ledger_id: LedgerArgument, yes: YesOption = False)
     """End an open ledger that cannot be closed, or give up the lost entries of a closed one that hold up its topic.
 
     Acknowledged messages may be lost; if the ledger holds acknowledgements of subscriptions, their messages may be
-    delivered again. The topic goes on within seconds, and its log says what was given up. Asks first: go on only if the
-    missing storage nodes, or the newest state of their directories, are gone for ever.
+    delivered again. The topic continues within seconds, and its log records what was given up. Asks first: confirm only
+    if the missing storage nodes, or the newest state of their directories, are permanently lost.
     """
     confirm(yes, lambda: _loss(api, ledger_id), typed=str(ledger_id))
     answer = api.post(f"{ROOT}/storage/ledgers/{ledger_id}/end", confirm=True)

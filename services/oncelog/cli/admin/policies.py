@@ -212,7 +212,7 @@ TABLE = {
     ),
     "backlog-quota": _Policy(
         "backlogQuota", _quota(), "none",
-        "what a subscription may leave unacknowledged; then publishing waits (hold) or fails (refuse), or the oldest "
+        "limit of unacknowledged messages; above it publishing waits (hold) or fails (refuse), or the oldest "
         "messages count as acknowledged (evict)",
     ),
     "assigned-producer-expiry": _Policy(
@@ -295,7 +295,7 @@ ValuesArgument = Annotated[list[str], typer.Argument(metavar="VALUE...", help="S
 
 @admin_command(policy, "show")
 def show_policies(api: AdminApi, place: PlaceArgument, name: OneOrAllArgument = None) -> Report:
-    """Show what applies at a place, and the level that it comes from.
+    """Show the policies that apply at a place, and the level that each comes from.
 
     A value is shown as `set` takes it. With -o json: the value of the REST interface.
     """

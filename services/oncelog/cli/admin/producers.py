@@ -40,7 +40,11 @@ LeasedIdOption = Annotated[
 GenerationOption = Annotated[
     int | None,
     typer.Option(
-        "--generation", "-g", min=1, max=GENERATION_MAX, help="With its current generation: renew, and fence nobody."
+        "--generation",
+        "-g",
+        min=1,
+        max=GENERATION_MAX,
+        help="Current generation of the id: renew the lease, and fence no program.",
     ),
 ]
 ExpiresOption = Annotated[
@@ -51,7 +55,7 @@ RequestIdOption = Annotated[
     str | None,
     typer.Option(
         "--request-id",
-        help="Any text that no other request has. Repeat a command with it: it leases nothing twice. Default: random.",
+        help="Unique text of this request: a repeated command with it leases nothing twice. Default: random.",
     ),
 ]
 

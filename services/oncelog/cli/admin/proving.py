@@ -54,20 +54,23 @@ def prove_topics(
             min=5, max=100, help="Share of one core of the metadata service. Default: 20.", show_default=False
         ),
     ] = None,
-    wait_seconds: Annotated[int, typer.Option(min=0, help="Stop waiting after this long; the proof goes on.")] = 86_400,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the proof that goes on.")] = False,
+    wait_seconds: Annotated[
+        int, typer.Option(min=0, help="Stop waiting after this long; the proof continues.")
+    ] = 86_400,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the running proof.")] = False,
 ) -> Answer | Report:
     """Prove that each message of a topic is stored once, on enough disks, and that a takeover would lose nothing.
 
     A metadata service reads the log up to its present end: each entry; each copy, which the storage nodes read back
     from their disks; the producers of the topic owner and its newest snapshot; and, at the owner, this snapshot with
     the log and the ack log behind it. The topic serves meanwhile. Ctrl-C does not end the proof; the same command joins
-    it. The verdict stays with the topic. With --namespace or --all the topics are proved one after the other; each that
-    no owner serves is brought to one.
+    it. The verdict stays with the topic. With --namespace or --all the topics are proved one after the other; a topic
+    without an owner is placed first.
 
     Exit codes: 0 proved: everything was read, and nothing was found. 1 failed: damage was found, each with its
-    position; or the proof was cancelled, or goes on when the wait is over. 2 incomplete: nothing was found, but what
-    `not_checked` names was not read; or wrong usage. Of several topics: 1 if one failed, else 2 if one is incomplete.
+    position; or the proof was cancelled, or still runs when the wait is over. 2 incomplete: nothing was found, but the
+    data that `not_checked` names was not read; or wrong usage. For several topics: 1 if one failed, otherwise 2 if one
+    is incomplete.
     """
     if (topic is not None) + (namespace is not None) + every != 1:
         raise typer.BadParameter("name a topic, or set --namespace or --all")
@@ -195,7 +198,7 @@ def deduplication(
         bool,
         typer.Option(
             "--verify",
-            help="Prove that the newest snapshot, the log and the ack log behind it give the state that the owner has.",
+            help="Prove that the newest snapshot, the log and the ack log after it result in the owner's state.",
         ),
     ] = False,
     bytes_per_second: Annotated[
@@ -208,22 +211,20 @@ def deduplication(
         ),
     ] = None,
     wait_seconds: Annotated[
-        int, typer.Option(min=0, help="With --verify: stop waiting after this long; the proof goes on.")
+        int, typer.Option(min=0, help="With --verify: stop waiting after this long; the proof continues.")
     ] = 3_600,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="With --verify: cancel the verification that goes on.")
-    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="With --verify: cancel the running verification.")] = False,
 ) -> Answer:
     """Show the deduplication of a topic, write a snapshot of it, or verify it.
 
-    Shows whether it is on and which level says so, producers, memory, duplicates refused, the newest snapshot and how
+    Shows whether it is on and which level sets it, producers, memory, duplicates refused, the newest snapshot and how
     much a takeover would replay behind it, and failures of the snapshot writer. `oncelog admin policy set PLACE
     deduplication on` switches it on.
 
     For --verify the owner reads from the storage nodes, in the background, while the topic serves. The exit code is 0
-    only if all producers and subscriptions are equal. A difference is named with its producer or subscription, what the
-    log says (expected) and what the owner has (found). If the topic moves to another owner meanwhile, the proof begins
-    again there. Ctrl-C does not end it.
+    only if all producers and subscriptions are equal. A difference has its producer or subscription, the value in the
+    log (expected) and at the owner (found). If the topic moves to another owner meanwhile, the proof begins again
+    there. Ctrl-C does not end it.
     """
     if snapshot and verify:
         raise typer.BadParameter("give one of --snapshot and --verify")

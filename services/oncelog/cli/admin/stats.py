@@ -19,9 +19,9 @@ from oncelog.core.topic.listing import ListSort
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 IntervalOption = Annotated[
-    float, typer.Option("--interval", min=0.1, max=3_600, callback=finite, help="Seconds between two looks.")
+    float, typer.Option("--interval", min=0.1, max=3_600, callback=finite, help="Seconds between two updates.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")]
 AllOption = Annotated[bool, typer.Option("--all", "-a", help="Show everything, as -o json always does.")]
 
 #: Topics whose names begin like this one; in the order of names, it is behind those that differ in case at most.
@@ -48,7 +48,7 @@ def add_stats(app: typer.Typer) -> None:
         watch: WatchOption = False,
         interval: IntervalOption = 2.0,
     ) -> Answer | Report | Iterator[Report]:
-        """Show the state of a topic, and how much comes, goes, waits and is stored.
+        """Show the state of a topic, its rates, its backlog and its size.
 
         rate: messages a second, over the last 10 s. backlog: of the subscription that has the largest. oldest unacked:
         when the oldest message was stored that a subscription has not acknowledged. stored: one copy. --all also shows

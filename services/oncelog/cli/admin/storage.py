@@ -23,7 +23,7 @@ _INCARNATION_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 NODE_HELP = "incarnation, a unique prefix of it, or the host that the node advertises."
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help=f"Storage node: {NODE_HELP}")]
 NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE...", help=f"Storage nodes, each by its {NODE_HELP}")]
-EveryNodeOption = Annotated[bool, typer.Option("--all", help="List retired storage nodes, too.")]
+EveryNodeOption = Annotated[bool, typer.Option("--all", help="Also list retired storage nodes.")]
 WaitSecondsOption = Annotated[int, typer.Option("--wait-seconds", help="Longest time to wait, in seconds.", min=1)]
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="Id of a ledger, from the list.", min=0)]
 
@@ -55,7 +55,7 @@ def list_nodes(
     ] = None,
     every: EveryNodeOption = False,
 ) -> Answer:
-    """List the storage nodes with what they hold, lack and owe, or show one.
+    """List the storage nodes with their copies, damage and debt, or show one.
 
     Retired nodes are listed while a ledger names them, and with --all. -o wide shows the free space of their disks.
     """
@@ -157,7 +157,7 @@ def decommission(
     ] = False,
     wait_seconds: WaitSecondsOption = 3_600,
 ) -> Answer:
-    """Move all copies off storage nodes, then remove the nodes for ever. Their directories are refused from then on.
+    """Move all copies off storage nodes, then remove the nodes permanently. Their directories are refused from then on.
 
     May be repeated. A host without a storage node is skipped. Exit code 1 if --wait ends before the nodes are removed:
     then the command says what it waits for. --cancel keeps nodes that are not removed yet, and opens them to new

@@ -25,8 +25,8 @@ _HELP = """Show and change the subscriptions of topics.
 
     oncelog admin subscriptions seek orders billing --to 2026-01-31T12:00:00+01:00
 
-Commands after which messages are not delivered, or delivered again, say so and ask first; --yes agrees beforehand. What
-is done to a partitioned topic is done to all its partitions. The rights `admin` and `consume` allow all commands."""
+Commands that skip messages or deliver them again say so and ask first; --yes confirms in advance. A change of a
+partitioned topic applies to all its partitions. The rights `admin` and `consume` allow all commands."""
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
@@ -53,7 +53,7 @@ def list_subscriptions(api: AdminApi, topic: TopicArgument) -> Answer:
 def show_subscription(
     api: AdminApi, topic: TopicArgument, subscription: NameArgument, everything: AllOption = False
 ) -> Report:
-    """Show the state of a subscription, how far it is behind, and who works on it.
+    """Show the state of a subscription, its backlog and its consumers.
 
     oldest unacked: when the oldest message of the backlog was stored. held: messages that consumers have and have not
     acknowledged. --all also shows its position, counters, effects and consumers.
@@ -112,11 +112,11 @@ def seek(
     ] = False,
     yes: YesOption = False,
 ) -> Answer:
-    """Begin again at a place. Connected consumers go on there. Says what is lost, and asks first.
+    """Begin again at a place. Connected consumers continue there. Says what is lost, and asks first.
 
-    What was acknowledged behind the place is delivered again, and what was not acknowledged before it is skipped. Where
-    messages take effect in a database, it filters what it has already, unless you say --redo: see `oncelog effects redo
-    --help` for what to do before.
+    Acknowledged messages after the place are delivered again, and unacknowledged messages before it are skipped. If
+    messages take effect in a database, effects that it already has are not repeated, except with --redo: see `oncelog
+    effects redo --help` for the steps before it.
     """
     place = seek_place(to, index)
     where = f"index {index}" if to is None else to
@@ -147,13 +147,16 @@ def skip_messages(
     topic: TopicArgument,
     subscription: Annotated[
         str | None,
-        typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription. With --older-than by default all."),
+        typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription. Default with --older-than: all."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="Skip the oldest messages, so many.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="Skip this number of the oldest messages.")
+    ] = None,
     older_than: Annotated[
-        int | None, typer.Option("--older-than", min=1, metavar="SECONDS", help="Skip what was stored longer ago.")
+        int | None,
+        typer.Option("--older-than", min=1, metavar="SECONDS", help="Skip messages that were stored longer ago."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Skip everything that is stored now.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Skip all messages that are stored now.")] = False,
     yes: YesOption = False,
 ) -> Answer:
     """Acknowledge messages of the backlog without a consumer. Says what is lost, and asks first."""
@@ -188,16 +191,18 @@ def redrive_letters(
     api: AdminApi,
     topic: TopicArgument,
     subscription: NameArgument,
-    count_max: Annotated[int | None, typer.Option("--max", min=1, help="Letters at most. Default: all.")] = None,
+    count_max: Annotated[
+        int | None, typer.Option("--max", min=1, help="Maximum number of letters. Default: all.")
+    ] = None,
     dead_letter_topic: Annotated[
-        str | None, typer.Option(help="The one that the consumers name. Default: TOPIC-SUBSCRIPTION-DLQ.")
+        str | None, typer.Option(help="Dead-letter topic of the consumers. Default: TOPIC-SUBSCRIPTION-DLQ.")
     ] = None,
     yes: YesOption = False,
 ) -> Answer:
     """Publish dead letters to their topic again, each once. Says what will happen, and asks first.
 
-    A repeat publishes no letter twice. Letters that cannot be published stay, are listed with the reason, and make the
-    exit code 1. Also needs the right `produce`.
+    A repeated command publishes no letter twice. Letters that cannot be published stay, are listed with the reason, and
+    make the exit code 1. Also needs the right `produce`.
     """
     path = f"{subscription_path(topic, subscription)}/redrive"
     named: dict[str, object] = {} if dead_letter_topic is None else {"dead_letter_topic": dead_letter_topic}
@@ -234,7 +239,7 @@ def delete_subscription(
     api: AdminApi,
     topic: TopicArgument,
     subscription: NameArgument,
-    force: Annotated[bool, typer.Option("--force", help="Also with connected consumers, which end.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it even with connected consumers, which end.")] = False,
     yes: YesOption = False,
 ) -> Answer:
     """Delete a subscription. Its position is lost. Says what is lost, and asks first."""

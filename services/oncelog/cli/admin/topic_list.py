@@ -59,7 +59,7 @@ def add_topic_list(app: typer.Typer) -> None:
     ) -> Answer:
         """List the topics of a namespace by name. With --state or --top, list topics with their state.
 
-        A topic whose record is damaged is listed, too, and standard error names the record. With a state: a topic owner
+        A topic whose record is damaged is also listed, and standard error names the record. With a state: a topic owner
         that does not answer is listed below silent_owners; its topics are missing.
         """
         if partitioned and (state is not None or top is not None):
@@ -78,9 +78,9 @@ def add_topic_list(app: typer.Typer) -> None:
     def find_message(
         api: AdminApi, topic: TopicArgument, producer_name: NameOption, sequence_id: SequenceOption
     ) -> Report:
-        """Find a message by the name of its producer and its sequence id: where it is stored, or that it is not.
+        """Find a message by the name of its producer and its sequence id: whether it is stored, and where.
 
-        Of a partitioned topic, each partition is asked. refusals: how often a batch with this id was not stored, by
+        For a partitioned topic, each partition is asked. refusals: how often a batch with this id was not stored, by
         verdict, and when; the owner remembers it since it took the topic over. Nothing is delivered. With -o json: a
         list, with one element for each partition. Needs the right `admin` or `consume`.
         """

@@ -28,7 +28,7 @@ ConnectedOption = Annotated[
 IdleOption = Annotated[
     str | None,
     typer.Option(
-        "--idle-longer-than", help="List producers without a message, opening or renewal for so long: 30m, 12h, 7d."
+        "--idle-longer-than", help="List producers without a message, opening or renewal for this time: 30m, 12h, 7d."
     ),
 ]
 ExpiresOption = Annotated[
@@ -36,9 +36,9 @@ ExpiresOption = Annotated[
     typer.Option("--expires-within", help="List producers that may expire within this time, if they do nothing."),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of producers.")]
-AfterOption = Annotated[str | None, typer.Option("--after", help="Go on here: next_after of an earlier list.")]
+AfterOption = Annotated[str | None, typer.Option("--after", help="Continue here: next_after of an earlier list.")]
 
-ForceOption = Annotated[bool, typer.Option("--force", help="Also if it is connected: its program is fenced.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Delete it even if it is connected: its program is fenced.")]
 
 
 def add_producer_list(app: typer.Typer) -> None:
@@ -56,11 +56,11 @@ def add_producer_list(app: typer.Typer) -> None:
         limit: LimitOption = 100,
         after: AfterOption = None,
     ) -> Report:
-        """List the producers of a topic, or of all its partitions, for which all given filters hold.
+        """List the producers of a topic, or of all its partitions, that match all given filters.
 
-        idle: since the last message, opening or renewal. expires: the least time until the producer may expire, if it
-        does nothing; - if it lives for ever. from: the client that has the session. -o wide has all columns. If there
-        are more, next_after says where --after goes on. Needs the right `admin`.
+        idle: since the last message, opening or renewal. expires: the shortest time until the producer may expire, if
+        it does nothing; - if it never expires. from: the client that has the session. -o wide has all columns. If there
+        are more, pass next_after to --after. Needs the right `admin`.
         """
         found: list[Answer] = []
         while True:
@@ -91,8 +91,8 @@ def add_producer_list(app: typer.Typer) -> None:
         """Show a producer of a topic; of a partitioned topic, in each partition that has it.
 
         accepted and persisted: the highest sequence id that was handed to the log, and that is durable. duplicates,
-        stale and unverified count messages since the owner took the topic over. generations: who fenced whom, when, and
-        from where. With -o json: a list, with one element for each partition. Needs the right `admin`.
+        stale and unverified count messages since the owner took the topic over. generations: which client fenced which,
+        when, and from where. With -o json: a list, with one element for each partition. Needs the right `admin`.
         """
         answer = api.get(producer_path(topic, producer))
         only = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
@@ -128,17 +128,17 @@ def add_producer_removal(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--expire",
-                help="As if its time were over: its program gets ProducerExpired. Not for one that lives for ever.",
+                help="Expire it before its time: its program gets ProducerExpired. Not for one that has no lifetime.",
             ),
         ] = False,
         force: ForceOption = False,
         yes: YesOption = False,
     ) -> Answer:
-        """Delete a producer, also one that lives for ever. Says what is lost, and asks first.
+        """Delete a producer, also one that has no lifetime. Says what is lost, and asks first.
 
-        The log forgets the producer with its sequence ids. A message that its program has sent, and sends again, is
-        stored again: delete only what will never send again. A name is free then, and an id is never given to another
-        producer. Of a partitioned topic, name one partition: TOPIC-partition-N. Needs the right `admin`.
+        The log forgets the producer and its sequence ids. If its program repeats a message, the message is stored
+        again: delete a producer only if it will never send again. Its name is free then; its id is never given to
+        another producer. For a partitioned topic, name one partition: TOPIC-partition-N. Needs the right `admin`.
         """
         found = _found(api, topic, producer)
         verb = "expire" if expire else "delete"

@@ -31,11 +31,11 @@ class TypeChoice(StrEnum):
 
 _HELP = f"""Print the messages of a subscription, and acknowledge them.
 
-The cluster keeps the position of a subscription: run the command again, and it goes on behind the last acknowledged
+The cluster keeps the position of a subscription: run the command again, and it continues after the last acknowledged
 message. A missing subscription is created and begins at --from; the command says so if that is the latest message, and
-if it has created the topic. Messages are acknowledged after they were printed and the output was flushed, so one can be
-printed twice, if the command is killed in between, and none is left out.
-With --no-ack nothing is acknowledged: the messages are delivered again when the command ends.
+if it has created the topic. Messages are acknowledged after they were printed and the output was flushed. If the
+command is killed in between, a message can be printed twice, but none is left out. With --no-ack nothing is
+acknowledged: the messages are delivered again when the command ends.
 
 The command waits for new messages until Ctrl-C; --limit and --idle end it before. With -o raw each value is printed
 with a newline. With -o json each message is an object with the fields of `oncelog read`, and delivery_count, from 2 on,
@@ -55,7 +55,7 @@ def consume(
     topic: Annotated[str, typer.Argument(help="Topic: name, or tenant/namespace/name.")],
     subscription: Annotated[str, typer.Option("--subscription", "-s", help="Name of the subscription.")],
     kind: Annotated[
-        TypeChoice, typer.Option("--type", help="How messages are shared out between consumers.")
+        TypeChoice, typer.Option("--type", help="How messages are distributed among consumers.")
     ] = TypeChoice.EXCLUSIVE,
     start: Annotated[
         str,
@@ -70,21 +70,27 @@ def consume(
         typer.Option("--from-index", min=0, help="Begin with the message of this index. Not with --from."),
     ] = None,
     inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many messages.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="End after this number of messages.")
+    ] = None,
     idle: Annotated[
         float | None,
         typer.Option(
-            "--idle", min=0.1, help="End when no message has arrived for so many seconds, also before the first."
+            "--idle",
+            min=0.1,
+            help="End when no message has arrived for this number of seconds, also before the first one.",
         ),
     ] = None,
-    acknowledge: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge what was printed.")] = True,
+    acknowledge: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge printed messages.")] = True,
     consumer_name: Annotated[
         str | None, typer.Option("--consumer-name", help="Unique among the subscription's consumers.")
     ] = None,
     max_deliveries: Annotated[
         int | None,
         typer.Option(
-            "--max-deliveries", min=1, help="Then a message goes to the dead-letter topic. Default: no limit."
+            "--max-deliveries",
+            min=1,
+            help="Deliveries after which a message goes to the dead-letter topic. Default: no limit.",
         ),
     ] = None,
     dead_letter_topic: Annotated[

@@ -22,7 +22,7 @@ _HELP = f"""Keep the addresses and credentials of clusters by name, and choose o
     oncelog context list
 
 A command uses the current context unless an address is given by --url, --admin-url, ONCELOG_URL or ONCELOG_ADMIN_URL;
-then it uses nothing of the context. Other options and variables win over the context. The file is
+then it uses nothing of the context. Other options and variables override the context. The file is
 ~/.config/oncelog/contexts.json, or in $XDG_CONFIG_HOME; only its owner can read it.
 
 {EXIT_CODES}"""

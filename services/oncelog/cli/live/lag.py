@@ -37,7 +37,7 @@ def show_lag(
         ),
     ] = None,
     subscription: Annotated[
-        str | None, typer.Argument(metavar="SUBSCRIPTION", help="Of the topic. Default: all.")
+        str | None, typer.Argument(metavar="SUBSCRIPTION", help="Subscription of the topic. Default: all.")
     ] = None,
     limit: LimitOption = 50,
     watch: WatchOption = False,
@@ -50,11 +50,11 @@ def show_lag(
       oncelog lag public/shop -n 10   # of a namespace
       oncelog lag orders --watch      # all subscriptions of a topic
 
-    per s: how the backlog has changed since the last look. oldest: when the oldest message that is not acknowledged was
-    stored; -: not known, for some seconds after a takeover. in use: connected consumers. Subscriptions without a
+    per s: how the backlog has changed since the last update. oldest: when the oldest message that is not acknowledged
+    was stored; -: not known, for some seconds after a takeover. in use: connected consumers. Subscriptions without a
     backlog are shown for a topic only. Topics without an owner are not counted: a topic gets one when a client uses it,
-    or with `oncelog lag TOPIC`. Those of an owner that does not answer are missing. With -o json a look is one line:
-    subscriptions, topics (how many topics and partitions these and others are of), more (whether there are more
+    or with `oncelog lag TOPIC`. Those of an owner that does not answer are missing. With -o json each update is one
+    line: subscriptions, topics (how many topics and partitions these and others are of), more (whether there are more
     subscriptions), silent_owners, without_owner (how many topics are not counted, and the first of them; null: not
     known, or a TOPIC is given). The whole cluster needs a superuser, a namespace the right admin or consume.
     """

@@ -72,7 +72,7 @@ def show_top(
     ] = None,
     interval: IntervalOption = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Show it once. So it is where standard output is no terminal.")
+        bool, typer.Option("--once", help="Show it once. This is the default if standard output is not a terminal.")
     ] = False,
 ) -> Iterator[Report]:
     """Show topics by rate, subscriptions by backlog and producers by refusals, until Ctrl-C.
@@ -81,7 +81,7 @@ def show_top(
     topic over: duplicates, and those whose sequence ids are stale or cannot be verified. Producers are those of the
     topics with the most refusals, of each the first 1,000. `oncelog lag` shows all subscriptions.
 
-    With -o json a look is one line: rates, topics, subscriptions and producers (each null without the right to see
+    With -o json each update is one line: rates, topics, subscriptions and producers (each null without the right to see
     them), silent_owners, whose topics are missing, and without_owner, topics that are not counted. The whole cluster
     needs a superuser.
     """

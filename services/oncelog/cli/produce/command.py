@@ -77,10 +77,10 @@ _HELP = f"""Publish lines: each line of a file, or of standard input, is one mes
 With --from-file the byte offset of a line is its sequence id. After any interruption (Ctrl-C, a crash, kill -9) run the
 same command again: it continues after the last stored line, so that no line is lost or stored twice. The newline is not
 part of a message; a carriage return is. A last line without a newline may be incomplete: it is reported, and published
-only with --final. What is appended to it after that is lost.
+only with --final. Text that is appended to it later is lost.
 
-With --stdin and -m, run again, lines and texts are stored again, because nothing can be replayed: save the input to a
-file instead. Bytes after the last newline of standard input are a line.
+If you repeat --stdin or -m, lines and texts are stored again, because nothing can be replayed: save the input to a file
+instead. Bytes after the last newline of standard input are a line.
 
 A cluster that does not answer at the start ends the command after --timeout with exit code 4. Later it retries without
 a limit. Ctrl-C waits for pending messages; a second one does not. `oncelog help json` has the fields of -o json.
@@ -111,7 +111,7 @@ def produce(
     rate: Annotated[float | None, typer.Option(min=0.001, help="Maximum lines per second.")] = None,
     replay: Annotated[
         int,
-        typer.Option(min=0, help="Send so many stored lines again first. They are refused as duplicates."),
+        typer.Option(min=0, help="First send N stored lines again. They are refused as duplicates."),
     ] = 0,
     from_start: Annotated[bool, typer.Option("--from-start", help="Send the whole file again.")] = False,
     on_conflict: Annotated[

@@ -47,13 +47,13 @@ _HELP = f"""Print the messages of a topic: those that are stored now, or with --
   oncelog read orders --key table-4 --producer-name till-1 -f '%i %k %v'
 
 Reading acknowledges nothing: to continue later, pass the last message_id to --from. `oncelog help json` has the fields
-of -o json. Messages that were trimmed or given up, and with --on-corrupt skip what cannot be read, are reported on
-standard error, and with -o json also as an object.
+of -o json. Messages that were trimmed or given up, and with --on-corrupt skip those that cannot be read, are reported
+on standard error, and with -o json also as an object.
 
---key, --text, --filter and --producer-name print only messages for which all of them hold; standard error says at
-how many messages the command has looked. A filter is a path in a JSON value, with ==, !=, <, <=, >, >= or contains and
-a JSON value; a path alone asks whether there is such a value. In a format, %v is the value, %k the key, %i the index,
-%n the producer name, %s the sequence id, %m the message id, %t the publish time, %p the properties.
+--key, --text, --filter and --producer-name print only messages that match all of them; standard error says how many
+messages the command has searched. A filter is a path in a JSON value, with ==, !=, <, <=, >, >= or contains and a JSON
+value; a path alone matches if there is such a value. In a format, %v is the value, %k the key, %i the index, %n the
+producer name, %s the sequence id, %m the message id, %t the publish time, %p the properties.
 
 {EXIT_CODES}"""
 
@@ -84,7 +84,7 @@ def read(
     key: Annotated[str | None, typer.Option("--key", help="Only messages with this key.")] = None,
     text: Annotated[str | None, typer.Option("--text", help="Only messages with this text in their value.")] = None,
     condition: Annotated[
-        str | None, typer.Option("--filter", help="Only messages whose JSON value meets it, such as '.order == 17'.")
+        str | None, typer.Option("--filter", help="Only messages whose JSON value matches it, such as '.order == 17'.")
     ] = None,
     producer_name: Annotated[
         str | None, typer.Option("--producer-name", help="Only messages of this producer.")

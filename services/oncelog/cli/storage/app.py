@@ -12,7 +12,7 @@ from oncelog.cli.failures import EXIT_CODES, Exit, explain
 from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import OncelogError
 
-_HELP = f"""Look into the directory of a stopped storage node. Only mark-restored changes it.
+_HELP = f"""Inspect the directory of a stopped storage node. Only mark-restored changes it.
 
 A running process holds the lock of its directory: stop it first, or work on a copy of the directory.
 
@@ -24,8 +24,8 @@ A running process holds the lock of its directory: stop it first, or work on a c
 
     oncelog storage mark-restored /var/lib/oncelog
 
-A storage node with damage starts all the same: it is in limbo for the ledgers that existed then, serves what is sound,
-and gets the rest back by repair. `oncelog admin storage` shows that in the running cluster.
+A damaged storage node still starts: it is in limbo for the ledgers that existed then, serves the sound entries, and
+gets the rest back by repair. `oncelog admin storage` shows this in the running cluster.
 
 {EXIT_CODES}"""
 _INSPECT_HELP = f"""Show the identity, segments, ledgers and holes of a directory.
@@ -43,19 +43,20 @@ With --ledger: the records of one ledger, in the order of the files. live: wheth
 {EXIT_CODES}"""
 _FSCK_HELP = f"""Read everything, and check every checksum. The exit code is 1 if anything is damaged.
 
-Bytes of a torn write at the end of the last segment are no damage: they were never acknowledged.
+Bytes of a torn write at the end of the last segment are not damage: they were never acknowledged.
 
     oncelog storage fsck /var/lib/oncelog
 
-To repair damage, start the node: repair copies what it lacks from other nodes. Keep the directory, also
-a damaged one: it may have the only copy of an entry.
+To repair damage, start the node: repair copies the missing entries from other nodes. Keep the directory, even if it is
+damaged: it may have the only copy of an entry.
 
 {EXIT_CODES}"""
 _MARK_RESTORED_HELP = f"""Mark a directory that was restored from a backup, a snapshot or a copy.
 
-It may lack what was stored since. Mark it before its first start: the node then starts in limbo, serves what it has,
-says of nothing that it is missing, and gets the rest by repair. A node recognizes an older directory by itself, except
-one that lacks no more than the last second before a crash. To mark a directory that lacks nothing loses nothing.
+It may lack entries that were stored since. Mark it before its first start: the node then starts in limbo, serves the
+entries that it has, reports no entry as missing, and gets the rest by repair. A node recognizes an older directory by
+itself, unless it lacks only the last second before a crash. If you mark a directory that lacks nothing, nothing is
+lost.
 
     oncelog storage mark-restored /var/lib/oncelog
 

@@ -11,7 +11,6 @@ from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar, overload
 
 from oncelog.client.values.results import TopicPartition
-from oncelog.client.values.trace_context import TRACEPARENT
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.columns import (
@@ -29,6 +28,8 @@ from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
 from oncelog.core.ids import Generation, SeekEpoch
 
+#: Property of a message: the trace context of W3C that it was sent in.
+TRACEPARENT = "traceparent"
 _NO_PROPERTIES: Mapping[str, str] = {}
 ColumnT = TypeVar("ColumnT")
 

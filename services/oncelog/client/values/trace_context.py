@@ -10,17 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from oncelog.client.values.arguments import check_type
+from oncelog.client.values.messages import TRACEPARENT, Message
 from oncelog.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from opentelemetry.trace import Tracer
-
-    from oncelog.client.values.messages import Message
-
-#: names of the properties
-TRACEPARENT = "traceparent"
 _TRACE = "opentelemetry.trace"
 _PROPAGATION = "opentelemetry.trace.propagation.tracecontext"
 
@@ -56,7 +52,7 @@ class CurrentTrace:
         return properties if TRACEPARENT in properties else {**properties, **context}
 
 
-def handling_span(topic: str, subscription: str, message: "Message") -> "AbstractContextManager[object] | None":
+def handling_span(topic: str, subscription: str, message: Message) -> "AbstractContextManager[object] | None":
     """The span in which a handler handles a message, a child of the one that sent it; None: the application has not
     imported OpenTelemetry. Names and attributes are those of OpenTelemetry's conventions for messaging."""
     tracer = application_tracer()

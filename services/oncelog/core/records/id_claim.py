@@ -1,11 +1,13 @@
 """Ids from one counter in ZooKeeper: producer ids in blocks of 100, ledger ids as many as are requested (hazard
 block-claimed-twice).
 
-    IDLE --more ids are requested than are free, or few are left--> READING (the counter)
-    READING --read--> WRITING (CAS: next + block, or + the requests that wait; this claimer, a new nonce)
-    WRITING --OK--> block claimed: IDLE              --CONFLICT | UNKNOWN--> VERIFYING (read again, after a sync)
-    VERIFYING --the record has this nonce--> block claimed: IDLE     --anything else--> the claim is discarded: WRITING
-    READING | VERIFYING --the block would pass 2**63 - 1--> every waiting request is refused: IDLE
+    more ids are requested than are free, or few are left:
+    read the counter ──> write: next + block, or + the requests that wait; this claimer, a new nonce
+        |                    ^        +── OK: the block is claimed
+        |                    |        +── CONFLICT | UNKNOWN: read again, after a sync
+        |                    |                +── the record has this nonce: the block is claimed
+        |                    +────────────────+── anything else: the claim is discarded
+        +── the block would pass 2**63 - 1: every waiting request is refused
 
 Rules
 - A claim counts only if its write was answered OK, or a second read shows its nonce. A claimer that finds the number it
@@ -21,15 +23,16 @@ Rules
 
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import Any, assert_never
+from typing import Any, Protocol
 
 from oncelog.core.errors import CorruptEntry, InvalidArgument, InvariantViolated
 from oncelog.core.formats.record_fields import Further, no_fields, parse_json, rest
 from oncelog.core.ids import Incarnation
-from oncelog.core.records.records import ReadRecord, RecordKey, RecordRead, RecordWritten, WriteRecord
+from oncelog.core.records.records import RecordKey
 from oncelog.core.records.status import WriteStatus
 
 FORMAT = 1
@@ -77,46 +80,18 @@ def decode_counter(data: bytes) -> CounterRecord:
         raise CorruptEntry(f"cannot read a counter record: {error!r}") from error
 
 
-# --- events ---------------------------------------------------------------------------------------------------------
+class CounterAccess(Protocol):
+    """One counter's record."""
+
+    async def read(self) -> tuple[CounterRecord | None, int]:
+        """The record after a sync, and its version. None: there is no such record."""
+
+    async def write(self, record: CounterRecord, *, version: int) -> WriteStatus:
+        """Compare-and-set from `version`, attempted once."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdRequested:
-    """request: a number by which the caller recognises the answer."""
-
-    request: int
-
-
-IdClaimEvent = IdRequested | RecordRead[Counter, CounterRecord] | RecordWritten[Counter, CounterRecord]
-
-
-# --- effects --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class IdAllocated:
-    request: int
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class IdRefused:
-    """There are no ids left."""
-
-    request: int
-
-
-IdClaimEffect = ReadRecord[Counter] | WriteRecord[Counter, CounterRecord] | IdAllocated | IdRefused
-
-
-# --- the machine ----------------------------------------------------------------------------------------------------
-
-
-class ClaimState(Enum):
-    IDLE = "idle"
-    READING = "reading"
-    WRITING = "writing"
-    VERIFYING = "verifying"
+#: Takes an id. None: there are no ids left.
+Grant = Callable[[int | None], None]
 
 
 class IdClaim:
@@ -128,19 +103,13 @@ class IdClaim:
     """
 
     def __init__(
-        self,
-        counter: Counter,
-        claimer: Incarnation,
-        *,
-        block: int,
-        prefetch_below: int = 0,
-        for_all_waiting: bool = False,
+        self, claimer: Incarnation, *, block: int, prefetch_below: int = 0, for_all_waiting: bool = False
     ) -> None:
         if not 1 <= block <= BLOCK_MAX or prefetch_below < 0:
             message = f"block={block}: give 1 to {BLOCK_MAX}, and prefetch_below must not be negative"
             raise InvalidArgument(message, field="block", limit=BLOCK_MAX)
-        self.state = ClaimState.IDLE
-        self._counter = counter
+        #: `claim` runs
+        self.claiming = False
         self._claimer = claimer
         self._block = block
         self._for_all_waiting = for_all_waiting
@@ -148,9 +117,7 @@ class IdClaim:
         #: claimed and not granted, ascending, no empty ranges
         self._free: deque[range] = deque()
         #: requests in the order of arrival
-        self._waiting: deque[int] = deque()
-        #: the block that is being claimed, and the record that claims it
-        self._claim: tuple[range, CounterRecord] | None = None
+        self._waiting: deque[Grant] = deque()
         self._tries = 0
 
     @property
@@ -158,78 +125,70 @@ class IdClaim:
         """Ids that can be granted without a claim."""
         return sum(map(len, self._free))
 
-    def handle(self, event: IdClaimEvent) -> list[IdClaimEffect]:
-        match event:
-            case IdRequested():
-                self._waiting.append(event.request)
-                return self._grant()
-            case RecordRead():
-                return self._counter_read(event)
-            case RecordWritten():
-                return self._counter_written(event)
-            case _:
-                assert_never(event)
+    def request(self, grant: Grant) -> bool:
+        """grant: called once, at once if an id is free. Returns whether `claim` must be run now."""
+        self._waiting.append(grant)
+        self._grant()
+        starts = not self.claiming and self._is_short()
+        self.claiming = self.claiming or starts
+        return starts
 
-    def _counter_read(self, event: RecordRead[Counter, CounterRecord]) -> list[IdClaimEffect]:
-        if self.state not in (ClaimState.READING, ClaimState.VERIFYING):
-            return []
-        record = event.value
-        if record is None:
-            return [ReadRecord(self._counter)]
-        if self._claim is not None and record.nonce == self._claim[1].nonce:
-            return self._won()
-        first = record.next
-        # They are all older than the claim, so nothing is claimed in advance.
-        demand = min(len(self._waiting), ID_MAX + 1 - first) if self._for_all_waiting else 0
-        block = range(first, first + max(self._block, demand))
-        if block[-1] > ID_MAX:
-            # The next request reads the counter again: an operator may have repaired it by then.
-            self.state = ClaimState.IDLE
-            self._claim = None
-            refused = [IdRefused(request) for request in self._waiting]
-            self._waiting.clear()
-            return [*refused]
-        self._tries += 1
-        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}", record.further)
-        self._claim = (block, claim)
-        self.state = ClaimState.WRITING
-        return [WriteRecord(self._counter, claim, event.version)]
+    async def claim(self, counter: CounterAccess) -> None:
+        """Claim blocks until no request waits and enough ids are free."""
+        while self._is_short():
+            block = await self._claim_block(counter)
+            if block is None:
+                # The next request reads the counter again: an operator may have repaired it by then.
+                while self._waiting:
+                    self._waiting.popleft()(None)
+                break
+            self._free.append(block)
+            self._grant()
+        self.claiming = False
 
-    def _counter_written(self, event: RecordWritten[Counter, CounterRecord]) -> list[IdClaimEffect]:
-        if self.state is not ClaimState.WRITING:
-            return []
-        if event.status is WriteStatus.OK:
-            return self._won()
-        self.state = ClaimState.VERIFYING
-        return [ReadRecord(self._counter)]
+    async def _claim_block(self, counter: CounterAccess) -> range | None:
+        """None: no such block is left."""
+        record, version = await self._read(counter)
+        while True:
+            first = record.next
+            # They are all older than the claim, so nothing is claimed in advance.
+            demand = min(len(self._waiting), ID_MAX + 1 - first) if self._for_all_waiting else 0
+            block = range(first, first + max(self._block, demand))
+            if block[-1] > ID_MAX:
+                return None
+            self._tries += 1
+            claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}", record.further)
+            if await counter.write(claim, version=version) is WriteStatus.OK:
+                return block
+            record, version = await self._read(counter)
+            if self._shows(record, claim):
+                return block
 
-    def _won(self) -> list[IdClaimEffect]:
-        if self._claim is None:
-            raise InvariantViolated("a claim succeeded that was never made")
-        self._free.append(self._claim[0])
-        self._claim = None
-        self.state = ClaimState.IDLE
-        return self._grant()
+    async def _read(self, counter: CounterAccess) -> tuple[CounterRecord, int]:
+        while True:
+            record, version = await counter.read()
+            if record is not None:
+                return record, version
 
-    def _grant(self) -> list[IdClaimEffect]:
-        """Grant ids in the order of the requests. Begin a claim if there are not enough."""
-        effects: list[IdClaimEffect] = []
+    def _shows(self, record: CounterRecord, claim: CounterRecord) -> bool:
+        """Whether the record proves that the claim was written."""
+        return record.nonce == claim.nonce
+
+    def _grant(self) -> None:
+        """Grant ids in the order of the requests."""
         while self._waiting and self._free:
             block = self._free.popleft()
-            effects.append(IdAllocated(self._waiting.popleft(), block[0]))
             if len(block) > 1:
                 self._free.appendleft(block[1:])
-        if self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):
-            self.state = ClaimState.READING
-            effects.append(ReadRecord(self._counter))
-        return effects
+            self._waiting.popleft()(block[0])
+
+    def _is_short(self) -> bool:
+        return bool(self._waiting) or self.free_count < self._prefetch_below
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated if this machine contradicts itself."""
-        if self._waiting and (self._free or self.state is ClaimState.IDLE):
-            raise InvariantViolated(f"{len(self._waiting)} requests wait while the counter is {self.state.value}")
-        if (self._claim is None) is (self.state in (ClaimState.WRITING, ClaimState.VERIFYING)):
-            raise InvariantViolated(f"the claim and the state {self.state.value} disagree")
+        """Raises InvariantViolated if this contradicts itself."""
+        if self._waiting and (self._free or not self.claiming):
+            raise InvariantViolated(f"{len(self._waiting)} requests wait with {self.free_count} ids free")
         if any(not block or block[0] < FIRST_ID for block in self._free):
             raise InvariantViolated("a free block is empty or below the first id")
         if any(block[-1] >= after[0] for block, after in pairwise(self._free)):

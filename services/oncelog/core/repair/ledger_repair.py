@@ -40,7 +40,7 @@ from oncelog.core.ledger.storage_nodes import StorageNodes
 from oncelog.core.records.records import ReadRecord, RecordWritten, WriteRecord
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.copies import joined, without
-from oncelog.core.repair.copying import CopyPass
+from oncelog.core.repair.copy_pass import CopyPass
 from oncelog.core.repair.events import (
     CopyOutcome,
     CopyVerified,

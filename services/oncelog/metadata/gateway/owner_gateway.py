@@ -29,7 +29,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.owners import Owners, address_of
+from oncelog.metadata.owners.owners import Owners, address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.channels import Channels

@@ -22,10 +22,10 @@ from oncelog.core.formats.message_id import EARLIEST, LATEST
 from oncelog.core.http_consume.delivery_id import SECRET_BYTES, home_in, session_id
 from oncelog.core.http_consume.session import ConsumeSession
 from oncelog.core.http_consume.session_bytes import SessionBytes
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.http_consume.bodies import Event, NewSession, Outcome, SessionView
 from oncelog.metadata.http_consume.open_session import OpenSession, Place, Taking
 from oncelog.metadata.http_consume.replicas import Replicas
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 
 SWEEP_S = 0.25
 

@@ -16,7 +16,6 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.http_publish.keyed_producers import KeyedProducers
 from oncelog.metadata.http_publish.keyed_publish import KeyedAnswer, KeyedPublishes
 from oncelog.metadata.http_publish.named_producers import NamedProducerKey, NamedProducers
@@ -27,6 +26,7 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishAnswer,
     PublishLimits,
 )
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.settings import MetadataSettings

@@ -25,8 +25,8 @@ from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.core.sdk.producer.routing import partition_of
-from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.http_publish.publish_body import Messages
+from oncelog.metadata.topics.topic_lookup import TopicLookup
 from oncelog.metadata_store.keys.idempotency_backend import Holder
 from oncelog.metadata_store.keys.idempotency_keys import KeyStore
 

@@ -24,7 +24,7 @@ from oncelog.core.repair.copies import joined, ranges_of
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.proof.topic_range import RangedLedger, TopicRange
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.metadata.repair.reading_back import STEP, ReadBack, read_back
 from oncelog.rpc.codecs.storage_codec import ReadRequest
 from oncelog.storage_client.node_calls import NodeCalls
@@ -58,9 +58,9 @@ class CopiesChecked:
 
 
 class CopiesCheck:
-    def __init__(self, nodes: NodeCalls, copying: Copying, record: ReadRecord, throttle: Throttle) -> None:
+    def __init__(self, nodes: NodeCalls, requests: CopyRequests, record: ReadRecord, throttle: Throttle) -> None:
         self._nodes = nodes
-        self._copying = copying
+        self._requests = requests
         self._record = record
         self._throttle = throttle
         self._step = FIRST_STEP
@@ -98,7 +98,7 @@ class CopiesCheck:
         now_s = asyncio.get_running_loop().time()
         if self._silent.get(effect.node, now_s) > now_s:
             return CopyVerified(effect.node, effect.first, VerifyStatus.SILENT)
-        answer = await self._copying.verify(effect)
+        answer = await self._requests.verify(effect)
         if answer.status is VerifyStatus.SILENT:
             self._silent[effect.node] = asyncio.get_running_loop().time() + SILENT_S
         return answer

@@ -9,8 +9,8 @@ from typing import Any
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.topic_calls import TopicCalls
+from oncelog.metadata.owners.owner_calls import OwnerCalls
+from oncelog.metadata.topics.topic_calls import TopicCalls
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.codecs.deduplication_codec import VERIFY_FOLD
 from oncelog.wire import deduplication_pb2 as pb

@@ -17,9 +17,9 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, ProducerId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.topic_calls import TopicCalls
+from oncelog.metadata.owners.owner_calls import OwnerCalls
 from oncelog.metadata.proof.throttle import Throttle
+from oncelog.metadata.topics.topic_calls import TopicCalls
 from oncelog.metadata_store.records.cursor_store import CursorStore
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveOwner

@@ -14,7 +14,7 @@ from oncelog.metadata.proof.owner_folds import OwnerFolds
 from oncelog.metadata.proof.owner_view import OwnerViews
 from oncelog.metadata.proof.throttle import Throttle
 from oncelog.metadata.proof.topic_range import TopicRange, TopicRanges
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.verify.proof import Part, TopicProof
 from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 from oncelog.verify.range_summary import Finding
@@ -96,8 +96,8 @@ class ProofRun:
 
     async def _copies(self) -> None:
         nodes = self._views.nodes
-        copying = Copying(nodes, bytes_per_s=self._bytes_per_s)
-        check = CopiesCheck(nodes, copying, self._ranges.record, self._throttle)
+        requests = CopyRequests(nodes, bytes_per_s=self._bytes_per_s)
+        check = CopiesCheck(nodes, requests, self._ranges.record, self._throttle)
         for attempt in range(_ATTEMPTS_MAX):
             known = await self._range()
             behind = Position(LedgerId(self.proof.resume_ledger), EntryId(self.proof.resume_entry))

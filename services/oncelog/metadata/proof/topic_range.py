@@ -13,9 +13,9 @@ from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.owner_calls import OwnerCalls
-from oncelog.metadata.coordination.topic_calls import TopicCalls
+from oncelog.metadata.owners.owner_calls import OwnerCalls
 from oncelog.metadata.proof.owner_view import SERVING
+from oncelog.metadata.topics.topic_calls import TopicCalls
 from oncelog.metadata_store.records.ledger_store import LedgerStore
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.metadata_store.records.topic_store import TopicStore

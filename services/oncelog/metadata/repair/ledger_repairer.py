@@ -31,7 +31,7 @@ from oncelog.core.repair.events import (
     VerifyCopy,
 )
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.metadata.repair.owner_memory import OwnersMemory
 from oncelog.metadata.repair.record_changes import record_changes
 from oncelog.metadata_store.records.ledger_store import LedgerStore
@@ -49,7 +49,7 @@ class RepairParts:
     ledgers: LedgerStore
     #: all ledgers that a topic lists
     lists: SharedReads[TopicId, frozenset[LedgerId]]
-    copying: Copying
+    requests: CopyRequests
     owners: OwnersMemory
     events: EventRing
 
@@ -97,13 +97,13 @@ class LedgerRepairer:
                 event = await self._write(effect)
             case VerifyCopy():
                 self.step = "ATTEST"
-                event = await self._parts.copying.verify(effect)
+                event = await self._parts.requests.verify(effect)
             case CopyEntries():
                 self.step = "COPY"
-                event = await self._parts.copying.copy(effect)
+                event = await self._parts.requests.copy(effect)
             case ReviewLedger():
                 self.step = "WHOLE"
-                event = await self._parts.copying.review(effect)
+                event = await self._parts.requests.review(effect)
             case RestoreEntries():
                 self.step = "RESTORE"
                 event = await self._parts.owners.restore(effect)

@@ -11,8 +11,8 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.repair.events import EntriesRestored, OwnerMemory, RestoreEntries
-from oncelog.metadata.coordination.owners import address_of
-from oncelog.metadata.repair.copying import Copying, sound
+from oncelog.metadata.owners.owners import address_of
+from oncelog.metadata.repair.copy_requests import CopyRequests, sound
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.rpc.channel import Channel
@@ -34,14 +34,14 @@ class OwnersMemory:
         self,
         topics: TopicStore,
         registry: Registry,
-        copying: Copying,
+        requests: CopyRequests,
         events: EventRing,
         credentials: Credentials = PLAIN,
     ) -> None:
         self._events = events
         self._topics = topics
         self._registry = registry
-        self._copying = copying
+        self._requests = requests
         self._credentials = credentials
 
     async def restore(self, effect: RestoreEntries) -> EntriesRestored:
@@ -85,7 +85,7 @@ class OwnersMemory:
                 answer = await channel.call(CACHED_ENTRIES, request, timeout_ms=CALL_TIMEOUT_MS)
                 entries = [data for data in answer.entries if _is_asked_for(data, effect, span)]
                 if entries:
-                    if not await self._copying.store(effect, entries):
+                    if not await self._requests.store(effect, entries):
                         return OwnerMemory.SILENT  # it has them, and the target did not take them
                     outcome = OwnerMemory.RESTORED
                 following = max(answer.next_entry, following + 1)

@@ -8,7 +8,7 @@ from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.repair.queue_events import RepairSettings
 from oncelog.metadata.repair.chain_listing import ChainListing
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.metadata.repair.decommission import Decommissions
 from oncelog.metadata.repair.ledger_repairer import RepairParts
 from oncelog.metadata.repair.note_digests import NoteDigests
@@ -54,7 +54,7 @@ class Repair:
     decommissions: Decommissions
     store: RepairStore
     calls: NodeCalls
-    copying: Copying
+    requests: CopyRequests
     notes: NoteDigests
 
     @classmethod
@@ -82,7 +82,7 @@ class Repair:
             Registry(session),
             NodeCalls(peers),
         )
-        listing, copying = LedgerListing(session), Copying(calls, bytes_per_s=pace.bytes_per_s)
+        listing, requests = LedgerListing(session), CopyRequests(calls, bytes_per_s=pace.bytes_per_s)
         chains = ChainListing(topics, cursors)
         watch = ClusterWatch(
             listing,
@@ -95,12 +95,12 @@ class Repair:
         )
         notes, store = NoteDigests(ClusterStore(session), calls), RepairStore(session)
         decommissions = Decommissions(registry, Registry(unnoted or session), events, notes.refusal)
-        memory = OwnersMemory(topics, registry, copying, events, peers)
-        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), copying, memory, events)
+        memory = OwnersMemory(topics, registry, requests, events, peers)
+        repairs = RepairParts(LedgerStore(session), SharedReads(chains.ledgers), requests, memory, events)
         unlisted = UnlistedRecords(LedgerStore(session), chains, DeletionStore(session), owners=owners)
         parts = RepairerParts(watch, repairs, decommissions, unlisted, store, placements)
         repairer = Repairer(parts, interval_ms=pace.interval_ms, now_ms=now_ms)
-        return cls(watch, repairer, StorageReport(calls, copying), decommissions, store, calls, copying, notes)
+        return cls(watch, repairer, StorageReport(calls, requests), decommissions, store, calls, requests, notes)
 
     async def repair_now(self, ledger_id: LedgerId) -> None:
         """Repair a ledger at once, at this replica. Raises NotFound, Conflict, StoreUnavailable."""

@@ -276,14 +276,14 @@ class Repairer:
         return deque(() if former is None else former.history, maxlen=SAMPLES_MAX)
 
     def _progress(self, history: deque[RepairSample]) -> RepairProgress:
-        watch, copying = self._parts.watch, self._parts.repairs.copying
+        watch, requests = self._parts.watch, self._parts.repairs.requests
         queue, counts, now_ms = watch.queue, watch.queue.counts, wall_ms()
         needed = {*queue.ledgers.under_replicated, *queue.ledgers.stuck, *self._running}
         self._needed_since = {ledger: self._needed_since.get(ledger, now_ms) for ledger in needed}
         self._rolls = {ledger: count for ledger, count in self._rolls.items() if ledger in needed}
         self._stuck = {ledger: stuck for ledger, stuck in self._stuck.items() if ledger in queue.ledgers.stuck}
         now_s = time.monotonic()
-        self._rates.append((now_s, copying.copied_bytes))
+        self._rates.append((now_s, requests.copied_bytes))
         while len(self._rates) > 2 and self._rates[1][0] <= now_s - RATE_S:
             self._rates.popleft()
         (since_s, before), (until_s, copied) = self._rates[0], self._rates[-1]
@@ -301,8 +301,8 @@ class Repairer:
             debt=sum(map(queue.debt, watch.seen.nodes.in_state(NodeState.RETIRED, NodeState.DRAINING))),
             oldest_ms=min(self._needed_since.values(), default=0),
             bytes_per_s=int((copied - before) / (until_s - since_s)) if until_s > since_s else 0,
-            repaired_bytes=copying.copied_bytes,
-            repaired_entries=copying.copied_entries,
+            repaired_bytes=requests.copied_bytes,
+            repaired_entries=requests.copied_entries,
             repaired_ledgers=self.repaired_ledgers,
             running=tuple(_running(repair) for repair, _ in self._running.values()),
             stuck=tuple(list(self._stuck.values())[:STUCK_MAX]),

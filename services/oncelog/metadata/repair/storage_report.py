@@ -9,7 +9,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.repair.events import ReviewLedger
-from oncelog.metadata.repair.copying import Copying
+from oncelog.metadata.repair.copy_requests import CopyRequests
 from oncelog.metadata.repair.reading_back import read_back
 from oncelog.storage_client.node_calls import NodeCalls
 from oncelog.wire import storage_pb2 as pb
@@ -43,9 +43,9 @@ class VerifiedCounts:
 class StorageReport:
     """What the storage nodes say themselves."""
 
-    def __init__(self, calls: NodeCalls, copying: Copying) -> None:
+    def __init__(self, calls: NodeCalls, requests: CopyRequests) -> None:
         self._calls = calls
-        self._copying = copying
+        self._requests = requests
 
     async def descriptions(
         self, nodes: Sequence[Incarnation], ledgers: Sequence[LedgerId] = ()
@@ -79,7 +79,7 @@ class StorageReport:
         ends_s = time.monotonic() + VERIFY_SECONDS
         following, differing = first, None
         last = EntryId(min(record.end, first + VERIFY_ENTRIES - 1))
-        async for found in read_back(self._copying.verify, record, named, first, last):
+        async for found in read_back(self._requests.verify, record, named, first, last):
             copies = found.copies
             differing = copies.differing() if differing is None else differing
             for node, count in counts.items():
@@ -95,5 +95,5 @@ class StorageReport:
             # A node that has attested its copy before reviews it, and reports what it lacks as damage (hazard
             # verified-copy-is-missing).
             lacking = [node for node in record.members if counts[node].missing]
-            await asyncio.gather(*(self._copying.review(ReviewLedger(node, record.ledger_id)) for node in lacking))
+            await asyncio.gather(*(self._requests.review(ReviewLedger(node, record.ledger_id)) for node in lacking))
         return VerifiedPart(first, following, differing, counts)

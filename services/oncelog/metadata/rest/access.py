@@ -19,7 +19,7 @@ from oncelog.core.access import Caller, Right, require_superuser
 from oncelog.core.errors import OncelogError
 from oncelog.core.names import NamespaceName, check_part
 from oncelog.metadata.rest.problems import problem
-from oncelog.metadata.restoring.record_copies import RecordCopies
+from oncelog.metadata.restore.record_copies import RecordCopies
 from oncelog.metadata_store.records.policy_store import PolicyStore
 from oncelog.runtime.security import Security
 

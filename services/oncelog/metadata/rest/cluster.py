@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import anybody
 from oncelog.metadata.rest.routers import new_router

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.placement.level import KnownProcess
-from oncelog.metadata.coordination.cluster_level import LevelReport
+from oncelog.metadata.cluster.cluster_level import LevelReport
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.routers import new_router
 

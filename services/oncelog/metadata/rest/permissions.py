@@ -15,7 +15,7 @@ from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import NamespacePath
-from oncelog.metadata.restoring.rights import revoked
+from oncelog.metadata.restore.rights import revoked
 from oncelog.metadata_store.records.policies import Policies
 
 #: All rights are in one record, which has at most 64 KiB: with long names of roles that is the lower limit.

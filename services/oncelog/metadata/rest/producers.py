@@ -10,12 +10,12 @@ from oncelog.core.access import NO_ROLE, Right
 from oncelog.core.errors import InvalidArgument, NotFound, TopicNotFound
 from oncelog.core.ids import PRODUCER_ID_MAX
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.producer_calls import is_producer_id
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
+from oncelog.metadata.topics.producer_calls import is_producer_id
 from oncelog.wire import producers_pb2 as pb
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -19,7 +19,7 @@ from oncelog.core.errors import (
     SubscriptionNotFound,
 )
 from oncelog.core.names import TopicName
-from oncelog.metadata.redrive import Letters, Redrive
+from oncelog.metadata.dead_letters.redrive import Letters, Redrive
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.access import Right
 from oncelog.core.topic.listing import ListedState, ListPosition, ListQuery, ListSort
-from oncelog.metadata.coordination.owners import advertised_address_of
-from oncelog.metadata.coordination.topic_listing import OwnedTopic
+from oncelog.metadata.observing.topic_listing import OwnedTopic
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router

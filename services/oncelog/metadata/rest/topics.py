@@ -9,13 +9,13 @@ from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, CorruptEntry
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.owners import advertised_address_of
-from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
+from oncelog.metadata.topics.topic_lookup import require_unpartitioned
 from oncelog.metadata_store.session import paths
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -7,8 +7,8 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
-from oncelog.metadata.coordination.owners import advertised_address_of
-from oncelog.metadata.unowned_topics import NAMED_MAX, UnownedTopics
+from oncelog.metadata.observing.unowned_topics import NAMED_MAX, UnownedTopics
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 
 _Tenant = Annotated[str, Path(description="Tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]

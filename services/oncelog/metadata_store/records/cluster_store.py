@@ -2,9 +2,9 @@
 
 Rules
 - A cluster is created in one transaction together with its record, so there is no half-created cluster.
-- It is created only on an explicit request, or after proof that it is the first one (`metadata/new_cluster.py`). Any
-  other process that finds no record waits: a ZooKeeper that has lost its data looks like a new one (hazard
-  emptied-zookeeper).
+- It is created only on an explicit request, or after proof that it is the first one
+  (`metadata/cluster/new_cluster.py`). Any other process that finds no record waits: a ZooKeeper that has lost its data
+  looks like a new one (hazard emptied-zookeeper).
 - A directory or a client of another cluster, and a cluster of another format, are refused.
 - The record has the cluster's level (`core.placement.level`). A record of a lower level than the first one is refused,
   and so is format 1, which has none.

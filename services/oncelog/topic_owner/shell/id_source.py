@@ -1,21 +1,13 @@
-"""Ids for this process from one counter in ZooKeeper: performs the effects of `core.records.id_claim`."""
+"""Ids for this process from one counter in ZooKeeper: runs `core.records.id_claim`, one claim at a time."""
 
 import asyncio
-from collections.abc import Coroutine
 
 from oncelog.core.errors import IdsExhausted
-from oncelog.core.records.id_claim import (
-    Counter,
-    CounterRecord,
-    IdAllocated,
-    IdClaim,
-    IdClaimEvent,
-    IdRefused,
-    IdRequested,
-)
-from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
+from oncelog.core.records.id_claim import CounterRecord, IdClaim
+from oncelog.core.records.status import WriteStatus
 from oncelog.metadata_store.records.counter_store import CounterStore
 from oncelog.metadata_store.session.answers import sent_once, until_answered
+from oncelog.metadata_store.session.store_session import Versioned
 from oncelog.runtime.tasks import start
 
 #: Ids are claimed ahead when fewer are left.
@@ -28,35 +20,23 @@ class IdSource:
     def __init__(self, claim: IdClaim, store: CounterStore) -> None:
         self._claim = claim
         self._store = store
-        self._requests = 0
-        self._waiting: dict[int, asyncio.Future[int]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._claiming: asyncio.Task[None] | None = None
 
     async def next_id(self) -> int:
         """Raises IdsExhausted when the counter is used up."""
-        self._requests += 1
-        request = self._requests
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting[request] = answer
-        self._handle(IdRequested(request))
-        try:
-            return await answer
-        finally:
-            self._waiting.pop(request, None)
 
-    def _handle(self, event: IdClaimEvent) -> None:
-        for effect in self._claim.handle(event):
-            match effect:
-                case IdAllocated(request, value):
-                    if (answer := self._waiting.get(request)) is not None and not answer.done():
-                        answer.set_result(value)
-                case IdRefused(request):
-                    if (answer := self._waiting.get(request)) is not None and not answer.done():
-                        answer.set_exception(self._exhausted())
-                case ReadRecord():
-                    self._start(self._read(effect))
-                case WriteRecord():
-                    self._start(self._write(effect))
+        def grant(number: int | None) -> None:
+            if answer.done():
+                return  # cancelled: the id is lost
+            if number is None:
+                answer.set_exception(self._exhausted())
+            else:
+                answer.set_result(number)
+
+        if self._claim.request(grant):
+            self._claiming = start(self._claim.claim(self), what="a counter's task")
+        return await answer
 
     def _exhausted(self) -> IdsExhausted:
         name = self._store.name
@@ -65,20 +45,13 @@ class IdSource:
             counter=name,
         )
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = start(work, what="a counter's task")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _read(self, effect: ReadRecord[Counter]) -> None:
+    async def read(self) -> Versioned[CounterRecord]:
         """No id is safe without the counter. The requests continue once it is repaired."""
-        stored = await until_answered("a counter", self._store.read)
-        self._handle(RecordRead(effect.key, *stored))
+        return await until_answered("a counter", self._store.read)
 
-    async def _write(self, effect: WriteRecord[Counter, CounterRecord]) -> None:
-        written = await sent_once(self._store.write(effect.value, version=effect.version))
-        self._handle(effect.answered(*written))
+    async def write(self, record: CounterRecord, *, version: int) -> WriteStatus:
+        return (await sent_once(self._store.write(record, version=version))).status
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        if self._claiming is not None:
+            self._claiming.cancel()

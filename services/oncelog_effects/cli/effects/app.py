@@ -19,15 +19,15 @@ from oncelog_effects.cli.mirror.options import Target, takes_target
 if TYPE_CHECKING:
     from oncelog_effects.sql_admin import SqlAdmin
 
-_HELP = f"""Look at effects in databases (PostgreSQL, SQLite), redo them, move them.
+_HELP = f"""Show effects in databases (PostgreSQL, SQLite), redo them, move them.
 
 A subscription whose messages take effect in a database is bound to it: the log knows the id of the store, the store
 knows its position. `status` shows both sides:
 
     oncelog effects status --database sqlite:///shop.db
 
-After an error of a program, its message names the command that helps. Commands that lose something say what, and ask
-first; --yes agrees beforehand. Stop the programs before: a command refuses while they are connected.
+If a program ends with an error, its message names the command to use. Commands that lose something say what, and ask
+first; --yes confirms in advance. Stop the programs first: a command refuses while they are connected.
 
 {EXIT_CODES}"""
 _EMPTY_FILE = "; a new database begins as an empty file: create it, and run this command again"
@@ -90,16 +90,16 @@ def show_status(
     prefix: PrefixOption = "oncelog",
     store_only: Annotated[bool, typer.Option("--offline", help="Show what the store has; ask no cluster.")] = False,
 ) -> Report:
-    """Show what the store and the log say about the same effects. Changes nothing.
+    """Show what the store and the log record about the same effects. Changes nothing.
 
-    position: below it every message has its effect. lag: messages behind it. lost: messages that were acknowledged, and
-    whose effects the store has not any more; a program that runs gets them again. state: ok, or what is wrong. The exit
-    code is 1 if a program would end with an error. After a kill `oncelog lag` may show more until the next start of the
-    program, which acknowledges what has its effect.
+    position: below it every message has its effect. lag: messages behind it. lost: acknowledged messages whose effects
+    the store no longer has; a running program gets them again. state: ok, or what is wrong. The exit code is 1 if a
+    program would end with an error. After a kill `oncelog lag` may show more until the program starts again and
+    acknowledges the messages that have their effects.
 
-    Without TOPIC and SUBSCRIPTION it compares only what has a row in this database: it sees neither a row that was
-    deleted, nor a subscription that is bound to another database. With them it does. A redo that no program has begun
-    yet has the state redo.
+    Without TOPIC and SUBSCRIPTION it compares only subscriptions with a row in this database: it finds neither a row
+    that was deleted, nor a subscription that is bound to another database. With them it finds both. A redo that no
+    program has begun yet has the state redo.
     """
     from oncelog_effects.cli.effects.status import status, store_status
 
@@ -126,9 +126,9 @@ def redo_effects(
 ) -> Answer:
     """Let messages take effect again, from a place on. Says what happens, and asks first.
 
-    1. Stop the programs. 2. Empty your own tables, or delete what the messages from that place on wrote. 3. Run this
-    command. 4. Start the programs: they begin at the place. To keep the old result beside the new one, run the program
-    with another subscription, another effect and other tables instead.
+    1. Stop the programs. 2. Empty your own tables, or delete the results of the messages from that place on. 3. Run
+    this command. 4. Start the programs: they begin at the place. To keep the old result next to the new one, run the
+    program with another subscription, another effect and other tables instead.
     """
     from oncelog_effects.cli.effects.changes import redo
 
@@ -151,11 +151,11 @@ def adopt_position(
     ] = None,
     yes: YesOption = False,
 ) -> Answer:
-    """Say what the store has, where it and the log contradict each other. Says what that means, and asks first.
+    """Declare what the store has, where it and the log contradict each other. Says what that means, and asks first.
 
-    Without --position the store's own position counts (redo_lost). With it yours does: after the log was restored
-    (store_ahead, store_diverged), the table was lost (store_missing), or the log has deleted what an old backup lacks
-    (store_too_old). A position that is too low repeats effects, one that is too high leaves them out.
+    Without --position the store's own position counts (redo_lost). With --position your value counts: after the log was
+    restored (store_ahead, store_diverged), the table was lost (store_missing), or the log has deleted messages that an
+    old backup lacks (store_too_old). A position that is too low repeats effects, one that is too high leaves them out.
     """
     from oncelog_effects.cli.effects.changes import adopt
 
@@ -214,12 +214,12 @@ def translate_positions(
         typer.Option("--from", metavar="CLUSTER", help="Id of the source's cluster, if the store knows several."),
     ] = None,
     forced: Annotated[
-        bool, typer.Option("--forced", help="Also if the store has effects of messages that are not copied.")
+        bool, typer.Option("--forced", help="Continue even if the store has effects of messages that are not copied.")
     ] = False,
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let effects go on in the copy of a topic in another cluster, each once. Says where, and asks first.
+    """Continue effects in the copy of a topic in another cluster, each once. Says where, and asks first.
 
     For a cutover of a mirror: stop the programs at the source, run this command, and start them at the target. The
     cluster of the source is not asked. The position comes from the copies in the target, which are all read.
@@ -239,19 +239,19 @@ def resolve_partial(
     *,
     redis: RedisOption,
     hash_tag: Annotated[str | None, typer.Option("--hash-tag", help="As in RedisEffects.")] = None,
-    applied: Annotated[bool, typer.Option("--applied", help="All of the effect is there now.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Nothing of it is there any more: apply it again.")] = False,
+    applied: Annotated[bool, typer.Option("--applied", help="The effect is complete now.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="The effect is undone now: apply it again.")] = False,
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Give the message up: it becomes a dead letter.")
     ] = False,
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what became of an effect in Redis that was applied in part. Says what that means, and asks first.
+    """Declare the outcome of an effect in Redis that was applied in part. Says what that means, and asks first.
 
-    Redis undoes nothing. When a command of an effect fails behind others, the program ends with PartialEffect, which
-    names the message, the command and its error, and nothing more is applied. See what the commands before it have
-    done; add the rest or undo it; then run this command, and start the program.
+    Redis undoes nothing. If a command of an effect fails after others, the program ends with PartialEffect, which names
+    the message, the command and its error, and nothing more is applied. Check the results of the earlier commands;
+    complete or undo them; then run this command, and start the program.
     """
     from oncelog_effects.cli.effects.resolving import resolution_of, resolve
     from oncelog_effects.redis_store import RedisEffects

@@ -15,7 +15,7 @@ _HELP = f"""Copy topics into another cluster, each message once, and move to it.
   oncelog mirror status --from oncelog://a:6650 --to oncelog://b:6650 \\
       --topic orders
 
-Without the name of a command it is `run`: `oncelog mirror run --help` shows its options.
+The default command is `run`: `oncelog mirror run --help` shows its options.
 
 {EXIT_CODES}"""
 

@@ -14,13 +14,13 @@ from oncelog.core.counted import counted
 from oncelog_effects.cli.mirror.options import Chosen, Clusters, takes_clusters
 
 if TYPE_CHECKING:
-    from oncelog_effects.mirror.copying import Mirror
+    from oncelog_effects.mirror.mirror import Mirror
 
 _HELP = f"""Copy topics into another cluster: each message once, in order, with its origin.
 
-Run it as often as you like; one copies each partition, and the others wait for its end. Kill it at any time, and run it
-again. Messages that a mirror has copied are not copied on, so two clusters can mirror each other. Run it on the side of
-the target. It needs the right `consume` at the source, and `produce` and `consume` at the target.
+You can run several mirrors: one copies each partition, and the others wait until it ends. You can kill a mirror at any
+time, and run it again. Messages that a mirror has copied are not copied on, so two clusters can mirror each other. Run
+it near the target. It needs the right `consume` at the source, and `produce` and `consume` at the target.
 
 \b
   oncelog mirror --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
@@ -30,9 +30,9 @@ the target. It needs the right `consume` at the source, and `produce` and `consu
       --topic orders --once
 
 A topic that is missing at the target is created with the source's number of partitions. Dead-letter topics (names that
-end with -DLQ) are copied only by --topic. A cluster that does not answer is waited for, and the log says so; with
---once, --timeout ends the wait at the start. With several topics, one that cannot be copied is tried again each minute,
-with an error in the log; a single one ends the command.
+end with -DLQ) are copied only by --topic. If a cluster does not answer, the command waits and logs this; with --once,
+--timeout ends the wait at the start. If one of several topics cannot be copied, it is tried again each minute, with an
+error in the log. If there is only one topic, the command ends.
 
 {EXIT_CODES}"""
 
@@ -42,18 +42,19 @@ def run(
     *,
     clusters: Clusters,
     chosen: Chosen,
-    once: Annotated[bool, typer.Option("--once", help="End when everything that is there now is copied.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when all messages that are stored now are copied.")] = False,
     allow_gap: Annotated[
         bool,
         typer.Option(
-            "--allow-gap", help="Go on behind messages that were deleted at the source before they were copied."
+            "--allow-gap", help="Continue after messages that were deleted at the source before they were copied."
         ),
     ] = False,
     subscriptions: Annotated[
         bool,
         typer.Option(
             "--subscriptions",
-            help="Also create the source's subscriptions at the target, and move them on while nobody consumes there.",
+            help="Also create the source's subscriptions at the target, and move them on while they have no consumer "
+            "there.",
         ),
     ] = False,
     compression: CompressionOption = None,
@@ -70,7 +71,7 @@ def run(
     choice = chosen.choice()
 
     async def main(interrupt: Interrupt) -> Exit:
-        from oncelog_effects.mirror.copying import Mirror
+        from oncelog_effects.mirror.mirror import Mirror
 
         async with clusters.source(timeout) as source, clusters.target(timeout) as target:
             copying = Mirror(

@@ -25,14 +25,14 @@ _HELP = f"""Move consumers and producers to the target of a mirror. Stop them at
 
 As planned: the mirror runs. The command refuses while producers or consumers are connected at the source, waits until
 everything is copied, moves the positions of consumers, and says what to do then. It may be repeated. No policy makes
-the source refuse messages: revoke the right `produce` there, where it has tokens.
+the source refuse messages: if it uses tokens, revoke the right `produce` there.
 
---forced: the source is lost, and is not asked. Stop the mirrors first, for good. The command says up to which index of
-the source each partition is copied, and behind which sequence id each producer has to send again. It reads all copies
+--forced: the source is lost, and is not asked. Stop the mirrors first, permanently. The command says up to which index
+of the source each partition is copied, and after which sequence id each producer has to send again. It reads all copies
 for that.
 
 --producers opens the name of each producer at the target with the highest sequence id that is copied. A program that is
-started there with the same name goes on behind it. What it sends again up to there is not stored again.
+started there with the same name continues after it. Messages up to this id are not stored again.
 
 It needs the right `admin` at both clusters, `consume` at the source, `produce` and `consume` at the target. To open
 names for other roles, the token of a superuser at the target.

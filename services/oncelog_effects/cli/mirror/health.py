@@ -8,7 +8,7 @@ from functools import partial
 from oncelog.runtime.health import Health
 from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog_effects.mirror.copying import Mirror, MirroredTopic
+from oncelog_effects.mirror.mirror import Mirror, MirroredTopic
 
 
 @asynccontextmanager

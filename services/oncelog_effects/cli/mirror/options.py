@@ -69,9 +69,7 @@ class Clusters(Target):
 class Chosen:
     """Which topics. The fields are the options."""
 
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic of the mirror; may be given again.")] = (
-        None
-    )
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic of the mirror; may be repeated.")] = None
     namespace: Annotated[str | None, typer.Option(help="All topics of this namespace, also later ones.")] = None
     pattern: Annotated[
         str | None,

@@ -15,7 +15,7 @@ from oncelog_effects.cli.mirror.options import Chosen, Clusters, takes_clusters
 if TYPE_CHECKING:
     from oncelog_effects.mirror.status import PartitionStatus
 
-_HELP = """Show how far a mirror is, for each topic and partition. Changes nothing, and needs no mirror that runs.
+_HELP = """Show how far a mirror is, for each topic and partition. Changes nothing, and needs no running mirror.
 
     oncelog mirror status --from oncelog://a:6650 --to oncelog://b:6650 --topic orders
 

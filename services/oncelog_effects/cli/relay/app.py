@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HELP = f"""Send the rows of an outbox table to the log, each once.
 
 A program inserts a row into the table oncelog_outbox, in the transaction of its own changes. The relay sends committed
-rows in order, and deletes those that are stored. Run two: the second one takes over when the first one is gone.
+rows in order, and deletes those that are stored. Run two relays: the second one takes over when the first one ends.
 
     oncelog relay run --database postgresql+psycopg://localhost/shop
 
@@ -31,11 +31,11 @@ rows in order, and deletes those that are stored. Run two: the second one takes 
 {EXIT_CODES}"""
 _RUN_HELP = f"""Send the rows of an outbox table to the log, until Ctrl-C or SIGTERM.
 
-Rows that can never be sent get a reason in their column `refused`, and nothing waits for them. What contradicts the
-log, as after a restored backup, ends the relay with an error that names the command that helps.
+Rows that can never be sent get a reason in their column `refused`, and nothing waits for them. If the database
+contradicts the log, for example after a restored backup, the relay ends with an error that names the command to use.
 
 {EXIT_CODES}"""
-_RESUME_HELP = f"""Go on after an error that the relay ended with. Stop all relays of the outbox first.
+_RESUME_HELP = f"""Resume after an error that ended the relay. Stop all relays of the outbox first.
 
 --after-restore   the database was restored from a backup. Rows that the log has count as stored, all others are sent.
                   Prints the event ids that the log has and the database has lost.
@@ -46,7 +46,7 @@ _RESUME_HELP = f"""Go on after an error that the relay ended with. Stop all rela
 
 --other-cluster   the same for all topics: the relay now sends to another cluster.
 
-A TOPIC is as the error names it, with the suffix of a partition.
+Write a TOPIC as the error does, with the suffix of a partition.
 
 {EXIT_CODES}"""
 _LARGEST_POLL_MS = 60_000
@@ -67,7 +67,8 @@ DatabaseOption = Annotated[
 TableOption = Annotated[str, typer.Option("--table", help="The table of rows; two others have its name as prefix.")]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="The schema of the tables. Default: the user's.")]
 KeepOption = Annotated[
-    str, typer.Option("--keep", help="Keep stored rows for so long, such as 12h or 7d, for a log that loses messages.")
+    str,
+    typer.Option("--keep", help="Keep stored rows for this time, such as 12h or 7d, for a log that loses messages."),
 ]
 _TABLE = "oncelog_outbox"
 
@@ -126,7 +127,7 @@ def run(
         str, typer.Option("--poll", help="How often an idle relay looks for rows: A..B, or one duration.")
     ] = "50ms..1s",
     lease: Annotated[
-        str, typer.Option("--lease", help="A relay that is silent for so long is replaced by another one.")
+        str, typer.Option("--lease", help="A relay that is silent for this time is replaced by another one.")
     ] = "15s",
     create_tables: Annotated[
         bool, typer.Option("--create-tables/--no-create-tables", help="Create tables that are missing.")
@@ -209,7 +210,7 @@ def status(
     schema: SchemaOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what waits, what was refused, and the streams. Needs no cluster."""
+    """Show waiting rows, refused rows, and the streams. Needs no cluster."""
     import asyncio
 
     from oncelog_effects.outbox.status import OutboxStatus, read_status

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _HELP = f"""Run functions whose effects happen once: those that @oncelog.process has made.
 
 Each is named by its module, which is searched in the current directory first, and its name there. Further instances of
-the command wait, and take over when one ends. At SIGTERM or Ctrl-C the transactions that are open end, their messages
-are acknowledged, and the command ends with 0; a second signal ends it at once.
+the command wait, and take over when one ends. At SIGTERM or Ctrl-C open transactions end, their messages are
+acknowledged, and the command ends with 0; a second signal ends it at once.
 
     oncelog run shop:book
 

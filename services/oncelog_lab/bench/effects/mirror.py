@@ -12,7 +12,7 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.client.stored import end_of
 from oncelog.core.names import parse_topic
-from oncelog_effects.mirror.copying import Mirror
+from oncelog_effects.mirror.mirror import Mirror
 from oncelog_effects.mirror.topics import Choice
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded

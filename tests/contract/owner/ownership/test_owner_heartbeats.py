@@ -1,6 +1,6 @@
 """The age of a stream's newest round trip, counted from its start, shows whether it responded until it closed."""
 
-from oncelog.metadata.coordination.connected_owner import ANSWERED_MS_MAX, HEARTBEAT_INTERVAL_MS, Heartbeats
+from oncelog.metadata.owners.connected_owner import ANSWERED_MS_MAX, HEARTBEAT_INTERVAL_MS, Heartbeats
 from oncelog.rpc.options import channel_options
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.metadata.coordination.lookup_service import COPY_AGE_S, COPY_AGE_WITH_ABSENT_MEMBER_S, ClosedLedgers
+from oncelog.metadata.topics.lookup_service import COPY_AGE_S, COPY_AGE_WITH_ABSENT_MEMBER_S, ClosedLedgers
 from oncelog.metadata_store.session.store_session import Versioned
 
 TOPIC = TopicId("1" * 32)

@@ -10,7 +10,7 @@ import httpx
 from oncelog.client.client import AsyncClient
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata.redrive import Redrive
+from oncelog.metadata.dead_letters.redrive import Redrive
 from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.problems import MEDIA_TYPE
 from oncelog.metadata.service import running_tasks

@@ -14,7 +14,7 @@ from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.core.placement.level import KnownProcess, Level
 from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
-from oncelog.metadata.coordination.cluster_level import ClusterLevel
+from oncelog.metadata.cluster.cluster_level import ClusterLevel
 from oncelog.metadata_store.records.cluster_store import CREATED, ClusterState, ClusterStore
 from oncelog.metadata_store.records.registry import Decommission, LiveOwner, Registry, StorageCookie
 from tests.cluster.metadata.metadata_world import Replica

@@ -8,7 +8,7 @@ from oncelog.cli.admin.policies import TABLE
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import NamespaceName
 from oncelog.core.policies.ack_state_limit import TOPIC_STATE_BYTES_MAX
-from oncelog.metadata.restoring.rights import closed
+from oncelog.metadata.restore.rights import closed
 from tests.cluster.metadata.metadata_world import CLUSTER_ID
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 

@@ -16,7 +16,7 @@ from oncelog.metadata.console.plots import (
     plot,
     plots_of,
 )
-from oncelog.metadata.history import LINES, SAMPLE_MS, wall_ms
+from oncelog.metadata.observing.history import LINES, SAMPLE_MS, wall_ms
 from oncelog.metadata.rest.observing.history import RANGES as RANGES_OF_REST
 from tests.contract.rest.admin.admin_world import FLIGHTS
 from tests.contract.rest.console.console_world import block_of, serving, text_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.metadata.coordination.dependencies import Dependencies, KeysState
+from oncelog.metadata.observing.dependencies import Dependencies, KeysState
 from oncelog.metadata.service import running_tasks
 from oncelog.metadata_store.keys.idempotency_keys import DatasetStore, KeyStore
 from oncelog.metadata_store.records.registry import LiveMetadata, Registry

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.ids import Incarnation, OwnerEpoch
-from oncelog.metadata.history import SAMPLE_MS, wall_ms
+from oncelog.metadata.observing.history import SAMPLE_MS, wall_ms
 from oncelog.wire.observation_pb2 import RatesSample, SampleTopicsAnswer, SubscriptionSample, TopicSample
 from tests.cluster.metadata.metadata_world import FakeOwner
 from tests.cluster.until import until

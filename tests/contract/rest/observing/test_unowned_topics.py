@@ -10,9 +10,9 @@ import pytest
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.observing.unowned_topics import NAMED_MAX, UnownedTopics
+from oncelog.metadata.owners.owners import Owners
 from oncelog.metadata.service import running_tasks
-from oncelog.metadata.unowned_topics import NAMED_MAX, UnownedTopics
 from oncelog.metadata_store.records.topic_store import TopicStore
 from tests.cluster.until import until
 

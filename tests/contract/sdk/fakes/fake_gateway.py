@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from oncelog.core.ids import Incarnation
-from oncelog.metadata.coordination.owners import Owners
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
+from oncelog.metadata.owners.owners import Owners
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.codecs.metadata_codec import LOOKUP
 from oncelog.rpc.server import Server

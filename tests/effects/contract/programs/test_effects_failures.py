@@ -22,7 +22,7 @@ from oncelog.core.names import parse_topic
 from oncelog.runtime.tasks import CancelledByNobody
 from oncelog_effects import FileEffects, Output, Process, RedisEffects, SqlEffects, TopicEffects, batches
 from oncelog_effects.core.effects.ordered import Source, StoredPosition
-from oncelog_effects.mirror import copying
+from oncelog_effects.mirror import mirror as mirrors
 from oncelog_effects.mirror.topics import Choice
 from oncelog_effects.processes import run_processes
 from oncelog_effects.store import SourceNames
@@ -217,7 +217,7 @@ async def test_topic_is_mirrored_although_its_mirror_was_cancelled_by_others(
     client: oncelog.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would not be copied any more, and nothing would say so."""
-    monkeypatch.setattr(copying, "TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr(mirrors, "TRY_AGAIN_S", 0.01)
     calls = 0
     again = asyncio.Event()
 
@@ -230,9 +230,9 @@ async def test_topic_is_mirrored_although_its_mirror_was_cancelled_by_others(
         await asyncio.get_running_loop().create_future()
         return ""
 
-    monkeypatch.setattr(copying, "prepared", cancelled)
+    monkeypatch.setattr(mirrors, "prepared", cancelled)
     await (await client.create_producer("flights")).send(b"0")
-    mirror = copying.Mirror(client, client, Choice((parse_topic("flights"),)))
+    mirror = mirrors.Mirror(client, client, Choice((parse_topic("flights"),)))
     running = asyncio.ensure_future(mirror.run())
     await asyncio.wait_for(again.wait(), DEADLINE_S)
     (topic,) = mirror.topics.values()

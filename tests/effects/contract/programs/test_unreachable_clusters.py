@@ -18,7 +18,7 @@ from oncelog.rpc.server import Server
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from oncelog_effects import TopicEffects
 from oncelog_effects.cli.mirror.health import observed
-from oncelog_effects.mirror.copying import Mirror
+from oncelog_effects.mirror.mirror import Mirror
 from oncelog_effects.mirror.topics import Choice
 from oncelog_effects.processes import Process, run_processes
 from tests.cluster.until import until

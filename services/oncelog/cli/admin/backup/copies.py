@@ -48,7 +48,8 @@ def add_copies(backup: typer.Typer) -> None:
             ),
         ] = None,
         keep: Annotated[
-            int | None, typer.Option("--keep", min=1, help="Copies that stay in the directory of --to. By default all.")
+            int | None,
+            typer.Option("--keep", min=1, help="Number of copies to keep in the directory of --to. Default: all."),
         ] = None,
         wait_seconds: Annotated[
             int,
@@ -104,10 +105,10 @@ def add_copies(backup: typer.Typer) -> None:
             bool, typer.Option("--against-cluster", help="Also make a new copy now, and count what differs.")
         ] = False,
     ) -> Answer:
-        """Check that a copy is whole and unchanged, and show of what it is. Needs no cluster.
+        """Check that a copy is complete and unchanged, and show its details. Needs no cluster.
 
-        Half a copy, a damaged or a forged one is refused. An encrypted copy needs --key-file. Of a copy that is not
-        encrypted only damage is found: who can write the file can forge it.
+        An incomplete, damaged or forged copy is refused. An encrypted copy needs --key-file. If a copy is not
+        encrypted, the check finds damage only: anyone who can write the file can forge it.
 
             oncelog admin backup verify 2026-11-27t06-00-00z-era1-0f3c9a2b.oncelog-copy
         """

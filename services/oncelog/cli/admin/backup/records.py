@@ -18,20 +18,20 @@ def add_records(backup: typer.Typer) -> None:
         api: AdminApi,
         path: Annotated[str, typer.Argument(metavar="PATH", help="/topics/ID, /ledgers/ID, /names/TENANT/NS/TOPIC, …")],
         accept: Annotated[
-            bool, typer.Option("--accept", help="Write the record although something about it cannot be proved.")
+            bool, typer.Option("--accept", help="Write the record even if something about it cannot be proved.")
         ] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
         yes: YesOption = False,
     ) -> Report:
         """Rebuild one record in ZooKeeper that is missing or cannot be read.
 
-        It is written anew from what storage nodes hold: of a topic, its cursor or a ledger from the heads of ledgers;
-        of a name, policies, rights or a storage node from notes; of a counter above all ids that were given. A topic
-        goes on under its next owner, in a higher epoch. A storage node whose starts are rebuilt compares its ledgers
-        with those of other nodes. A record that can be read is left as it is.
+        The new record comes from the data of storage nodes: a topic, its cursor or a ledger from the heads of ledgers;
+        a name, policies, rights or a storage node from notes. A counter gets a value above all assigned ids. A topic
+        continues under its next owner, in a higher epoch. If the starts of a storage node are rebuilt, the node
+        compares its ledgers with those of other nodes. A record that can be read is not changed.
 
-        PATH is below the root of the cluster's era in ZooKeeper. Give more time with --timeout if the cluster has many
-        ledgers.
+        PATH is below the root of the cluster's era in ZooKeeper. If the cluster has many ledgers, use a longer
+        --timeout.
         """
         if not dry_run:
             confirm(yes, lambda: f"write {path} anew from storage nodes", typed="rebuild")

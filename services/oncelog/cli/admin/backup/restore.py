@@ -35,8 +35,8 @@ NodesOption = Annotated[
     typer.Option(
         "--nodes",
         metavar="HOST:PORT",
-        help="Ask this storage node, at its gRPC or its health port. Repeat it, or separate several by commas. Those "
-        "that ZooKeeper, settings or notes of other nodes name are found without it.",
+        help="Ask this storage node, at its gRPC or its health port. Repeat it, or separate several by commas. "
+        "Nodes that ZooKeeper, settings or notes of other nodes name are found without it.",
     ),
 ]
 
@@ -63,16 +63,16 @@ def add_restore(backup: typer.Typer) -> None:
             list[str] | None,
             typer.Option(
                 metavar="INCARNATION",
-                help="This storage node will never come back; at least 8 digits, if they are unique. If with it more "
-                "are missing than the ack quorum allows, every topic gives up what may be lost, and rights stay "
-                "closed. Repeatable.",
+                help="Incarnation of a storage node that is permanently lost, or at least 8 unique digits. If then "
+                "more nodes are missing than the ack quorum allows, every topic gives up entries that may be lost, "
+                "and rights stay closed. Repeatable.",
             ),
         ] = None,
         accept: Annotated[
             list[str] | None,
             typer.Option(
                 metavar="TOPIC",
-                help="Accept what the review says of this topic, or of the record with this path; `all`: of all. "
+                help="Accept the review of this topic, or of the record with this path; `all`: every review. "
                 "Repeatable.",
             ),
         ] = None,
@@ -80,8 +80,8 @@ def add_restore(backup: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--take-over",
-                help="Restore although topic owners of this cluster still answer: they end. It needs --ends-era, too, "
-                "unless a storage node proves that ZooKeeper is older or has lost records.",
+                help="Restore even if topic owners of this cluster still answer: they end. It also needs "
+                "--ends-era, unless a storage node proves that ZooKeeper is older or has lost records.",
             ),
         ] = False,
         ends_era: Annotated[
@@ -90,7 +90,7 @@ def add_restore(backup: typer.Typer) -> None:
                 "--ends-era",
                 metavar="ERA",
                 min=0,
-                help="The era that serves, and that --take-over ends. Another one is refused.",
+                help="The serving era that --take-over ends. Any other era is refused.",
             ),
         ] = 0,
         dry_run: Annotated[
@@ -98,19 +98,19 @@ def add_restore(backup: typer.Typer) -> None:
         ] = False,
         yes: YesOption = False,
     ) -> Report:
-        """Restore a lost ZooKeeper from what storage nodes hold.
+        """Restore a lost ZooKeeper from the data of storage nodes.
 
         A metadata service reads the heads of all ledgers, the notes of policies, rights and deletions, and copies of
-        the records, and writes all records anew, in a new era. Owners, metadata services and records of the former era
-        are refused from then on, also if the lost ZooKeeper comes back.
+        the records, and writes all records again, in a new era. Owners, metadata services and records of the former era
+        are refused from then on, even if the lost ZooKeeper comes back.
 
-        Begin with `drill` or `--dry-run`. The command follows the work to its end. Repeat it to go on with a restore
-        that was interrupted or refused: it keeps its restore id. An era that serves is never ended by a repeated
-        command: that needs --take-over, and its number in --ends-era.
+        Begin with `drill` or `--dry-run`. The command waits until the restore ends. Repeat it to resume a restore that
+        was interrupted or refused: the restore keeps its id. A repeated command never ends an era that serves: that
+        needs --take-over, and the number of the era in --ends-era.
 
-        On a cluster that is sound there is nothing to do, and the command says so.
+        If the cluster is sound, there is nothing to do, and the command says so.
 
-        A copy in FILE is used besides those that storage nodes keep.
+        The copy in FILE is used in addition to the copies on storage nodes.
         """
         copy = None if file is None else read_outside(file, key_file)
         if not dry_run:
@@ -128,10 +128,10 @@ def add_restore(backup: typer.Typer) -> None:
 
     @admin_command(backup, "drill", in_outage=True)
     def drill(api: AdminApi, nodes: NodesOption = None) -> Report:
-        """Say what a restore would lose now. Nothing is changed, and the cluster goes on.
+        """Show what a restore would lose now. Changes nothing; the cluster keeps running.
 
-        Reads the same as a restore, and compares the records that it would write with those in ZooKeeper. Exit code 1
-        if a topic would need a review, something would differ, or too few storage nodes answer.
+        Reads the same data as a restore, and compares the records that a restore would write with those in ZooKeeper.
+        Exit code 1 if a topic would need a review, a record would differ, or too few storage nodes answer.
         """
         report = _followed(api, _DRILL, {"nodes": [*_split(nodes)]})
         answer = report.answer
@@ -144,14 +144,14 @@ def add_restore(backup: typer.Typer) -> None:
     def rights(
         api: AdminApi,
         confirmed: Annotated[
-            bool, typer.Option("--confirm", help="Make the closed rights effective, after you have looked at them.")
+            bool, typer.Option("--confirm", help="Make the closed rights effective, after you have checked them.")
         ] = False,
         yes: YesOption = False,
     ) -> Answer | Report:
         """Show the rights that a restore has closed, and confirm them.
 
-        A restore that asked too few storage nodes may have missed that a right was revoked. Then no grant is effective
-        but that of superusers, until you have looked at the list and confirmed it.
+        A restore that asked too few storage nodes may have missed the revocation of a right. Then only superusers have
+        rights, until you have checked the list and confirmed it.
         """
         before = api.get(_RIGHTS)
         assert isinstance(before, dict)

@@ -27,7 +27,7 @@ def add_level(cluster: typer.Typer) -> None:
     ) -> Answer:
         """Show the level of the cluster, and the version that each process knows.
 
-        No process of a version below the level starts. `finalize` raises the level.
+        A process of a version below the level does not start. `finalize` raises the level.
         """
         answer = api.get(_LEVEL)
         needed = max(number(answer.get("level")), number(answer.get("announced"))) if isinstance(answer, dict) else 0
@@ -40,14 +40,15 @@ def add_level(cluster: typer.Typer) -> None:
     def finalize(
         api: AdminApi,
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Only say what is in the way. Exit code 1 if something is.")
+            bool, typer.Option("--dry-run", help="Only show what prevents it. Exit code 1 if something does.")
         ] = False,
         yes: YesOption = False,
     ) -> Answer:
         """End an upgrade: raise the level of the cluster to that of its metadata services.
 
-        From then on the cluster may write what older versions cannot read, so these are refused, and there is no way
-        back to them. It is refused while a process does not know the level, or a storage node that did not is away.
+        From then on the cluster may write formats that older versions cannot read. So older versions are refused, and
+        you cannot go back to them. The command is refused while a process does not know the level, or while a storage
+        node that did not know it is away.
         """
         before = api.get(_LEVEL)
         assert isinstance(before, dict)

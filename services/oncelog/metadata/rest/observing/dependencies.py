@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from oncelog.core.address import join_address
-from oncelog.metadata.coordination.dependencies import KeysState, StoreState
+from oncelog.metadata.observing.dependencies import KeysState, StoreState
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.routers import new_router
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.access import Right
 from oncelog.core.names import check_part, parse_topic
-from oncelog.metadata.coordination.event_lists import EventPlace, ListedEvent
+from oncelog.metadata.observing.event_lists import EventPlace, ListedEvent
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from oncelog.core.access import Right
 from oncelog.core.history import Key
-from oncelog.metadata.history import CLUSTER, LINES, wall_ms
+from oncelog.metadata.observing.history import CLUSTER, LINES, wall_ms
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from oncelog.core.access import Right
 from oncelog.core.topic.lag_listing import LagQuery, LagSort, LagState
 from oncelog.core.topic.listing import ListPosition
-from oncelog.metadata.coordination.lag_listing import OwnedLag
-from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.observing.lag_listing import OwnedLag
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.observing.subscription_looks import SubscriptionRow

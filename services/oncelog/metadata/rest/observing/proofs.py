@@ -12,11 +12,11 @@ from oncelog.core.access import Right
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath
+from oncelog.metadata.topics.topic_lookup import require_unpartitioned
 from oncelog.verify.proof import FormerVerdict, PartProof, TopicProof
 from oncelog.verify.proof_turns import BYTES_PER_S_MIN, CPU_PERCENT_MIN
 

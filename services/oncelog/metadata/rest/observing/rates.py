@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from oncelog.core.errors import OncelogError
-from oncelog.metadata.coordination.owner_calls import STATES_TIMEOUT_MS
-from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.owners.owner_calls import STATES_TIMEOUT_MS
+from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import SilentOwner, silent_owners

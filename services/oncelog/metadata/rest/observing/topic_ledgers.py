@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 from oncelog.core.access import Right
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.metadata.coordination.topic_lookup import require_unpartitioned
 from oncelog.metadata.repair.cluster_watch import ClusterWatch
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.storage_values import ledger_row
 from oncelog.metadata.rest.values import TopicPath
+from oncelog.metadata.topics.topic_lookup import require_unpartitioned
 
 #: A look at the cluster asks every storage node, so that viewers share one.
 _SEEN_WITHIN_MS = 2_000

@@ -12,7 +12,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import for_backups
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.restoring.record_copies import CopyPart, KeptCopy, RecordCopies
+from oncelog.metadata.restore.record_copies import CopyPart, KeptCopy, RecordCopies
 from oncelog.metadata_store.copies.copy_folder import SUFFIX, created_of
 
 

@@ -10,8 +10,8 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
 from oncelog.metadata.rest.recovering.restore import ReviewReport, review_report
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.restoring.record_kinds import PATH_CHARACTERS_MAX
-from oncelog.metadata.restoring.record_rebuild import RebuiltRecord, RecordRebuild
+from oncelog.metadata.restore.record_kinds import PATH_CHARACTERS_MAX
+from oncelog.metadata.restore.record_rebuild import RebuiltRecord, RecordRebuild
 
 
 class RebuildBody(BaseModel):

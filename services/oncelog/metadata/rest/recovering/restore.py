@@ -19,9 +19,9 @@ from oncelog.core.rebuild.result import Review
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.restoring.progress import RestoreProgress, RestoreState
-from oncelog.metadata.restoring.restoring import Restoring, Work
-from oncelog.metadata.restoring.rights import RightsReport
+from oncelog.metadata.restore.progress import RestoreProgress, RestoreState
+from oncelog.metadata.restore.restoring import Restoring, Work
+from oncelog.metadata.restore.rights import RightsReport
 from oncelog.metadata_store.records.cluster_store import Rights
 
 #: Entries of each list in a request.

@@ -14,8 +14,8 @@ from oncelog.core.errors import DeadlineExceeded, MessageTooLarge, ServiceUnavai
 from oncelog.metadata.rest.recovering.backups import CopyView, name_of_copy, view_of_copy
 from oncelog.metadata.rest.recovering.restore import LIST_MAX, checked_address
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.restoring.outside_copy import store_copy
-from oncelog.metadata.restoring.restoring import Restoring
+from oncelog.metadata.restore.outside_copy import store_copy
+from oncelog.metadata.restore.restoring import Restoring
 from oncelog.metadata_store.copies.copy_file import FILE_BYTES_MAX
 
 UPLOAD_S = 600.0

@@ -22,8 +22,8 @@ from oncelog.metadata.rest.port.server import RestServer
 from oncelog.metadata.rest.recovering.restore import restore_routes
 from oncelog.metadata.rest.recovering.uploads import upload_routes
 from oncelog.metadata.rest.routers import add_routes
-from oncelog.metadata.restoring.performer import RestoreSources
-from oncelog.metadata.restoring.restoring import Restoring
+from oncelog.metadata.restore.performer import RestoreSources
+from oncelog.metadata.restore.restoring import Restoring
 from oncelog.metadata_store.copies.copy_keys import read_keys
 from oncelog.metadata_store.joining.directories import nodes_in
 from oncelog.metadata_store.session.store_session import StoreSession

@@ -1,0 +1,1 @@
+"""The cluster itself: its creation, and its level."""

@@ -1,1 +1,0 @@
-"""Coordination of the cluster: topic lookup, placement on topic owners, failure detection, balancing and deletion."""

@@ -1,0 +1,1 @@
+"""Dead letters: stored in their topics, and published to their origin again."""

@@ -1,0 +1,1 @@
+"""Views of the whole cluster for operators: lists from all owners, figures of a day, dependencies, certificates."""

@@ -1,0 +1,1 @@
+"""Look-up and deletion of topics by metadata services."""
