@@ -58,13 +58,14 @@ class Rewound(ClaimAgain):
 
 class Claim(NamedTuple):
     """stored: the row as this claim wrote it. seek_epoch, generation: of the grant under which it was made. next_index:
-    where the topic ended then."""
+    where the topic ended then. mark_delete: below which everything was acknowledged then."""
 
     source: Source
     stored: StoredPosition
     seek_epoch: SeekEpoch
     generation: Generation
     next_index: int
+    mark_delete: int
 
 
 class Claiming:
@@ -114,7 +115,7 @@ class Claiming:
         if not effects.store_id:
             await driver.bind_effects(effects.seek_epoch, effects.generation)
         await self._compare(consumer, stored, effects)
-        return Claim(source, stored, effects.seek_epoch, effects.generation, effects.next_index)
+        return Claim(source, stored, effects.seek_epoch, effects.generation, effects.next_index, effects.mark_delete)
 
     async def _compare(self, consumer: EffectsConsumer, stored: StoredPosition, effects: SubscriptionEffects) -> None:
         if not effects.complete or stored.position > effects.next_index:

@@ -2,7 +2,8 @@
 
     attach -> wait until this consumer is active -> claim and compare -> apply batches
         anything unknown, or a timer -> claim again
-        the store went back behind what this consumer has applied -> attach again
+        the store went back behind what this consumer has applied, or an operator has skipped what waits here
+            -> attach again
 
 `core.effects.ordered` and `core.effects.giving_up` have the rules and decide; here, and in `claiming` for what comes
 before the first batch, they are carried out in their order.
@@ -61,6 +62,8 @@ VERIFY_EVERY_S = 30.0
 STANDBY_AFTER_S = 1.0
 #: How often the end of the topic is asked for, for reports.
 LAG_EVERY_S = 10.0
+#: How soon a pause ends when an operator has skipped the message that fails. The owner answers from memory.
+SKIP_NOTICED_S = 3.0
 
 
 class Limits(NamedTuple):
@@ -147,9 +150,28 @@ class EffectsSource(Generic[ConnectionT]):
                         raise
                     pause_s = PAUSE_S_MIN if self.status.position > position else min(2 * pause_s, PAUSE_S_MAX)
                     self._report(error, pause_s)
-                    await asyncio.sleep(pause_s)
+                    await self._pause(pause_s)
         finally:
             await self._detach()
+
+    async def _pause(self, pause_s: float) -> None:
+        """Before the next try; it ends early when the message that fails was skipped. A skip begins with the first
+        message that is not acknowledged, so what has taken effect is acknowledged before."""
+        if self._consumer is not None:
+            self._acknowledge(self._consumer)
+        with suppress(TimeoutError, OncelogError):  # what keeps the log from answering is met by the next try
+            async with asyncio.timeout(pause_s):
+                while True:
+                    await asyncio.sleep(SKIP_NOTICED_S)
+                    stuck = self.status.stuck
+                    if stuck is not None and self._consumer is not None and await self._look() > stuck:
+                        return
+
+    async def _look(self) -> int:
+        """Ask the log where the topic ends, for reports. Returns below which index everything is acknowledged."""
+        effects = await self._attached.driver.ask_effects(self.status.position)
+        self.status.next_index = effects.next_index
+        return effects.mark_delete
 
     async def _round(self) -> None:
         """Claim, and work until something is unknown. Raises the errors of log and store, and FunctionFailedError."""
@@ -181,7 +203,7 @@ class EffectsSource(Generic[ConnectionT]):
     def _until(self) -> str:
         """What else ends the attempts of the message."""
         if self._limits.attempts is None:
-            return f" (without max_attempts for ever; to leave it out: `{self._skip}`, then start this program again)"
+            return f" (without max_attempts for ever; to leave it out: `{self._skip}`)"
         return f" (until max_attempts={self._limits.attempts} gives the message up)"
 
     def _new_traceback(self, error: BaseException) -> ErrorInfo | None:
@@ -236,9 +258,13 @@ class EffectsSource(Generic[ConnectionT]):
         claim = await self._claiming.claim(consumer, store_id)
         stored = claim.stored
         self.status.claims += 1
-        self.status.position, self.status.next_index = stored.position, claim.next_index
+        self.status.position, self.status.next_index = max(stored.position, claim.mark_delete), claim.next_index
         self._recovered()
         if went_back(None if before is None else before.stored, stored):
+            raise AttachAgain
+        if self._waiting and self._waiting[0].index < claim.mark_delete:
+            what = f"{self._effect} of {self._topic}"
+            logger.info("%s goes on at index %d, behind what was skipped or has expired", what, claim.mark_delete)
             raise AttachAgain
         self._claim = claim
         if stored.pending_dead is not None:
@@ -248,14 +274,14 @@ class EffectsSource(Generic[ConnectionT]):
         consumer, self._consumer = self._consumer, None
         self.status.active = False
         if consumer is not None:
-            if consumer.failure is None:
-                self._acknowledge(consumer)
+            self._acknowledge(consumer)
             await consumer.close()
         self._forget()
 
     def _forget(self) -> None:
         self._claim = None
         self._waiting.clear()
+        self.status.stuck, self.status.waiting_publish_ms = None, 0
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -277,8 +303,7 @@ class EffectsSource(Generic[ConnectionT]):
                 self._acknowledge(self._attached)
             if loop.time() >= lag_at:
                 lag_at = loop.time() + LAG_EVERY_S
-                position = self._claimed.stored.position
-                self.status.next_index = (await self._attached.driver.ask_effects(position)).next_index
+                await self._look()
 
     async def _receive(self, until: float) -> None:
         """Wait for messages. Raises ClaimAgain under another grant, or after a seek."""
@@ -470,6 +495,6 @@ class EffectsSource(Generic[ConnectionT]):
 
     def _acknowledge(self, consumer: EffectsConsumer) -> None:
         """Not waited for: what is not acknowledged is delivered again and filtered."""
-        if self._unacked is not None and self._claim is not None:
+        if self._unacked is not None and self._claim is not None and consumer.failure is None:
             consumer.ack_below(self._claim.seek_epoch, self._claim.generation, self._unacked)
         self._unacked, self._unacked_count = None, 0

@@ -10,7 +10,8 @@ class SourceStatus:
     Attributes:
         topic, effect: the names.
         active: whether this process has the source; others wait until it ends.
-        position: every message below it has taken effect, or was given up; -1 before the first claim.
+        position: every message below it has taken effect, was given up, or was skipped by an operator; -1 before the
+            first claim.
         next_index: where the topic ended when the log was asked last; -1: it was not.
         applied, filtered, dead_letters, skipped: messages that took effect here, that the store had already, that were
             given up, and that could not be read.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SEEN_TICKS = 400
 #: between two looks of an operator
 LOOK_TICKS = 300
+#: until all that a process has sent has arrived, also through a clog
+SENT_TICKS = 1000
 
 
 class Eras:
@@ -42,6 +44,16 @@ class Eras:
         self.restorers: list[Restorer] = []
         #: how many have begun, and will begin at a certain moment
         self.restores = self.awaited = 0
+        #: until this tick something comes that was on its way, and that changes who serves
+        self._comes_until = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens to them: a run closes its topics then, and nothing places a topic any more."""
+        return not self.is_restoring and self.world.now > self._comes_until
+
+    def _comes_within(self, ticks: int) -> None:
+        self._comes_until = max(self._comes_until, self.world.now + ticks)
 
     @property
     def is_restoring(self) -> bool:
@@ -81,6 +93,7 @@ class Eras:
         if parts.done:
             return
         self.world.count("restore abandoned")
+        self._comes_within(SENT_TICKS)  # a storage node may yet be raised into its era
         parts.abandoned = True
         for restorer in self.restorers:
             if restorer.parts is parts and restorer.alive:
@@ -125,8 +138,12 @@ class Eras:
             server.post(rng.randint(1, SEEN_TICKS), "reads the cluster's record", server.join_era)
         self._stay_with(former, 0.0 if former.lost else 0.5)
 
-    def lost_returns(self, former: Store) -> None:
-        """The ensemble that was lost is there again, and some processes have its address."""
+    def return_later(self, former: Store, ticks: int) -> None:
+        """The ensemble that was lost will be there again, and some processes will have its address."""
+        self._comes_within(ticks)
+        self.world.after(ticks, "the lost ensemble returns", lambda: self._lost_returns(former))
+
+    def _lost_returns(self, former: Store) -> None:
         if former.lost and former.successor is not None:
             self.world.count("lost store returned")
             former.lost = False

@@ -70,15 +70,7 @@ class Finding(NamedTuple):
     why: str
 
 
-OPEN: tuple[Finding, ...] = (
-    Finding(
-        1_907_936,
-        1_000_000,
-        r"Violation: liveness: not complete after ",
-        "not explained yet: the record of a ledger is lost, which has been trimmed. An owner reads an entry of it "
-        "again and again, no node gives a final answer, and clients wait. It ought to be answered as trimmed",
-    ),
-)
+OPEN: tuple[Finding, ...] = ()
 
 
 def open_finding(seed: int, problem: str, findings: Iterable[Finding] = OPEN) -> Finding | None:

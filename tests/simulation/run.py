@@ -176,7 +176,7 @@ class Run:
                 client.app.fenced = 0
                 client.post(1, "is started once more", client._again)
         complete = complete and all(each.complete for each in self.cluster.consumption.values())
-        complete = complete and not self.cluster.eras.is_restoring
+        complete = complete and self.cluster.eras.is_over
         return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
 
     def _served(self, record: TopicRecord) -> bool:

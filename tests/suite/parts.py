@@ -413,8 +413,8 @@ PROOFS: tuple[Proof, ...] = (
             "tests/simulation",
         ),
         ("simulation/test_seeds.py", "simulation/test_mutants.py"),
-        words=_new_seeds(100, "commit"),
-        seconds=120.0,
+        words=_new_seeds(500, "commit"),
+        seconds=600.0,
     ),
     Proof(
         "verdicts",

@@ -325,9 +325,11 @@ HAZARDS = {
     ),
     "missing-record-is-no-deletion": Hazard(
         "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
-        "record for a deletion.",
+        "record for a deletion. Or an owner waits for an entry of a trimmed ledger whose record was put back, or takes "
+        "a missing record for a trim.",
         "A ledger is deleted only if a tombstone of its topic, or a list of the topic's ledgers that begins above "
-        "it, proves the deletion. Otherwise it is kept and reported.",
+        "it, proves the deletion. Otherwise it is kept and reported. An owner waits for no entry below the floor of "
+        "its log, and for each one of a ledger that the log lists.",
     ),
     "index-given-twice": Hazard(
         "A ledger is ended by command at message 100. Consumers have applied messages 100 to 119. The next 20 messages "
@@ -437,9 +439,10 @@ HAZARDS = {
     ),
     "nack-counted-twice": Hazard(
         "A negative acknowledgement is durable, its answer is lost with the owner, and the consumer sends it again. "
-        "One delivery counts twice.",
+        "One delivery counts twice. Or an application rejects what seems to be a former delivery, and the message "
+        "stays with the consumer for ever.",
         "A negative acknowledgement, and a consumer that returns, name the delivery of each message. A delivery counts "
-        "once.",
+        "once. The newest delivery takes the place of one that waits for the application.",
     ),
     "foreign-producer-name": Hazard(
         "A role opens a producer under a name that the services will use, and stores ids. The letters of the services "

@@ -3,6 +3,7 @@ a callback that calls the client would wait for itself, and all other threads wi
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,21 @@ def check_not_in(thread: threading.Thread) -> None:
         raise RuntimeError(
             "a blocking call of oncelog.Client in its own thread would wait for itself for ever: code that runs there, "
             "such as a handler of logging or the function that returns the token, must not call the client"
+        )
+
+
+def check_may_wait(thread: threading.Thread) -> None:
+    """thread: that of a client's event loop. Raises RuntimeError in it and in a coroutine, whose event loop would stop.
+
+    A notebook is a coroutine of its event loop, and its cells block; so does a prompt. A running event loop alone says
+    nothing: the synchronous API of Playwright leaves its own behind in the caller's thread.
+    """
+    check_not_in(thread)
+    loop = asyncio._get_running_loop()  # noqa: SLF001  # the public one raises where there is none: slow
+    if loop is not None and asyncio.current_task(loop) is not None and not hasattr(sys, "ps1"):
+        raise RuntimeError(
+            "a blocking call of oncelog.Client in a coroutine would stop its event loop: use "
+            "`await oncelog.connect(...)`, or make the call in a thread with `await asyncio.to_thread(...)`"
         )
 
 
@@ -56,14 +72,14 @@ class CallbackThread:
 
 
 class _Waiters(list[Any]):
-    """Those who wait for a future by `concurrent.futures.wait`: not the client's own thread."""
+    """Those who wait for a future by `concurrent.futures.wait`: only where `check_may_wait` allows it."""
 
     def __init__(self, loop_thread: threading.Thread) -> None:
         super().__init__()
         self._loop_thread = loop_thread
 
     def append(self, waiter: Any, /) -> None:
-        check_not_in(self._loop_thread)
+        check_may_wait(self._loop_thread)
         super().append(waiter)
 
 
@@ -78,15 +94,15 @@ class CallersFuture(Future[ResultT]):
         self._waiters: list[Any] = _Waiters(loop_thread)
 
     def result(self, timeout: float | None = None) -> ResultT:
-        """Raises RuntimeError in the thread of the client, which would wait for itself."""
+        """Raises RuntimeError where `check_may_wait` does, unless it is done."""
         if not self.done():
-            check_not_in(self._loop_thread)
+            check_may_wait(self._loop_thread)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Raises as `result`."""
         if not self.done():
-            check_not_in(self._loop_thread)
+            check_may_wait(self._loop_thread)
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:

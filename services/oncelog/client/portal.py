@@ -11,9 +11,10 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
-from oncelog.client.callers_future import CallbackThread, CallersFuture, check_not_in
+from oncelog.client.callers_future import CallbackThread, CallersFuture, check_may_wait, check_not_in
 from oncelog.client.values.process import used_after_fork
 from oncelog.core.errors import ClientClosed
 from oncelog.runtime.descriptors import fill_descriptors
@@ -69,15 +70,26 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it. Raises as `submit`, also when
-        the portal is stopped meanwhile, and RuntimeError in the portal's own thread."""
+        the portal is stopped meanwhile, and as `check_caller`."""
+        return self._wait(work, self.check_caller)
+
+    def end(self, work: Coroutine[Any, Any, object]) -> None:
+        """As `run`, for what closes an object: also in a coroutine, where a program may end. In a forked child it does
+        nothing."""
+        if self.inherited:
+            work.close()
+        else:
+            self._wait(work, partial(check_not_in, self._thread))
+
+    def _wait(self, work: Coroutine[Any, Any, ResultT], check: Callable[[], None]) -> ResultT:
         try:
-            self.check_caller()
+            check()
         except BaseException:
             work.close()
             raise
         future = self.submit(work)
         try:
-            return future.result()
+            return concurrent.futures.Future.result(future)  # a CallersFuture would check again
         except concurrent.futures.CancelledError as error:
             raise _closed() from error  # nobody but `stop` cancels it
         except BaseException:
@@ -90,11 +102,11 @@ class Portal:
         return os.getpid() != self._process
 
     def check_caller(self) -> None:
-        """Raises ClientForked in a forked child, RuntimeError in the portal's own thread. To be called before a lock
-        that another thread may hold."""
+        """Raises ClientForked in a forked child, RuntimeError in the portal's own thread and in a coroutine. To be
+        called before a lock that another thread may hold."""
         if self.inherited:
             raise used_after_fork()
-        check_not_in(self._thread)
+        check_may_wait(self._thread)
 
     @property
     def alive(self) -> bool:

@@ -18,8 +18,9 @@ class CancelledByNobody(RuntimeError):
 async def asked_cancellations_only(work: Coroutine[Any, Any, ResultT], *, what: str) -> ResultT:
     """Await `work`. It is cancelled each time that the caller is cancelled.
 
-    Raises CancelledError only if the caller was cancelled; what `work` raises; CancelledByNobody if it ends by another
-    cancellation. what: names the work in that error.
+    Raises CancelledError if the caller was cancelled, also if `work` raises just then: a caller that tries again after
+    errors would never end. Else what `work` raises, and CancelledByNobody if it ends by another cancellation. what:
+    names the work in that error.
     """
     task = asyncio.ensure_future(work)
     asked: asyncio.CancelledError | None = None
@@ -29,8 +30,8 @@ async def asked_cancellations_only(work: Coroutine[Any, Any, ResultT], *, what: 
         except asyncio.CancelledError as error:
             asked = error
             task.cancel()
-    if asked is not None and (task.cancelled() or task.exception() is None):
-        raise asked
+    if asked is not None:
+        raise asked from None if task.cancelled() else task.exception()
     return result_of(task, what=what)
 
 

@@ -328,7 +328,7 @@ class Owner:
             message_bytes_max=self.settings.message_bytes_max,
             unanswered_bytes_max=UNANSWERED_BYTES_MAX,
         )
-        admin = AdminService(self.topics, self.incarnation)
+        admin = AdminService(self.topics, self.incarnation, self.rates)
         server.client_stream(owner_codec.PUBLISH, publish.publish)
         offer_after = OFFER_AFTER_BYTES if self.settings.storage_reads else None
         reads = ReadService(self.topics, self._rooms, offer_after_bytes=offer_after)

@@ -182,16 +182,24 @@ class ListLagsAnswer(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     BACKLOG_MESSAGES_FIELD_NUMBER: _builtins.int
     OLDEST_UNACKED_MS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    WAITING_FIRST_FIELD_NUMBER: _builtins.int
     total: _builtins.int
     """Subscriptions of this owner for which the request holds, also before `after` and beyond `limit`; the sum of their
     backlogs; and when the oldest message of any of them was stored. Not set: there is none, or it is not known.
     """
     backlog_messages: _builtins.int
     oldest_unacked_ms: _builtins.int
+    waiting: _builtins.int
+    """Topics of the request that this owner has and does not serve yet, so that nothing of them is counted; and the names
+    of the first ones, ascending.
+    """
     @_builtins.property
     def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedLag]:
         """By rank, then topic, then name."""
 
+    @_builtins.property
+    def waiting_first(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -199,10 +207,12 @@ class ListLagsAnswer(_message.Message):
         total: _builtins.int = ...,
         backlog_messages: _builtins.int = ...,
         oldest_unacked_ms: _builtins.int | None = ...,
+        waiting: _builtins.int = ...,
+        waiting_first: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "oldest_unacked_ms", b"oldest_unacked_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "lags", b"lags", "oldest_unacked_ms", b"oldest_unacked_ms", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms", "backlog_messages", b"backlog_messages", "lags", b"lags", "oldest_unacked_ms", b"oldest_unacked_ms", "total", b"total", "waiting", b"waiting", "waiting_first", b"waiting_first"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__oldest_unacked_ms: _TypeAlias = _typing.Literal["oldest_unacked_ms"]  # noqa: Y015
     _WhichOneofArgType__oldest_unacked_ms: _TypeAlias = _typing.Literal["_oldest_unacked_ms", b"_oldest_unacked_ms"]  # noqa: Y015

@@ -11,6 +11,7 @@ from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError,
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
+from oncelog.core.topic.listing import NAMED_MAX
 from oncelog.metadata.owners.owners import Probe, probe
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.service import running_tasks
@@ -86,6 +87,8 @@ class FakeOwner:
     list_version: int = 1
     #: subscriptions that it lists, in order
     lags: list[observation_pb2.ListedLag] = field(default_factory=list)
+    #: names of topics that it does not serve yet
+    waiting: list[str] = field(default_factory=list)
     lags_asked: list[observation_pb2.ListLagsRequest] = field(default_factory=list)
     #: what it answers for
     events: EventRing = field(default_factory=lambda: EventRing("topic_owner"))
@@ -207,6 +210,8 @@ class FakeOwner:
         return observation_pb2.ListLagsAnswer(
             lags=behind[: request.limit],
             total=len(self.lags),
+            waiting=len(self.waiting),
+            waiting_first=self.waiting[:NAMED_MAX],
             backlog_messages=sum(each["msg_backlog"] for each in shown),
             oldest_unacked_ms=min((each["oldest_unacked_ms"] for each in shown), default=None),
         )

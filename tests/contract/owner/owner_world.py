@@ -238,7 +238,7 @@ async def owner_world(
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
         server.client_stream(reader_codec.READ, world.reads.read)
         server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics, world.rooms).consume)
-        admin = AdminService(world.topics, ME)
+        admin = AdminService(world.topics, ME, world.rates)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         subscriptions = SubscriptionService(world.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)

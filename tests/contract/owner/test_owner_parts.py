@@ -28,6 +28,7 @@ from oncelog.metadata_store.session import paths
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
 from oncelog.topic_owner.metadata_streams import MetadataStreams
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -239,7 +240,7 @@ async def test_assignment_of_an_invalid_topic_id_is_refused(topic_id: str) -> No
     """The id becomes a path in ZooKeeper. Another record would look damaged, and be read forever."""
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
     with pytest.raises(InvalidArgument):
-        await AdminService(topics, ME).assign(pb.AssignRequest(target=ME, topic_id=topic_id))
+        await AdminService(topics, ME, cast("OwnerRates", None)).assign(pb.AssignRequest(target=ME, topic_id=topic_id))
 
 
 class OneReplica:

@@ -14,12 +14,13 @@ from oncelog.core.names import parse_topic
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction
 from oncelog.core.topic.listing import UNCONSUMED_MS, ListPosition
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.codecs.owner_codec import LIST_TOPICS
+from oncelog.rpc.codecs.owner_codec import LIST_TOPICS, TOPIC_STATES
 from oncelog.runtime.observing.events import EventKind
 from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.observe.topic_listing import LISTED_MAX
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import observation_pb2 as pb
+from oncelog.wire.owner_pb2 import TopicStatesRequest
 from oncelog.wire.subscriptions_pb2 import DeleteSubscription
 from tests.cluster.until import until
 from tests.contract.noted import noted
@@ -39,6 +40,13 @@ async def listed(channel: Channel, state: str, **request: Any) -> dict[str, dict
     asked = pb.ListTopicsRequest(state=state, **({"limit": 10} | request))
     answer = await channel.call(LIST_TOPICS, asked, timeout_ms=TIMEOUT_MS)
     return {each.topic.removeprefix(f"{NAMESPACE}/"): json.loads(each.summary_json) for each in answer.topics}
+
+
+async def stats_of(channel: Channel, runner: TopicRunner) -> dict[str, Any]:
+    asked = TopicStatesRequest(topic_ids=[runner.topic_id])
+    (state,) = (await channel.call(TOPIC_STATES, asked, timeout_ms=TIMEOUT_MS)).states
+    found: dict[str, Any] = json.loads(state.stats_json)
+    return found
 
 
 async def test_topic_that_a_subscription_holds_is_listed_with_its_name(tmp_path: Path) -> None:
@@ -65,8 +73,9 @@ async def test_topic_that_a_subscription_holds_is_listed_with_its_name(tmp_path:
             "backlog_messages": 3, "backlog_subscription": "billing", "subscriptions": 2, "blocked_subscriptions": 0,
         }  # fmt: skip
         assert {name: one[name] for name in wanted} == wanted
-        stats = topic_states.stats(runner)
-        assert (stats["held_by"], stats["held_since_ms"]) == ("billing", one["held_since_ms"])
+        stats = await stats_of(channel, runner)
+        shared = ("held_by", "held_since_ms", "backlog_messages", "backlog_subscription", "bytes", "oldest_unacked_ms")
+        assert {name: stats[name] for name in shared} == {name: one[name] for name in shared}
         described = await Administrator(channel, runner).described()
         assert {name: each["holds_publishing_since_ms"] for name, each in described.items()} == {
             "billing": one["held_since_ms"], "ahead": None,
@@ -164,6 +173,7 @@ async def test_topics_are_listed_by_figures_and_by_name(tmp_path: Path) -> None:
             ("orders", 8), ("bills", 2), ("Flights", 0),
         ]  # fmt: skip
         assert [each["rate_in"] for each in found.values()] == [0.5, 0, 0]
+        assert (await stats_of(channel, runners["orders"]))["rate_in"] == 0.5
         assert found["orders"]["bytes"] > found["bills"]["bytes"] > found["Flights"]["bytes"] == 0
         assert found["bills"]["first_index"] == found["bills"]["backlog_change_10m"] == 0
         assert list(await listed(channel, "", sort="name")) == ["Flights", "bills", "orders"]

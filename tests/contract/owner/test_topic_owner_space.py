@@ -1,5 +1,6 @@
 """Space on a whole owner: policies from the store, ends of former owners' ledgers, truncation, clocks."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from oncelog.core.policies.producer_caps import ProducerCaps
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
 from oncelog.core.policies.retention_rules import CLOCK_SKEW_MS_MAX, BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.metadata_store.session import paths
 from oncelog.topic_owner.observe import topic_states
@@ -78,6 +80,32 @@ async def test_retention_deletes_ledgers_with_their_records_also_of_a_former_own
         assert runner.core.policies == replace(others, retention=policy)
 
 
+@pytest.mark.hazard("missing-record-is-no-deletion")
+async def test_record_that_is_missing_for_a_while_only_delays_retention(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counted as the record of a deleted ledger. The ledger's end was never asked for again, and nothing of the
+    topic was deleted until another owner took it over."""
+    async with owner_world(tmp_path, SMALL) as (world, channel):
+        runner = await world.serve(TOPIC)
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        for number in range(30):
+            await client.stored(granted, batch_of(granted, [number]))
+        first = runner.core.ownership.record.ledgers[0].ledger_id
+        runner = await served_again(world, runner.topic_id)
+        lost = await world.parts.ledgers.read(first)
+        assert lost is not None
+        await world.parts.ledgers.delete(first, version=lost.version)
+        with caplog.at_level(logging.INFO, logger="oncelog.topic_owner"):
+            policy = RetentionPolicy(size_bytes=1)
+            await world.parts.policies.change(runner.topic_id, lambda p: replace(p, retention=policy))
+            await until(lambda: f"the age of ledger {first} is not known yet" in caplog.text, DEADLINE_S)
+        assert first_index(runner) == 0
+        await world.parts.ledgers.write(lost.value, version=ABSENT_VERSION)
+        await until(lambda: first_index(runner) >= 16, DEADLINE_S, waiting_for="the ledgers of the former owner to go")
+
+
 async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path) -> None:
     """And only by the process that is meant."""
     async with owner_world(tmp_path, SMALL) as (world, channel):
@@ -85,7 +113,7 @@ async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path)
         client = PublishClient(channel)
         granted = await client.open(runner, "importer")
         await client.stored(granted, *(batch_of(granted, [number]) for number in range(10)))
-        service = AdminService(world.topics, ME)
+        service = AdminService(world.topics, ME, world.rates)
         answer = await service.truncate(pb.TruncateRequest(target=ME, topic_id=runner.topic_id))
         assert answer.first_index == first_index(runner) == 10
         counts = world.metrics.counts

@@ -1,5 +1,6 @@
 """An owner whose storage nodes are away: its readers and producers get the reason, and its statistics show it."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,19 @@ from crc32c import crc32c
 
 from oncelog.core.errors import LedgerUnavailable, NotOwner
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES, peek_header
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.topic.topic import Phase
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.owner_codec import OpenGranted
 from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.storage_client.reader import read_entries
 from oncelog.topic_owner.observe.topic_states import stats
 from oncelog.topic_owner.shell.log_view import LogView
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.verify.range_fold import RangeFold
 from oncelog.verify.stored_log import parse_entry
 from tests.cluster.until import until
@@ -28,6 +33,7 @@ from tests.contract.owner.reading.test_topic_owner_waiting import (
     opening,
     waiting,
 )
+from tests.contract.owner.test_topic_owner_space import served_again
 from tests.contract.storage_client.ledger_world import nodes, scripted
 from tests.oracles.fold import LogFold
 
@@ -96,6 +102,78 @@ async def test_replay_without_a_live_copy_names_the_range_and_goes_on_later(tmp_
         await until(lambda: runner.core.phase is Phase.WAITING, DEADLINE_S, waiting_for="the node's answer")
         # The reason follows the phase with the next look at the topic.
         await until(lambda: reason() == "unreadable_entry", DEADLINE_S, waiting_for="its reason")
+
+
+@dataclass
+class SendsAgain:
+    """A producer sends its message 5 again, and the owner knows that it stored 0, 5 and 9 by their entry only."""
+
+    runner: TopicRunner
+    client: PublishClient
+    granted: OpenGranted
+
+    async def send(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Until the owner waits for the entry."""
+        await self.client.send(self.granted.session, batch_of(self.granted, [5]))
+        await until(lambda: "are waited for, and so is its producer" in caplog.text, DEADLINE_S)
+
+    async def result(self) -> list[ResultKind]:
+        [(_, result)] = (await self.client.receive()).answers[self.granted.session]
+        assert isinstance(result, tuple), result
+        return [part.kind for part in result]
+
+
+async def sends_again(world: OwnerWorld, channel: Channel) -> SendsAgain:
+    runner, client = await world.serve(TOPIC), PublishClient(channel)
+    granted = await client.open(runner, "importer")
+    await client.stored(granted, batch_of(granted, [0, 5, 9]))
+    runner, client = await served_again(world, runner.topic_id), PublishClient(channel)
+    granted = await client.open(runner, "importer")
+    assert runner.core.serving is not None
+    runner.core.serving.log.table.state.producers.make_idle(before_ms=1 << 60)
+    return SendsAgain(runner, client, granted)
+
+
+async def test_ids_that_no_storage_node_gives_are_read_when_one_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The producer waits meanwhile."""
+    async with owner_world(tmp_path) as (world, channel):
+        producer = await sends_again(world, channel)
+        await take_away(world)
+        await producer.send(caplog)
+        world.see_the_node()
+        assert await producer.result() == [ResultKind.DUPLICATE]
+
+
+@pytest.mark.hazard("missing-record-is-no-deletion")
+async def test_ids_in_a_ledger_whose_record_is_missing_are_read_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counted as trimmed: the owner forgot the batch, and the producer was told that its message is not verified."""
+    async with owner_world(tmp_path) as (world, channel):
+        producer = await sends_again(world, channel)
+        ledger_id = producer.runner.core.ownership.record.ledgers[0].ledger_id
+        lost = await world.parts.ledgers.read(ledger_id)
+        assert lost is not None
+        await world.parts.ledgers.delete(ledger_id, version=lost.version)
+        await producer.send(caplog)
+        await world.parts.ledgers.write(lost.value, version=ABSENT_VERSION)
+        assert await producer.result() == [ResultKind.DUPLICATE]
+
+
+async def test_ids_in_a_ledger_that_a_restore_has_left_out_are_not_verified(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No list names it, and its record does not come back."""
+    async with owner_world(tmp_path) as (world, channel):
+        producer = await sends_again(world, channel)
+        ownership = producer.runner.core.ownership
+        ledger_id = ownership.record.ledgers[0].ledger_id
+        ownership.record = replace(ownership.record, ledgers=ownership.record.ledgers[1:])
+        await world.parts.ledgers.delete_all([ledger_id])
+        await producer.send(caplog)
+        assert await producer.result() == [ResultKind.BELOW_MARK]
 
 
 @pytest.mark.hazard("open-ledger-without-quorum")

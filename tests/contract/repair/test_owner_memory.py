@@ -15,6 +15,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import CACHED_ENTRIES
 from oncelog.rpc.server import Server
 from oncelog.runtime.observing.events import EventKind
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.shell.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.streams.admin_service import CACHED_ENTRIES_BYTES, CACHED_ENTRIES_MAX, AdminService
@@ -48,7 +49,9 @@ class OwnedTopic:
 async def serving(world: World, topic: OwnedTopic) -> int:
     """Serve as the owner until the end of the test. Returns the port."""
     server = Server()
-    server.unary(CACHED_ENTRIES, AdminService(cast("TopicRegistry", topic), OWNER).cached_entries)
+    server.unary(
+        CACHED_ENTRIES, AdminService(cast("TopicRegistry", topic), OWNER, cast("OwnerRates", None)).cached_entries
+    )
     port = await server.start(host="127.0.0.1", port=0)
     world.stack.push_async_callback(lambda: server.stop(grace_ms=0))
     return port

@@ -296,6 +296,83 @@ def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:
         assert client.last_message_id("flights"), "the client works on"
 
 
+def test_blocking_call_in_a_coroutine_is_refused(running: Running) -> None:
+    """It stopped the event loop, and everything on it, without a word."""
+
+    async def refusals(calls: list[Callable[[], object]]) -> set[str]:
+        texts: set[str] = set()
+        for call in calls:
+            with pytest.raises(RuntimeError) as refused:
+                call()
+            texts.add(str(refused.value))
+        return texts
+
+    with oncelog.Client(running.cluster.url) as client:
+        producer, reader = client.create_producer("flights"), client.create_reader("flights")
+        consumer = client.subscribe("flights", subscription="s")
+        running.do(lambda cluster: cluster.kill_owner())
+        pending = producer.send_nowait(b"0")
+        texts = asyncio.run(
+            refusals(
+                [
+                    lambda: oncelog.Client(running.cluster.url),
+                    lambda: producer.send(b"x"),
+                    reader.read_next,
+                    lambda: next(iter(consumer)),
+                    lambda: consumer.run(print),
+                    lambda: pending.result(0),
+                    lambda: wait([pending], 0),
+                ]
+            )
+        )
+        (text,) = texts
+        assert "await oncelog.connect(...)" in text
+        assert "asyncio.to_thread" in text
+        assert "\n" not in text
+        running.do(lambda cluster: cluster.take_over())
+        assert pending.result(DEADLINE_S).sequence_id == 0, "and nothing else was sent"
+
+
+def test_coroutine_may_start_sends_and_close(running: Running) -> None:
+    """What waits for nothing works there, and so do futures, threads, and the end of a program."""
+
+    async def main() -> list[int]:
+        results = [
+            await asyncio.wrap_future(producer.send_nowait(b"0")),
+            await asyncio.to_thread(producer.send, b"1"),
+        ]
+        with client, producer:
+            later = producer.send_nowait(b"2")
+        return [each.sequence_id for each in (*results, later.result())]
+
+    client = oncelog.Client(running.cluster.url)
+    producer = client.create_producer("flights")
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_blocking_call_works_in_a_notebook_and_beside_a_loop(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell of a notebook is a coroutine of its event loop. Playwright's synchronous API leaves a running event loop
+    behind in the caller's thread, and no coroutine."""
+
+    async def cell() -> int:
+        return client.create_producer("flights").send(b"0").sequence_id
+
+    async def beside() -> list[int]:
+        sent: list[int] = []
+        loop = asyncio.get_running_loop()
+        called: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(lambda: sent.append(producer.send(b"0").sequence_id))
+        loop.call_soon(called.set_result, None)
+        await called
+        return sent
+
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights", producer_name="p")
+        assert asyncio.run(beside()) == [0]
+        monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+        assert asyncio.run(cell()) == 0
+
+
 @pytest.mark.parametrize(
     ("module", "asks", "name"),
     [

@@ -5,10 +5,10 @@ import pytest
 from oncelog.core.acks.changes import SubscriptionType
 from oncelog.core.delivery.events import AnswerAck, NackRequested, RecallMessages
 from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
-from oncelog.core.sdk.consumer.events import AckWanted, NackWanted
+from oncelog.core.sdk.consumer.events import AckWanted, HandOut, MessagesWanted, NackWanted
 from oncelog.core.sdk.consumer.messages import COUNTS_MIN
 from oncelog.core.sdk.owner_attempts import StreamLost
-from tests.core.sdk.consumer_world import asked, attached, frame, ranges, reported, requests, taken
+from tests.core.sdk.consumer_world import WINDOW, asked, attached, frame, ranges, reported, requests, taken
 
 C1, EPOCH0 = ConsumerNumber(1), SeekEpoch(0)
 
@@ -43,6 +43,25 @@ def test_negative_acknowledgement_of_a_former_delivery_leaves_the_newer_one_with
     reported(session, AnswerAck(C1, 1))
     assert session.messages.held() == ranges((0, 1))
     assert requests(session.handle(AckWanted(2, EPOCH0, below=2, generation=Generation(1))))
+
+
+@pytest.mark.hazard("nack-counted-twice")
+def test_newer_delivery_takes_the_place_of_one_that_waits() -> None:
+    """Found by the simulation: the application rejected the delivery that was recalled, while the next one waited. The
+    owner counted it and delivered the message again. What the application got had the former count, so its next
+    negative acknowledgement meant a former delivery to the owner, and the message stayed with the consumer for ever."""
+    session = attached()
+    reported(session, frame(0, 0))
+    assert taken(session) == [0]
+    reported(session, RecallMessages(C1, ranges((0, 0))))
+    reported(session, frame(0, 1))
+    session.handle(NackWanted(1, EPOCH0, ranges((0, 0)), 0))
+    reported(session, AnswerAck(C1, 1))
+    reported(session, frame(0, 0, counts={0: 2}))
+    (handed_out,) = [effect for effect in session.handle(MessagesWanted(5)) if isinstance(effect, HandOut)]
+    given = [(run.first, run.last, dict(run.delivery_counts)) for run in handed_out.runs]
+    assert given == [(1, 1, {}), (0, 0, {0: 2})]
+    assert session.messages.credit == (4, WINDOW), "each of the four has left: two to the application"
 
 
 def test_delivery_counts_of_messages_that_are_gone_are_dropped() -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.errors import TopicLoading
-from oncelog.core.ids import EntryId, Generation, Position, ProducerId, SequenceId
+from oncelog.core.chain.replay import EntriesUnavailable, ReadEntries
+from oncelog.core.errors import LogHole, TopicLoading
+from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.recent_batches import RecentBatches
@@ -200,6 +201,26 @@ def test_entry_that_nobody_gives_is_no_verdict() -> None:
     assert proof.core.state is VerificationState.FAILED
     assert proof.core.failure is not None
     assert proof.core.failure.entry_id == 3
+
+
+def test_entries_of_a_trimmed_ledger_are_not_waited_for() -> None:
+    """They never come, and the proofs of other topics would wait for this one. The shell begins another attempt, which
+    reads the log as it is now. Entries of a ledger that is still in the log are asked for again."""
+    _, owner = history(SELDOM)
+    proof = Proof(owner)
+    while not isinstance(read := proof.queue[0], ReadEntries):
+        proof.step()
+    proof.queue.clear()
+    ledger_id = read.metadata.ledger_id
+    unavailable = EntriesUnavailable(ledger_id, read.first, read.last, "no storage node gives it", ())
+    proof.core.handle(unavailable)
+    assert list(proof.queue) == [read]
+    proof.queue.clear()
+    owner.core.ownership.record = replace(owner.core.ownership.record, deleted_below=LedgerId(ledger_id + 1))
+    proof.core.handle(unavailable)
+    assert proof.core.state is VerificationState.FAILED
+    assert proof.core.failure is not None
+    assert (proof.core.failure.code, list(proof.queue)) == (LogHole.code, [])
 
 
 def test_batches_that_memory_has_dropped_are_no_difference() -> None:

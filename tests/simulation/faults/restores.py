@@ -97,7 +97,7 @@ def _two_restores(faults: "Faults") -> None:
         loser = rng.choice(ensembles)
         world.after(rng.randint(300, 2000), "an operator gives up", lambda: eras.abandon(loser))
     if former.lost:
-        world.after(rng.randint(1000, 3000), "the lost ensemble returns", lambda: eras.lost_returns(former))
+        eras.return_later(former, rng.randint(1000, 3000))
 
 
 def _lose(faults: "Faults") -> None:

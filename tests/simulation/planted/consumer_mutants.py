@@ -16,7 +16,7 @@ from oncelog.core.delivery.activation import Activation
 from oncelog.core.delivery.attachments import Attachments
 from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.dead_letters import DeadLetters
-from oncelog.core.delivery.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening
+from oncelog.core.delivery.events import AckRequested, AnswerAck, ConsumerActive, ConsumerOpening, DeliverMessages
 from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.outstanding import Outstanding
 from oncelog.core.delivery.redelivery import Redeliveries
@@ -27,7 +27,7 @@ from oncelog.core.policies.retention_rules import ClockCheck, trim_of
 from oncelog.core.retention import topic_retention
 from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.sdk.consumer import session as consumer_session
-from oncelog.core.sdk.consumer.events import FlushEnded
+from oncelog.core.sdk.consumer.events import FlushEnded, MessageRange
 from oncelog.core.sdk.consumer.flushes import Flushes
 from oncelog.core.sdk.consumer.messages import ReceivedMessages
 from oncelog.core.sdk.consumer.requests import PendingRequests
@@ -161,6 +161,17 @@ def _void_before_it_is_received(messages: ReceivedMessages, ranges: Any, counts:
     """A newer delivery that waits, or was taken back, voids a negative acknowledgement of the former one."""
     for first, last in messages._newest(ranges, counts):
         messages.nacked.add(first, last)
+
+
+def _former_delivery_stays(messages: ReceivedMessages, frame: DeliverMessages) -> None:
+    """A message that waits already is handed out as it was delivered before."""
+    messages._count(frame)
+    for delivered in frame.entries:
+        for first, last in delivered.ranges:
+            messages.left += last - first + 1
+            for part in messages.waiting.gaps(first, last):
+                messages.left -= part.last - part.first + 1
+                messages._wait(MessageRange(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
 
 
 def _ends_at_once(flushes: Flushes, _: int | None) -> list[FlushEnded]:
@@ -381,5 +392,9 @@ CONSUMER_MUTANTS = (
     Mutant(
         "repeated negative ack counts again", "nack-counted-twice", 2_000_245,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
+    ),
+    Mutant(
+        "a newer delivery is dropped while a former one waits", "nack-counted-twice", 2_520_445,
+        ((ReceivedMessages, "delivered", _former_delivery_stays),),
     ),
 )  # fmt: skip

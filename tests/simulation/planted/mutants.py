@@ -415,6 +415,10 @@ MUTANTS = (
         ((storage_server, "was_deleted", _always(value=True)),),
     ),
     Mutant(
+        "ids of a trimmed entry are waited for", "missing-record-is-no-deletion", 1_907_936,
+        ((Sessions, "_is_trimmed", _always(value=False)),),
+    ),
+    Mutant(
         "instance ids ignored", "", 3,
         ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
     ),

@@ -218,9 +218,9 @@ class MemberRequests:
 
     def read_entry(
         self, metadata: LedgerMetadata, entry_id: EntryId, arrived: Callable[[bytes], None],
-        still_asked: Callable[[], bool],
+        still_asked: Callable[[], bool], unreadable: Callable[[], None],
     ) -> None:  # fmt: skip
-        EntryRead(self, metadata, (entry_id, 1), lambda found: arrived(found[0][1]), still_asked, None).attempt()
+        EntryRead(self, metadata, (entry_id, 1), lambda found: arrived(found[0][1]), still_asked, unreadable).attempt()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class EntryRead:
     def __init__(
         self, requests: MemberRequests, metadata: LedgerMetadata, span: tuple[EntryId, int],
         arrived: Callable[[list[tuple[EntryId, bytes]]], None], still_asked: Callable[[], bool],
-        unreadable: Callable[[], None] | None,
+        unreadable: Callable[[], None],
     ) -> None:  # fmt: skip
         self.requests = requests
         self.metadata = metadata
@@ -333,6 +333,6 @@ class EntryRead:
         self.without[member] = None
         if len(self.without) < len(self.order):
             self.attempt()
-        elif self.unreadable is not None:
+        else:
             self.tries = -1
             self.unreadable()

@@ -142,8 +142,8 @@ class StorageServer(Process):
         self.index = Index(self.disk.damaged)
         self.core = self.parts.make(self.incarnation, self.index, self.parts.checksum)
         self.calls = (0, {})
-        #: {ledger: the reading of its record that has begun}
-        self._checks: dict[LedgerId, CheckLedger] = {}
+        #: {ledger: what its check waits for from the store}
+        self._checks: dict[LedgerId, CheckLedger | TouchRecord] = {}
         self._base = (len(self.disk.records), False)
         for record in self.disk.records:
             self.index.restore(record)
@@ -213,7 +213,7 @@ class StorageServer(Process):
                 return
             former, self.store = self.store, newest
             for check in list(self._checks.values()) if former.lost else ():
-                self._check(check)  # it is retried until it is answered
+                self._ask_again(check)
             self.present.join_era()
             self.handle(RecordsOpened(newest.era))
             if self.core.ledgers.era.state is EraState.JOINED_LATE:
@@ -223,6 +223,19 @@ class StorageServer(Process):
                 self.parts.changed()
 
         self.raise_era(newest.era, raised, committed=True)
+
+    def _ask_again(self, check: CheckLedger | TouchRecord) -> None:
+        """As `log_storage.serve.ledger_checks`: reads are retried until they are answered, a write is sent once."""
+        match check:
+            case CheckLedger():
+                self._check(check)
+            case TouchRecord():
+                self._answered(check, RecordTouched(check.ledger_id, check.check, WriteStatus.UNKNOWN))
+
+    def _answered(self, check: CheckLedger | TouchRecord, event: LedgerChecked | RecordTouched) -> None:
+        if self._checks.get(check.ledger_id) is check:
+            del self._checks[check.ledger_id]
+        self.handle(event)
 
     def refuses(self, era: Era) -> bool:
         """Whether a call is refused because its caller was of another era when it sent it."""
@@ -365,7 +378,6 @@ class StorageServer(Process):
         ledger_id, origin = effect.ledger_id, effect.origin
 
         def checked(data: bytes | None, version: int) -> None:
-            self._checks.pop(ledger_id, None)
             data, version = self._as_restored(ledger_id, f"ledgers/{ledger_id}", data, version)
             if data is None and origin is not None:
                 chain = "cursors" if origin.purpose is LedgerPurpose.DEDUP else "topics"
@@ -373,7 +385,7 @@ class StorageServer(Process):
                 self.store.read(self, path, lambda d, v: looked(self._as_restored(ledger_id, path, d, v)[0]))
                 return
             metadata = None if data is None else decode_ledger(data)
-            self.handle(LedgerChecked(ledger_id, effect.check, metadata, version=version))
+            self._answered(effect, LedgerChecked(ledger_id, effect.check, metadata, version=version))
 
         def looked(data: bytes | None) -> None:
             floor = floor_of(data, origin)
@@ -381,7 +393,8 @@ class StorageServer(Process):
             tombstone, _ = self._as_restored(ledger_id, path, *self.store.get(path))
             deleted = was_deleted(ledger_id, deleted_below=floor, topic_deleted=tombstone is not None)
             noted = floor if ledger_id < floor else LedgerId(0)
-            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted=deleted, floor=noted))
+            found = LedgerChecked(ledger_id, effect.check, None, deleted=deleted, floor=noted)
+            self._answered(effect, found)
 
         self.store.read(self, f"ledgers/{ledger_id}", checked)
 
@@ -409,8 +422,9 @@ class StorageServer(Process):
 
     def _touch(self, effect: TouchRecord) -> None:
         def touched(status: WriteStatus, _version: int) -> None:
-            self.handle(RecordTouched(effect.ledger_id, effect.check, status))
+            self._answered(effect, RecordTouched(effect.ledger_id, effect.check, status))
 
+        self._checks[effect.ledger_id] = effect
         path = f"ledgers/{effect.ledger_id}"
         self.store.write(self, path, encode_ledger(effect.metadata), effect.version, touched)
 

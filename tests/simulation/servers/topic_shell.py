@@ -68,7 +68,7 @@ from tests.simulation.consumers.messages import sound_entries
 from tests.simulation.consumers.owner_end import ShellConsumers
 from tests.simulation.servers.decoding import decode_ledger, decode_page
 from tests.simulation.servers.ledger_lists import page_path
-from tests.simulation.servers.member_requests import MemberRequests
+from tests.simulation.servers.member_requests import RETRY_TICKS, MemberRequests
 from tests.simulation.servers.records import read_record, write_record
 
 if TYPE_CHECKING:
@@ -354,8 +354,9 @@ class TopicShell:
             self.handle(event)
 
     def _read_ends(self, ledger_ids: tuple[LedgerId, ...]) -> None:
-        """A last entry that cannot be read counts as new."""
+        """A last entry that cannot be read counts as new. A record that is missing is looked for again."""
         ends: list[EndOfLedger] = []
+        missing: list[LedgerId] = []
         for ledger_id in ledger_ids:
             data, _ = self.owner.store.get(f"ledgers/{ledger_id}")
             metadata = None if data is None else decode_ledger(data)
@@ -363,6 +364,11 @@ class TopicShell:
                 last = sound_entries(self.owner.parts, ledger_id, metadata.end, metadata.end)
                 ended_ms = last[0][0].append_time_ms if last else self.owner.now_ms
                 ends.append(EndOfLedger(ledger_id, metadata.end, metadata.length, ended_ms))
+            elif ledger_id >= self.core.ownership.record.deleted_below:
+                missing.append(ledger_id)
+        if missing and not self.over:
+            again = tuple(missing)
+            self.owner.post(RETRY_TICKS[1], "reads ends of ledgers again", lambda: self._read_ends(again))
         self.handle(LedgerEndsRead(tuple(ends)))
 
     def _write(self, effect: WriteRecord[Any, Any]) -> None:
@@ -377,13 +383,23 @@ class TopicShell:
             header = peek_batch(body)
             self.handle(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
 
+        def not_read(*, has_record: bool) -> None:
+            def give_up() -> None:
+                if self.core.serving is serving:
+                    self.handle(EntryIdsRead(position, None, b"", has_record))
+
+            self.owner.post(RETRY_TICKS[1], "gives up an entry's ids", give_up)
+
         def ledger_read(data: bytes | None, _version: int) -> None:
             if data is not None:
                 metadata: LedgerMetadata = decode_ledger(data)
-                self.requests.read_entry(metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving)
-            elif self.core.serving is serving:
-                self.owner.world.count("ids looked for in a trimmed entry")
-                self.handle(EntryIdsRead(position, None, b""))
+                self.requests.read_entry(
+                    metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving,
+                    lambda: not_read(has_record=True),
+                )  # fmt: skip
+            else:
+                self.owner.world.count("ids of an entry whose ledger has no record")
+                not_read(has_record=False)
 
         self.owner.world.count("ids read from an entry")
         self.owner.store.read(self.owner, f"ledgers/{position.ledger_id}", ledger_read)

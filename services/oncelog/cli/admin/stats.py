@@ -10,12 +10,10 @@ import typer
 from oncelog.cli.admin.commands import Report, admin_command
 from oncelog.cli.admin.readable import size
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
-from oncelog.cli.admin.rest_paths import TOPICS, topic_path
+from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.admin.waiting import watched
 from oncelog.cli.options import finite
 from oncelog.core.counted import counted
-from oncelog.core.names import parse_topic
-from oncelog.core.topic.listing import ListSort
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic: name, or tenant/namespace/name.")]
 IntervalOption = Annotated[
@@ -24,8 +22,6 @@ IntervalOption = Annotated[
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")]
 AllOption = Annotated[bool, typer.Option("--all", "-a", help="Show everything, as -o json always does.")]
 
-#: Topics whose names begin like this one; in the order of names, it is behind those that differ in case at most.
-_ALIKE_MAX = 100
 _TOPIC_LINE = "{:<8}  {:>15}  {:>9}  {:>9}  {:>12}  {:<14}"
 TOPIC_TITLE = _TOPIC_LINE.format("time", "messages", "per s", "producers", "max. backlog", "publishing").rstrip()
 
@@ -64,35 +60,28 @@ def add_stats(app: typer.Typer) -> None:
         if watch:
             return _followed(api, path, interval)
         stats = api.get(path)
-        return stats if everything or internal else Report(topic_facts(_object(stats), _row(api, topic)), stats)
+        return stats if everything or internal else Report(topic_facts(_object(stats)), stats)
 
 
-def _row(api: AdminApi, topic: str) -> dict[str, object]:
-    """The topic in the list of topics, which has rates and sizes; {}: no owner serves it."""
-    name = parse_topic(topic)
-    page = api.get(
-        f"{TOPICS}/{name.namespace_name}", name=str(name), sort=ListSort.NAME.value, limit=_ALIKE_MAX
-    )  # fmt: skip
-    return next((row for row in objects(_object(page).get("topics")) if row.get("topic") == str(name)), {})
-
-
-def topic_facts(stats: Mapping[str, object], row: Mapping[str, object]) -> dict[str, object]:
-    """stats, row: of REST's statistics and of its list of topics.
+def topic_facts(stats: Mapping[str, object]) -> dict[str, object]:
+    """stats: of REST: what the topic's owner says, and no other one.
 
     The four figures say whether messages come and go (rate), whether consumers keep up (backlog, and its age: a small
     backlog may be old, and a large one of this second), and what the topic costs (bytes stored). The state says in
     words why these may be unknown or stand still.
     """
-    backlog = number(row.get("backlog_messages"))
+    backlog, served = number(stats.get("backlog_messages")), "message_count" in stats
     return {
         "topic": stats.get("topic"),
         "state": _topic_state(stats),
-        "rate": f"{_rate(row.get('rate_in'))} in, {_rate(row.get('rate_out'))} out (messages/s)" if row else None,
-        "backlog": f"{counted(backlog, 'message')} of {row.get('backlog_subscription')}"
+        "rate": f"{_rate(stats.get('rate_in'))} in, {_rate(stats.get('rate_out'))} out (messages/s)"
+        if served
+        else None,
+        "backlog": f"{counted(backlog, 'message')} of {stats.get('backlog_subscription')}"
         if backlog
-        else row.get("backlog_messages"),
-        "oldest_unacked_ms": row.get("oldest_unacked_ms"),
-        "stored_bytes": row.get("bytes"),
+        else stats.get("backlog_messages"),
+        "oldest_unacked_ms": stats.get("oldest_unacked_ms"),
+        "stored_bytes": stats.get("bytes"),
     }
 
 

@@ -4,9 +4,9 @@ The list has each partition for itself. Its pages are read to the end, because a
 each of many partitions may be behind by more than one that is behind on a single topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
 from oncelog.cli.admin.rest_paths import LAGS, topic_path, topics_path
@@ -31,16 +31,27 @@ class Backlog:
     consumer_count: int
 
 
+class Uncounted(NamedTuple):
+    """Topics of which nothing is counted, as REST has them. None: not known, or not asked for."""
+
+    without_owner: dict[str, object] | None = None
+    waiting: dict[str, object] | None = None
+
+    @classmethod
+    def of(cls, page: Mapping[str, object]) -> Self:
+        return cls(*(one if isinstance(one := page.get(name), dict) else None for name in cls._fields))
+
+
 class Backlogs(NamedTuple):
     """rows: the largest backlog first. topics: how many topics and partitions they are of, also those that `rows` has
-    no room for. more: not all subscriptions are in `rows`. silent_owners: their topics are missing. without_owner: the
-    topics that are not counted, as REST has it; None: not known, or the rows are those of one topic, which has one."""
+    no room for. more: not all subscriptions are in `rows`. silent_owners: their topics are missing. uncounted: empty if
+    the rows are those of one topic, which is served."""
 
     rows: list[Backlog]
     topics: int = 0
     more: bool = False
     silent_owners: list[dict[str, object]] = []  # noqa: RUF012 (never changed)
-    without_owner: dict[str, object] | None = None
+    uncounted: Uncounted = Uncounted()
 
     def answer(self) -> dict[str, Answer]:
         """As -o json prints it."""
@@ -51,17 +62,17 @@ class Backlogs(NamedTuple):
             "topics": self.topics,
             "more": self.more,
             "silent_owners": silent,
-            "without_owner": self.without_owner,
+            **self.uncounted._asdict(),
         }
 
 
 class _Listed(NamedTuple):
-    """rows: as REST has them. cut: there are more. without_owner: of the last page."""
+    """rows: as REST has them. cut: there are more. uncounted: of the last page."""
 
     rows: list[dict[str, object]]
     silent_owners: list[dict[str, object]]
     cut: bool
-    without_owner: dict[str, object] | None
+    uncounted: Uncounted
 
 
 def of_topic(api: AdminApi, topic: str, subscription: str | None) -> Backlogs:
@@ -78,7 +89,7 @@ def of_topic(api: AdminApi, topic: str, subscription: str | None) -> Backlogs:
         for row in listed.rows
         if str(name) in (row.get("topic"), whole_topic(str(row.get("topic")))) and subscription in (None, row["name"])
     ]
-    return _summed(listed._replace(rows=rows, without_owner=None), topic=str(name))
+    return _summed(listed._replace(rows=rows, uncounted=Uncounted()), topic=str(name))
 
 
 def of_topics(api: AdminApi, namespace: str | None, limit: int) -> Backlogs:
@@ -99,18 +110,17 @@ def _listed(api: AdminApi, namespace: str | None, **query: str | None) -> _Liste
     rows: dict[tuple[object, object], dict[str, object]] = {}
     silent: dict[object, dict[str, object]] = {}
     after: str | None = None
-    without_owner: dict[str, object] | None = None
+    uncounted = Uncounted()
     while len(rows) < LISTED_MAX:
         page = api.get(path, **query, limit=PAGE, after=after)
         assert isinstance(page, dict), "an object by the description of the call"
         rows |= {(row.get("topic"), row.get("name")): row for row in objects(page.get("subscriptions"))}
-        unowned = page.get("without_owner")
-        without_owner = unowned if isinstance(unowned, dict) else None
+        uncounted = Uncounted.of(page)
         silent |= {each.get("incarnation"): each for each in objects(page.get("silent_owners"))}
         if page.get("next_after") is None:
-            return _Listed(list(rows.values()), list(silent.values()), False, without_owner)
+            return _Listed(list(rows.values()), list(silent.values()), False, uncounted)
         after = str(page["next_after"])
-    return _Listed(list(rows.values()), list(silent.values()), True, without_owner)
+    return _Listed(list(rows.values()), list(silent.values()), True, uncounted)
 
 
 def _summed(listed: _Listed, topic: str | None = None) -> Backlogs:
@@ -121,7 +131,7 @@ def _summed(listed: _Listed, topic: str | None = None) -> Backlogs:
     rows = [_row(*key, each) for key, each in parts.items()]
     rows.sort(key=lambda row: (-row.msg_backlog, row.topic, row.subscription))
     return Backlogs(
-        rows, len({row.get("topic") for row in listed.rows}), listed.cut, listed.silent_owners, listed.without_owner
+        rows, len({row.get("topic") for row in listed.rows}), listed.cut, listed.silent_owners, listed.uncounted
     )
 
 

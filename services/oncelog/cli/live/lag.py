@@ -11,7 +11,7 @@ from oncelog.cli.admin.readable import ago
 from oncelog.cli.admin.rest import AdminApi, number
 from oncelog.cli.admin.stats import IntervalOption, Pace, WatchOption
 from oncelog.cli.admin.waiting import progress, watched
-from oncelog.cli.live.backlogs import Backlogs, of_topic, of_topics
+from oncelog.cli.live.backlogs import Backlogs, Uncounted, of_topic, of_topics
 from oncelog.cli.live.columns import cut, lines_of, printable
 from oncelog.cli.live.screen import width
 from oncelog.core.counted import counted
@@ -53,10 +53,12 @@ def show_lag(
     per s: how the backlog has changed since the last update. oldest: when the oldest message that is not acknowledged
     was stored; -: not known, for some seconds after a takeover. in use: connected consumers. Subscriptions without a
     backlog are shown for a topic only. Topics without an owner are not counted: a topic gets one when a client uses it,
-    or with `oncelog lag TOPIC`. Those of an owner that does not answer are missing. With -o json each update is one
-    line: subscriptions, topics (how many topics and partitions these and others are of), more (whether there are more
-    subscriptions), silent_owners, without_owner (how many topics are not counted, and the first of them; null: not
-    known, or a TOPIC is given). The whole cluster needs a superuser, a namespace the right admin or consume.
+    or with `oncelog lag TOPIC`. Topics that their owner does not serve yet are not counted either: `oncelog admin
+    topics list --state waiting` says why. Those of an owner that does not answer are missing. With -o json each update
+    is one line: subscriptions, topics (how many topics and partitions these and others are of), more (whether there are
+    more subscriptions), silent_owners, without_owner and waiting (how many topics are not counted, and the first of
+    them; null: not known, or a TOPIC is given). The whole cluster needs a superuser, a namespace the right admin or
+    consume.
     """
     topic, namespace = _place(place)
     if subscription is not None and topic is None:
@@ -87,7 +89,7 @@ def _reports(looks: Iterator[Backlogs], *, many: bool, watch: bool) -> Iterator[
         if seen.more:
             lines.append("there are more: --limit, or -o json")
         if many:
-            lines += unowned_lines(seen, width())
+            lines += uncounted_lines(seen.uncounted, width())
         clock = [time.strftime("%H:%M:%S", time.localtime(now_s))] if watch else []
         yield Report("\n".join([*clock, *lines]), {"at_ms": int(now_s * 1000), **seen.answer()})
         for owner in map(silent_line, seen.silent_owners):
@@ -100,17 +102,29 @@ def silent_line(owner: Mapping[str, object]) -> str:
     return f"topic owner {owner.get('address')} does not answer, and its topics are missing: {owner.get('reason')}"
 
 
-def unowned_lines(seen: Backlogs, columns: int | None) -> list[str]:
-    """One line if topics have no owner, or if that is not known. columns: of the terminal; None: nothing is cut."""
-    if seen.without_owner is None:
-        return ["whether topics have no owner, and are not counted, is not known yet"]
-    topics, first = number(seen.without_owner.get("topics")), seen.without_owner.get("first")
-    if not topics:
+def uncounted_lines(uncounted: Uncounted, columns: int | None) -> list[str]:
+    """One line if topics have no owner, or if that is not known, and one if topics are not served yet. columns: of the
+    terminal; None: nothing is cut."""
+    unowned, waiting = (
+        _named(topics, *words)
+        for topics, words in (
+            (uncounted.without_owner, ("topic has no owner and is", "topics have no owner and are")),
+            (uncounted.waiting, ("topic is not served yet and is", "topics are not served yet and are")),
+        )
+    )
+    if uncounted.without_owner is None:
+        unowned = ["whether topics have no owner, and are not counted, is not known yet"]
+    return [line if columns is None else cut(line, columns) for line in (*unowned, *waiting)]
+
+
+def _named(topics: Mapping[str, object] | None, one: str, several: str) -> list[str]:
+    """topics: how many, and the first names, as REST has them."""
+    count, first = (topics or {}).get("topics"), (topics or {}).get("first")
+    if not number(count):
         return []
     names = [printable(str(name)) for name in first] if isinstance(first, list) else []
-    have = counted(topics, "topic has no owner and is", "topics have no owner and are")
-    line = f"{have} not counted: {', '.join(names)}{', …' if topics > len(names) else ''}"
-    return [line if columns is None else cut(line, columns)]
+    more = ", …" if number(count) > len(names) else ""
+    return [f"{counted(number(count), one, several)} not counted: {', '.join(names)}{more}"]
 
 
 def lag_lines(

@@ -13,9 +13,9 @@ from oncelog.cli.admin.rest import AdminApi, Answer, number, objects
 from oncelog.cli.admin.rest_paths import ROOT, TOPICS, topic_path
 from oncelog.cli.admin.stats import IntervalOption, Pace
 from oncelog.cli.admin.waiting import watched
-from oncelog.cli.live.backlogs import Backlogs, of_topics
+from oncelog.cli.live.backlogs import Backlogs, Uncounted, of_topics
 from oncelog.cli.live.columns import lines_of
-from oncelog.cli.live.lag import lag_lines, silent_line, unowned_lines
+from oncelog.cli.live.lag import lag_lines, silent_line, uncounted_lines
 from oncelog.cli.live.screen import ENTER, LEAVE, frame, height, is_terminal, width
 from oncelog.core.errors import OncelogError, PermissionDenied
 from oncelog.core.names import parse_namespace
@@ -48,14 +48,14 @@ class Seen(NamedTuple):
         rates: Answer = None if self.rates is None else dict[str, object](self.rates)
         producers: Answer = None if self.producers is None else list(self.producers)
         behind: Answer = None if self.backlogs is None else self.backlogs.answer()["subscriptions"]
-        unowned: Answer = None if self.backlogs is None else self.backlogs.without_owner
+        uncounted = Uncounted() if self.backlogs is None else self.backlogs.uncounted
         return {
             "rates": rates,
             "topics": list(self.topics),
             "subscriptions": behind,
             "producers": producers,
             "silent_owners": list(self.silent_owners),
-            "without_owner": unowned,
+            **uncounted._asdict(),
         }
 
 
@@ -82,8 +82,8 @@ def show_top(
     topics with the most refusals, of each the first 1,000. `oncelog lag` shows all subscriptions.
 
     With -o json each update is one line: rates, topics, subscriptions and producers (each null without the right to see
-    them), silent_owners, whose topics are missing, and without_owner, topics that are not counted. The whole cluster
-    needs a superuser.
+    them), silent_owners, whose topics are missing, without_owner and waiting, topics that are not counted. The whole
+    cluster needs a superuser.
     """
     inside = None if namespace is None else str(parse_namespace(namespace))
     live = is_terminal() and not once
@@ -192,7 +192,7 @@ def lines_of_look(seen: Seen, paces: dict[tuple[str, str], Pace], now_s: float, 
     return [
         *_head(seen, now_s),
         *map(silent_line, seen.silent_owners),
-        *(unowned_lines(seen.backlogs, columns) if seen.backlogs is not None else ()),
+        *(uncounted_lines(seen.backlogs.uncounted, columns) if seen.backlogs is not None else ()),
         "",
         *lines_of(("topic", "in/s", "out/s", "backlog", "oldest", "refused"), topics, 1, columns),
         "",

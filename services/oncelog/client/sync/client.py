@@ -249,7 +249,7 @@ class Client(Wrapper[AsyncClient]):
         """
         if self._portal.alive:
             try:
-                self._portal.run(self._inner.close(flush=flush))
+                self._portal.end(self._inner.close(flush=flush))
             finally:
                 self._portal.stop()
 

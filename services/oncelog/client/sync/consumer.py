@@ -70,8 +70,7 @@ class Consumer(Wrapper[AsyncConsumer]):
 
     @documented_by(AsyncConsumer.close)
     def close(self, *, flush: bool = True) -> None:
-        if not self._portal.inherited:
-            self._portal.run(self._inner.close(flush=flush))
+        self._portal.end(self._inner.close(flush=flush))
 
     def run(
         self,

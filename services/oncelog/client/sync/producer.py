@@ -78,8 +78,7 @@ class Producer(Wrapper[AsyncProducer]):
 
     @documented_by(AsyncProducer.close)
     def close(self, *, flush: bool = True) -> None:
-        if not self._portal.inherited:
-            self._portal.run(self._inner.close(flush=flush))
+        self._portal.end(self._inner.close(flush=flush))
 
     @property
     def topic(self) -> str:

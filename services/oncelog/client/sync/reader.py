@@ -32,8 +32,7 @@ class Reader(Wrapper[AsyncReader]):
 
     @documented_by(AsyncReader.close)
     def close(self) -> None:
-        if not self._portal.inherited:
-            self._portal.run(self._inner.close())
+        self._portal.end(self._inner.close())
 
     @property
     def topic(self) -> str:

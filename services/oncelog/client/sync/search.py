@@ -38,8 +38,7 @@ class Search(Wrapper[AsyncSearch]):
     @documented_by(AsyncSearch.close)
     def close(self) -> None:
         self._waiting.clear()
-        if not self._portal.inherited:
-            self._portal.run(self._inner.close())
+        self._portal.end(self._inner.close())
 
     def __iter__(self) -> Iterator[Message]:
         return self

@@ -33,8 +33,7 @@ class Wrapper(Generic[InnerT]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close it; wait for what is pending unless the block was left by an exception."""
-        if not self._portal.inherited:
-            self._portal.run(self._inner.__aexit__(kind, error, traceback))
+        self._portal.end(self._inner.__aexit__(kind, error, traceback))
 
 
 def run_on(wrapper: Wrapper[InnerT], work: Callable[[InnerT], Coroutine[Any, Any, ResultT]]) -> ResultT:

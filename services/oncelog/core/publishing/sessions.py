@@ -5,16 +5,21 @@ A session checks its batches in order. A batch that cannot be checked yet blocks
     ROLL       no ledger is open for entries, or it is about to  until the next one opens
                roll and a message in chunks begins
     GRANT      the verdict depends on a grant not yet durable    until the grant is durable
-    IDS        a stored batch's ids must be read from its entry  until they were read
+    IDS        a stored batch's ids must be read from its entry  until they were read, or the entry was trimmed
     QUOTA      a backlog quota holds publishing             until a subscription has acknowledged enough
     OWNERSHIP  a verdict refuses the batch, or some of it        until the topic record was read again
 
 The first refused batch ends its session and no other; the batches behind it are dropped, and the client resends them
 in order. A batch of which single messages are refused (stale ids beside stored or new ones) does not end the session:
 those messages are never sent again, so nothing can overtake them.
+
+Ids of a trimmed entry are older than the recent batches from then on. Only the floor of the log proves a trim (hazard
+missing-record-is-no-deletion): storage nodes that do not answer, and a record of a ledger that is missing or was put
+back, prove nothing.
 """
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -23,6 +28,7 @@ from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of, paylo
 from oncelog.core.formats.chunks import decode_chunk
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
@@ -51,7 +57,8 @@ class BlockedOn(Enum):
 class TopicSession:
     """received: batches not checked yet, in order; blocked_on: what the first of them waits for.
 
-    read_begun: a read of the topic record began after this session was blocked. confirmed: that read named this owner.
+    ids_at: the entry whose ids it waits for. read_begun: a read of the topic record began after this session was
+    blocked. confirmed: that read named this owner.
     peer: host:port of its client; empty: unknown.
     """
 
@@ -60,6 +67,7 @@ class TopicSession:
     instance: ProducerInstance
     received: deque[ReceivedBatch] = field(default_factory=deque)
     blocked_on: BlockedOn | None = None
+    ids_at: Position | None = None
     read_begun: bool = False
     confirmed: bool = False
     peer: str = ""
@@ -74,9 +82,12 @@ class Sessions:
         log: TopicLog,
         checksum: Checksum,
         *,
+        record: Callable[[], TopicRecord],
         first_session: SessionNumber,
     ) -> None:
+        """record: returns the topic record as this owner has it."""
         self._step = step
+        self._record = record
         self._checksum = checksum
         self.log = log
         self.uploads = Uploads(step, log)
@@ -188,9 +199,12 @@ class Sessions:
                         self._accept(session, batch, verdict)
                     else:
                         self._known(session, batch, verdict)
-                case NeedIds():
-                    session.blocked_on = BlockedOn.IDS
-                    self._step.emit(ReadEntryIds(verdict.position))
+                case NeedIds(position):
+                    if self._is_trimmed(position):
+                        self.table.state.forget_until(pid, position)
+                        continue
+                    session.blocked_on, session.ids_at = BlockedOn.IDS, position
+                    self._step.emit(ReadEntryIds(position))
                     return
                 case Wait():
                     session.blocked_on = BlockedOn.GRANT
@@ -293,7 +307,7 @@ class Sessions:
     def entry_ids_read(self, event: EntryIdsRead) -> None:
         """The ids of an entry were read: the session of its producer goes on. Others wait for other entries."""
         if event.header is None:
-            self._entry_trimmed(event.position)
+            self._ids_not_read(event.position, has_record=event.has_record)
             return
         self.table.state.learn_deltas(event.position, event.header, event.deltas)
         number = self._by_producer.get(event.header.producer_id)
@@ -301,15 +315,27 @@ class Sessions:
         if session is not None and session.blocked_on is BlockedOn.IDS:
             self._check(session)
 
-    def _entry_trimmed(self, position: Position) -> None:
-        """The entry that a session waits for was trimmed: its ids are from now on older than the recent batches."""
-        for session in list(self.open_sessions.values()):
-            pid = session.instance.producer_id
-            if session.blocked_on is BlockedOn.IDS:
-                if any(recent.position == position for recent in self.table.state.producers[pid].recent_batches):
-                    self.table.state.forget_until(pid, position)
-                # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
+    def _ids_not_read(self, position: Position, *, has_record: bool) -> None:
+        """The sessions that wait for this entry ask again, unless they need it no more. A restore may have left its
+        ledger out, so that it has no record and is in no list: its ids are then older than the recent batches, too."""
+        left_out = not has_record and not any(link.ledger_id == position.ledger_id for link in self._record().ledgers)
+        for session in self._waiting_for_ids():
+            if session.ids_at == position:
+                if left_out:
+                    self.table.state.forget_until(session.instance.producer_id, position)
                 self._check(session)
+
+    def trimmed(self) -> None:
+        """The log begins later now: the sessions go on that wait for ids of an entry before that."""
+        for session in self._waiting_for_ids():
+            if session.ids_at is not None and self._is_trimmed(session.ids_at):
+                self._check(session)
+
+    def _waiting_for_ids(self) -> list[TopicSession]:
+        return [session for session in self.open_sessions.values() if session.blocked_on is BlockedOn.IDS]
+
+    def _is_trimmed(self, position: Position) -> bool:
+        return position.ledger_id < self._record().deleted_below
 
     def ownership_read_begun(self) -> None:
         """A read of the topic record begins: it answers for the sessions blocked by now, not for later ones."""

@@ -26,9 +26,9 @@ from itertools import islice
 from oncelog.core.acks.ack_state import SubscriptionState
 from oncelog.core.acks.digest import state_digest
 from oncelog.core.chain.managed_ledger import ManagedLedger
-from oncelog.core.chain.replay import ChainReplay, ReplayEffect, ReplayEvent, TakeoverFailed
+from oncelog.core.chain.replay import ChainReplay, EntriesUnavailable, ReplayEffect, ReplayEvent, TakeoverFailed
 from oncelog.core.chain.replay_list import ReplayList
-from oncelog.core.errors import InvariantViolated, TopicLoading
+from oncelog.core.errors import InvariantViolated, LogHole, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.formats.topic_record import LedgerLink
@@ -181,10 +181,26 @@ class FoldVerification:
         if self._chain is not None:
             if isinstance(event, RecordRead) and isinstance(event.key, PageKey):
                 self._chain.page_read(event)
+            elif isinstance(event, EntriesUnavailable) and event.ledger_id < self._floor:
+                self._chain.stop()
+                reason = f"ledger {event.ledger_id} was trimmed meanwhile: {event.reason}"
+                self._fail(TakeoverFailed(reason, LogHole.code, event.ledger_id, event.first))
             else:
                 self._chain.handle(event)
         elif isinstance(event, RecordRead):
             self._read_snapshot(_if_closed(event.value))
+
+    @property
+    def _floor(self) -> LedgerId:
+        """Of the chain that is being read: nothing below it is waited for. 0 for snapshots, of which an older one is
+        read instead."""
+        match self.state:
+            case VerificationState.REPLAY:
+                return self._ownership.record.deleted_below
+            case VerificationState.ACKS:
+                return self._ownership.record.acks_deleted_below
+            case _:
+                return LedgerId(0)
 
     def _fail(self, failure: TakeoverFailed) -> None:
         self.state, self.failure = VerificationState.FAILED, failure

@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 from oncelog.core.errors import InvalidArgument
 
+#: Names of topics of which a list counts nothing.
+NAMED_MAX = 10
 #: A time in ms, or a number of messages; it fits into 64 bits.
 _RANK_CHARACTERS_MAX = 18
 
@@ -82,6 +84,13 @@ class ListQuery:
         return (not self.namespace or topic.startswith(f"{self.namespace}/")) and (
             not self.name or self.name.casefold() in topic.casefold()
         )
+
+
+class UncountedTopics(NamedTuple):
+    """Topics of which a list counts nothing. first: the first NAMED_MAX by name."""
+
+    topics: int
+    first: list[str]
 
 
 class ListPosition(NamedTuple):

@@ -161,7 +161,7 @@ class Serving:
         self._never_written: dict[LedgerId, None] = {}
         table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
         self.log = TopicLog(ManagedLedger(next_ledger, self, step), table, taken.given_up)
-        self.sessions = Sessions(step, self.log, checksum, first_session=first_session)
+        self.sessions = Sessions(step, self.log, checksum, record=lambda: ownership.record, first_session=first_session)
         self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions, policies)
         self.removals = ProducerRemovals(step, self.openings)
         self.acks = AckLog(
@@ -370,6 +370,13 @@ class Serving:
 
     def ledger_lost(self) -> None:
         self._ownership.suspect()
+
+    # --- trimming -----------------------------------------------------------------------------------------------------
+
+    def trimmed(self) -> None:
+        """Ledgers left one of the topic's lists."""
+        self.space.trimmed()
+        self.sessions.trimmed()
 
     # --- events of all managed ledgers --------------------------------------------------------------------------------
 

@@ -208,7 +208,7 @@ class Topic:
                 # Also those of an earlier trim, whose owner has ended before it had deleted them.
                 self._step.emit(DeletePages(self.ownership.record.deleted_below))
                 if self.serving is not None:
-                    self.serving.space.trimmed()
+                    self.serving.trimmed()
 
     def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:

@@ -81,11 +81,13 @@ class ProducerIdRefused:
 
 @dataclass(frozen=True, slots=True)
 class EntryIdsRead:
-    """The batch header and id deltas of the entry of ReadEntryIds. header None: the entry was trimmed."""
+    """The batch header and id deltas of the entry of ReadEntryIds. header None: no storage node gives the entry now.
+    has_record: False if that is because its ledger has no record."""
 
     position: Position
     header: BatchHeader | None
     deltas: Buffer
+    has_record: bool = True
 
 
 # --- the topic --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.topic.lag_listing import LagQuery, lag_position
-from oncelog.core.topic.listing import ListPosition, page_of
+from oncelog.core.topic.listing import NAMED_MAX, ListPosition, UncountedTopics, page_of
 from oncelog.metadata.owners.owner_calls import STATES_TIMEOUT_MS, OwnerCalls
 from oncelog.metadata.owners.owners import Owners
 from oncelog.metadata_store.records.registry import LiveOwner
@@ -32,13 +32,14 @@ class OwnedLag(NamedTuple):
 
 class LagList(NamedTuple):
     """One page. total, backlog_messages, oldest_unacked_ms: of all subscriptions for which the query holds, at the
-    owners that answered. silent: why the others did not."""
+    owners that answered; waiting: topics that these do not serve yet. silent: why the others did not."""
 
     lags: Sequence[OwnedLag]
     total: int
     backlog_messages: int
     oldest_unacked_ms: int | None
     next_place: ListPosition | None
+    waiting: UncountedTopics
     silent: Sequence[tuple[LiveOwner, str]]
 
 
@@ -79,6 +80,10 @@ class LagLister:
             sum(each.backlog_messages for each in answered),
             min(oldest, default=None),
             next_place,
+            UncountedTopics(
+                sum(each.waiting for each in answered),
+                sorted(name for each in answered for name in each.waiting_first)[:NAMED_MAX],
+            ),
             silent,
         )
 

@@ -13,9 +13,9 @@ Rules
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
+from oncelog.core.topic.listing import NAMED_MAX, UncountedTopics
 from oncelog.metadata.owners.owners import Owners, Start
 from oncelog.metadata_store.records.topic_store import TopicStore
 
@@ -24,15 +24,6 @@ logger = logging.getLogger(__name__)
 PAUSE, OWNERS_CHANGED_PAUSE = 20, 4
 #: How long a caller waits for a walk.
 WAIT_S = 2.0
-#: Names of one answer.
-NAMED_MAX = 10
-
-
-class WithoutOwner(NamedTuple):
-    """first: the first NAMED_MAX by name."""
-
-    topics: int
-    first: list[str]
 
 
 class UnownedTopics:
@@ -63,13 +54,13 @@ class UnownedTopics:
         if wait_s and not self._walk.done():
             await asyncio.wait({self._walk}, timeout=wait_s)
 
-    async def found(self, matches: Callable[[str], bool]) -> WithoutOwner | None:
+    async def found(self, matches: Callable[[str], bool]) -> UncountedTopics | None:
         """The topics for whose full names `matches` holds. None: not known yet."""
         await self.look()
         if self._names is None:
             return None
         names = [name for name in self._names if matches(name)]
-        return WithoutOwner(len(names), names[:NAMED_MAX])
+        return UncountedTopics(len(names), names[:NAMED_MAX])
 
     async def _walk_once(self) -> None:
         self._change = self._owners.change

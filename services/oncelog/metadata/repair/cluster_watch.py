@@ -67,14 +67,20 @@ class ClusterWatch:
         self._changes: deque[LedgerId] = deque()
         self._topics: dict[TopicId, None] = {}
         self._lock = asyncio.Lock()
-        #: when the last look began
+        #: when the last look began, and when this process last changed what a look shows
         self._looked_ms: int | None = None
+        self._changed_ms = now_ms() - 1
+
+    def changed(self) -> None:
+        """A storage node was changed through this process: no look of before is enough."""
+        self._changed_ms = self._now_ms()
 
     async def refresh(self, *, within_ms: int = 0) -> StorageSeen:
         """Bring the queue up to date. within_ms: a look that is not older than this is enough. Raises
         StoreUnavailable."""
         async with self._lock:
-            if self._looked_ms is not None and self._now_ms() - self._looked_ms < within_ms:
+            looked_ms = self._looked_ms
+            if looked_ms is not None and looked_ms > self._changed_ms and self._now_ms() - looked_ms < within_ms:
                 return self.seen
             began_ms = self._now_ms()
             seen = await self._view.look()

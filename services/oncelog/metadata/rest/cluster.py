@@ -115,6 +115,7 @@ def _add_read_only(router: APIRouter, coordination: Coordination) -> None:
         The node stays read-only until this is cleared, also after a restart. The node need not be live.
         """
         await _mark(coordination, incarnation, read_only=True)
+        coordination.repair.watch.changed()
 
     @router.delete(
         path, status_code=204, summary="Make a storage node writable again", operation_id="clear_storage_node_read_only"
@@ -122,6 +123,7 @@ def _add_read_only(router: APIRouter, coordination: Coordination) -> None:
     async def clear_read_only(incarnation: IncarnationPath) -> None:
         """New ledgers use the node again, unless its disk is full."""
         await _mark(coordination, incarnation, read_only=False)
+        coordination.repair.watch.changed()
 
 
 async def _mark(coordination: Coordination, incarnation: str, *, read_only: bool) -> None:

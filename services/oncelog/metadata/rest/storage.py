@@ -67,6 +67,15 @@ async def _incarnation(
 
 
 NodePath = Annotated[Incarnation, Depends(_incarnation)]
+SeenQuery = Annotated[
+    int,
+    Query(
+        description="0: the cluster is looked at now, which asks every storage node and reads thousands of records. "
+        "Otherwise a look of this replica that is not older is enough, unless a storage node was changed here since",
+        ge=0,
+        le=60,
+    ),
+]
 LedgerPath = Annotated[int, Path(description="The ledger's id, from the list", ge=0, lt=2**63)]
 
 
@@ -81,13 +90,13 @@ def routes(coordination: Coordination) -> APIRouter:
 
 def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
     @router.get("/nodes", summary="List storage nodes with their copies", operation_id="list_storage_copies")
-    async def list_nodes(every: EveryNode = False) -> list[StorageNodeReport]:
+    async def list_nodes(every: EveryNode = False, seen_within_s: SeenQuery = 0) -> list[StorageNodeReport]:
         """Each storage node: what it holds, what it lacks, and what it owes.
 
         Retired and removed ones are listed while a ledger names or may need them, and afterwards only with `all`.
         """
         repair = coordination.repair
-        seen = await repair.watch.refresh()
+        seen = await repair.watch.refresh(within_ms=seen_within_s * 1_000)
         described = await repair.report.descriptions(seen.nodes.registered)
         waits = {node: await repair.decommissions.waits_for(node, repair.watch) for node in _draining(seen)}
         reports = [_node(node, repair.watch, described.get(node), waits.get(node, ())) for node in seen.nodes.views]
@@ -111,6 +120,7 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         await repair.watch.refresh()
         quorum = max((owner.write_quorum for owner in coordination.owners.live), default=1)
         await repair.decommissions.begin(incarnation, repair.watch.queue.nodes, write_quorum=quorum)
+        repair.watch.changed()
 
     @router.delete(
         "/nodes/{incarnation}/decommission",
@@ -124,6 +134,7 @@ def _add_nodes(router: APIRouter, coordination: Coordination) -> None:
         `conflict` if the node was removed already.
         """
         await coordination.repair.decommissions.cancel(incarnation)
+        coordination.repair.watch.changed()
 
     @router.get(
         "/nodes/{incarnation}/may-replace",
@@ -156,11 +167,12 @@ def _add_ledgers(router: APIRouter, coordination: Coordination) -> None:
         topic: Annotated[str | None, Query(description="Only ledgers of this topic")] = None,
         after: Annotated[int, Query(description="Only ledgers with a higher id", ge=-1, lt=2**63)] = -1,
         limit: Annotated[int, Query(description="Ledgers of this page", ge=1, le=PAGE_MAX)] = 100,
+        seen_within_s: SeenQuery = 0,
     ) -> LedgerPage:
         """Ledgers by id, in pages: `next_after` of a page is `after` of the next one."""
         watch = coordination.repair.watch
         of_topic = await _topic_id(coordination, topic) if topic is not None else None
-        await watch.refresh()
+        await watch.refresh(within_ms=seen_within_s * 1_000)
         found: list[LedgerMetadata] = []
         for record in watch.records():
             if record.ledger_id > after and (of_topic is None or record.topic_id == of_topic):

@@ -14,7 +14,7 @@ from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.rest.values import NamespacePath, SilentOwner, UnownedView, silent_owners, unowned_view
+from oncelog.metadata.rest.values import NamespacePath, SilentOwner, WithoutOwner, silent_owners, unowned_view
 
 #: Topics of one page.
 PAGE_MAX = 1_000
@@ -131,9 +131,7 @@ class TopicPage(BaseModel):
     )
     next_after: str | None = Field(description="null: this is the last page")
     silent_owners: list[SilentOwner]
-    without_owner: UnownedView | None = Field(
-        description="Topics that are not counted, because no owner serves them; null: not known yet"
-    )
+    without_owner: WithoutOwner
 
 
 def routes(coordination: Coordination) -> APIRouter:

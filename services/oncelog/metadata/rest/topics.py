@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from oncelog.core.access import Right
-from oncelog.core.errors import Conflict, CorruptEntry
+from oncelog.core.errors import Conflict, CorruptEntry, DeadlineExceeded, ServiceUnavailable
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
 from oncelog.metadata.owners.owners import advertised_address_of
@@ -168,7 +168,10 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
         f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_MAY_SEE]
     )
     async def get_topic_stats(topic: TopicPath, subscriptions: SubscriptionsQuery = True) -> TopicStats:
-        """Counters since the owner took the topic over. A topic without an owner is not placed: phase `unowned`."""
+        """Counters since the owner took the topic over. A topic without an owner is not placed: phase `unowned`.
+
+        No other owner is asked. One that does not answer within 3 s is named in the error.
+        """
         return await _stats(coordination, topic, internal=False, subscriptions=subscriptions)
 
     @router.get(
@@ -203,12 +206,17 @@ async def _stats(
 async def _from_owner(
     coordination: Coordination, topic_id: TopicId, owner: Incarnation | None, *, internal: bool, subscriptions: bool
 ) -> dict[str, Any]:
-    """The owner's statistics, {} without an owner. Raises a retriable error if the owner does not answer."""
+    """The owner's statistics, {} without an owner. Raises ServiceUnavailable if the owner does not answer."""
     if owner is None or coordination.owners.is_lost(owner):
         return {}
     live = coordination.owners.find(owner)
     assert live is not None, "an owner without a session is lost"
-    state = await coordination.calls.state(live, topic_id, internal=internal, subscriptions=subscriptions)
+    try:
+        state = await coordination.calls.state(live, topic_id, internal=internal, subscriptions=subscriptions)
+    except (ServiceUnavailable, DeadlineExceeded) as error:
+        where = advertised_address_of(live)
+        message = f"the topic's owner at {where} does not answer, and only it has these figures: {error.message}"
+        raise ServiceUnavailable(message) from error
     if state is None:
         return {}
     stats: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")

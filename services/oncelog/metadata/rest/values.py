@@ -7,7 +7,8 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
-from oncelog.metadata.observing.unowned_topics import NAMED_MAX, UnownedTopics
+from oncelog.core.topic.listing import NAMED_MAX, UncountedTopics
+from oncelog.metadata.observing.unowned_topics import UnownedTopics
 from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 
@@ -158,18 +159,31 @@ class SilentOwner(BaseModel):
     reason: str
 
 
-class UnownedView(BaseModel):
-    """Topics that no owner serves, as this replica has found them in the topic records a moment ago, or longer ago if
-    there are many (5,000: a quarter of a minute). Each partition counts. A topic that was never used is left out."""
+class UncountedView(BaseModel):
+    """Topics that a list leaves out, of those for which the request holds. Each partition counts."""
 
     topics: int
     first: list[str] = Field(description=f"The first {NAMED_MAX} full names, in order")
 
 
-async def unowned_view(unowned: UnownedTopics, matches: Callable[[str], bool]) -> UnownedView | None:
+WithoutOwner = Annotated[
+    UncountedView | None,
+    Field(
+        description="Topics that are not counted, because no owner serves them, as this replica has found them in the "
+        "topic records a moment ago, or longer ago if there are many (5,000: a quarter of a minute). A topic that was "
+        "never used is left out. null: not known yet"
+    ),
+]
+
+
+def uncounted_view(found: UncountedTopics) -> UncountedView:
+    return UncountedView(topics=found.topics, first=found.first)
+
+
+async def unowned_view(unowned: UnownedTopics, matches: Callable[[str], bool]) -> UncountedView | None:
     """matches: which full names count."""
     found = await unowned.found(matches)
-    return None if found is None else UnownedView(topics=found.topics, first=found.first)
+    return None if found is None else uncounted_view(found)
 
 
 def silent_owners(silent: Iterable[tuple[LiveOwner, str]]) -> list[SilentOwner]:

@@ -1,6 +1,7 @@
 """The subscriptions of all topics of this owner by their backlog, or by the age of their oldest message, for operators.
 
 Finding them costs some microseconds for each subscription of the owner; their statistics are made for one page only.
+Topics that are not served yet have none here: they are counted.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.topic.lag_listing import Lag, LagQuery, LagSort, LagState, lag_position
-from oncelog.core.topic.listing import ListPosition
+from oncelog.core.topic.listing import NAMED_MAX, ListPosition
 from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.subscription_states import backlog_of, is_redrive, summary_of
@@ -56,7 +57,10 @@ class LagListing:
                 await asyncio.sleep(0)
         after = ListPosition(request.after_rank, request.after_name) if request.after_name else None
         behind = every if after is None else [found for found in every if found.place > after]
+        waiting = sorted(runner.name or runner.topic_id for runner in self._topics if _waits(runner, query))
         answer = pb.ListLagsAnswer(
+            waiting=len(waiting),
+            waiting_first=waiting[:NAMED_MAX],
             total=len(every),
             backlog_messages=sum(found.lag.backlog for found in every),
             oldest_unacked_ms=min(
@@ -99,6 +103,11 @@ class LagListing:
             rank=found.place.rank,
             summary_json=json.dumps(shown),
         )
+
+
+def _waits(runner: TopicRunner, query: LagQuery) -> bool:
+    """Whether the query is about this topic, and what it has is not known: it is still taken over."""
+    return runner.core.serving is None and not runner.progress.ended and query.matches_topic(runner.name)
 
 
 def _lag(subscription: Subscription, serving: Serving) -> Lag:

@@ -24,9 +24,9 @@ from oncelog.topic_owner.observe.subscription_states import (
     dead_letters_waiting,
     largest_backlog,
     name_of,
-    oldest_unacked_ms,
     unconsumed,
 )
+from oncelog.topic_owner.observe.topic_states import figures
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import observation_pb2 as pb
@@ -172,18 +172,17 @@ class TopicListing:
             "waiting_since_ms": None if waiting is None else waiting.since_ms,
             "waiting_message": None if waiting is None else waiting.message,
         }
-        return shown if serving is None else {**shown, **_subscriptions(serving), **self._figures(runner, serving)}
+        return shown if serving is None else {**shown, **self._figures(runner, serving)}
 
     def _figures(self, runner: TopicRunner, serving: Serving) -> Mapping[str, Any]:
         rates = self._rates.of(runner)
         growing = None if rates is None else rates.growing()
         idle = self._unconsumed(serving)
         return {
-            "message_count": serving.log.table.state.next_index,
-            "first_index": serving.subscriptions.log.first_index,
-            "bytes": serving.space.ledgers.message_bytes,
-            "rate_in": None if rates is None else rates.rate_in,
-            "rate_out": None if rates is None else rates.rate_out,
+            **figures(serving, rates),
+            "subscriptions": sum(1 for _ in serving.subscriptions),
+            "blocked_subscriptions": sum(1 for each in serving.subscriptions if each.blocked() is not None),
+            "blocked_since_ms": blocked_since_ms(serving),
             "refused": refused(serving),
             "backlog_change_10m": None if rates is None else rates.backlog_change,
             "growing_subscription": None if growing is None else name_of(serving, growing[0]),
@@ -191,18 +190,3 @@ class TopicListing:
             "unconsumed_since_ms": None if idle is None else idle[1],
             "dead_letters": dead_letters_waiting(runner.name, serving),
         }
-
-
-def _subscriptions(serving: Serving) -> Mapping[str, Any]:
-    held, largest = serving.space.held, largest_backlog(serving)
-    return {
-        "publishing": serving.space.publishing,
-        "held_since_ms": None if held is None else held.since_ms,
-        "held_by": None if held is None else name_of(serving, held.number),
-        "subscriptions": sum(1 for _ in serving.subscriptions),
-        "blocked_subscriptions": sum(1 for each in serving.subscriptions if each.blocked() is not None),
-        "blocked_since_ms": blocked_since_ms(serving),
-        "backlog_messages": 0 if largest is None else backlog_of(largest, serving),
-        "backlog_subscription": None if largest is None else largest.state.name,
-        "oldest_unacked_ms": oldest_unacked_ms(serving),
-    }

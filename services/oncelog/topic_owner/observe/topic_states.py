@@ -5,8 +5,15 @@ from collections.abc import Mapping
 from oncelog.core.chain.managed_ledger import ManagedLedgerState
 from oncelog.core.ids import Position
 from oncelog.core.topic.serving import Serving
+from oncelog.core.topic.topic_rates import TopicRates
 from oncelog.topic_owner.observe.producer_states import producers_behind, some_producers
-from oncelog.topic_owner.observe.subscription_states import name_of, subscriptions_of
+from oncelog.topic_owner.observe.subscription_states import (
+    backlog_of,
+    largest_backlog,
+    name_of,
+    oldest_unacked_ms,
+    subscriptions_of,
+)
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 Json = Mapping[str, object]
@@ -14,9 +21,28 @@ Json = Mapping[str, object]
 PRODUCERS_SHOWN_MAX = 1000
 
 
-def stats(runner: TopicRunner, *, subscriptions: bool = True) -> Json:
-    """The statistics of one topic. Counters start at the takeover by this process. subscriptions: with a list of
-    them."""
+def figures(serving: Serving, rates: TopicRates | None) -> Json:
+    """How much comes, goes, waits and is stored: what the lists of topics and the statistics of one both have. rates:
+    None: the topic was not sampled yet."""
+    held, largest = serving.space.held, largest_backlog(serving)
+    return {
+        "message_count": serving.log.table.state.next_index,
+        "first_index": serving.subscriptions.log.first_index,
+        "bytes": serving.space.ledgers.message_bytes,
+        "rate_in": None if rates is None else rates.rate_in,
+        "rate_out": None if rates is None else rates.rate_out,
+        "backlog_messages": 0 if largest is None else backlog_of(largest, serving),
+        "backlog_subscription": None if largest is None else largest.state.name,
+        "oldest_unacked_ms": oldest_unacked_ms(serving),
+        "publishing": serving.space.publishing,
+        "held_since_ms": None if held is None else held.since_ms,
+        "held_by": None if held is None else name_of(serving, held.number),
+    }
+
+
+def stats(runner: TopicRunner, rates: TopicRates | None = None, *, subscriptions: bool = True) -> Json:
+    """The statistics of one topic. Counters start at the takeover by this process. rates: see `figures`.
+    subscriptions: with a list of them."""
     serving = runner.core.serving
     waiting = runner.wait_reason()
     shown: dict[str, object] = {
@@ -39,14 +65,10 @@ def stats(runner: TopicRunner, *, subscriptions: bool = True) -> Json:
         ],
     }
     if serving is not None:
-        state, held = serving.log.table.state, serving.space.held
+        state = serving.log.table.state
         shown |= {
             "deduplication_enabled": serving.log.table.dedup_enabled,
-            "message_count": state.next_index,
-            "first_index": serving.subscriptions.log.first_index,
-            "publishing": serving.space.publishing,
-            "held_since_ms": None if held is None else held.since_ms,
-            "held_by": None if held is None else name_of(serving, held.number),
+            **figures(serving, rates),
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),

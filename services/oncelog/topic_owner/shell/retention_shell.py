@@ -149,18 +149,19 @@ class RetentionShell:
         self._post(LedgerEndsRead(tuple(found)))
 
     async def _end_of(self, ledger_id: LedgerId) -> EndOfLedger | None:
-        """Waits for members that are absent. None: the ledger was deleted meanwhile."""
-        while True:
+        """Waits for members that are absent, and for a record that is missing. None: the ledger was trimmed
+        meanwhile."""
+        view = LogView(self._log)
+        while not view.is_trimmed(ledger_id):
             try:
                 metadata = await self._log.ledger(ledger_id)
                 appended_ms = 0 if metadata.end < 0 else await self._appended_ms(metadata)
-            except LedgerUnavailable as error:
+            except (LedgerUnavailable, LogHole) as error:
                 logger.info("the age of ledger %d is not known yet: %s", ledger_id, error.message)
                 await asyncio.sleep(RETRY_S)
-            except LogHole:
-                return None
             else:
                 return EndOfLedger(ledger_id, metadata.end, metadata.length, appended_ms)
+        return None
 
     async def _appended_ms(self, metadata: LedgerMetadata) -> int:
         log = self._log

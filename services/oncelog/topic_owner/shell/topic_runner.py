@@ -84,6 +84,8 @@ T = TypeVar("T")
 #: each of thousands of idle topics would cost more than what they then do.
 COARSE_AFTER_MS = 1_000
 COARSE_S = 0.25
+#: Until a record of a ledger that is missing is looked for again.
+NO_RECORD_RETRY_S = 1.0
 
 
 class SessionSink(Protocol):
@@ -410,7 +412,10 @@ class TopicRunner:
     # --- work in the background ---------------------------------------------------------------------------------------
 
     async def _read_ids(self, position: Position) -> None:
-        """Read the ids of a stored batch. If the entry is unreadable, log that; its session keeps waiting."""
+        """Read the ids of a stored batch. If the entry is unreadable, log that; its session keeps waiting.
+
+        If no storage node gives it now, or its ledger has no record, the core says whether to look again.
+        """
         parts = self.cache.get(*position)
         if parts is not None:
             body = parts[1]
@@ -423,13 +428,15 @@ class TopicRunner:
                 body = body_of(entry)
             except LedgerUnavailable as error:
                 logger.warning("the ids at %s are waited for, and so is its producer: %s", position, error.message)
-                self._read_entry_ids(ReadEntryIds(position))
+                self.post(EntryIdsRead(position, None, b""))
                 return
             except (EntriesLost, UnreadableEntry) as error:
                 logger.error("cannot read the ids at %s; its producer waits: %s", position, error.message)
                 return
-            except LogHole:
-                self.post(EntryIdsRead(position, None, b""))
+            except LogHole as error:
+                logger.warning("the ids at %s are waited for, and so is its producer: %s", position, error.message)
+                await asyncio.sleep(NO_RECORD_RETRY_S)
+                self.post(EntryIdsRead(position, None, b"", has_record=False))
                 return
         try:
             header = peek_batch(body)

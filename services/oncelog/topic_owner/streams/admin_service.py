@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.topic.topic_rates import TopicRates
 from oncelog.rpc.codecs.reader_codec import start_from_wire
 from oncelog.topic_owner.observe import topic_states
+from oncelog.topic_owner.observe.rates import OwnerRates
 from oncelog.topic_owner.observe.subscription_states import ack_state
 from oncelog.topic_owner.shell.log_view import LogView
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
@@ -32,14 +34,15 @@ LAST_MESSAGE_TIMEOUT_MS = 3_000
 class AdminService:
     """The handlers. A request whose answer depends on the process names the incarnation that it is meant for."""
 
-    def __init__(self, topics: TopicRegistry, incarnation: Incarnation) -> None:
+    def __init__(self, topics: TopicRegistry, incarnation: Incarnation, rates: OwnerRates) -> None:
         self._topics = topics
         self._incarnation = incarnation
+        self._rates = rates
 
     async def states(self, request: pb.TopicStatesRequest) -> pb.TopicStatesAnswer:
         wanted = set(request.topic_ids)
         runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
-        return pb.TopicStatesAnswer(states=[_state(runner, request) for runner in runners])
+        return pb.TopicStatesAnswer(states=[_state(runner, self._rates.of(runner), request) for runner in runners])
 
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
@@ -132,7 +135,7 @@ class AdminService:
             raise NotOwner(f"this is owner {self._incarnation}, not {target}: look the owner up again")
 
 
-def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState:
+def _state(runner: TopicRunner, rates: TopicRates | None, request: pb.TopicStatesRequest) -> pb.TopicState:
     shown = request.producers_max or topic_states.PRODUCERS_SHOWN_MAX
     after = request.producers_after if request.HasField("producers_after") else None
     serving = runner.core.serving
@@ -142,7 +145,7 @@ def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState
         topic_id=runner.topic_id,
         owner_epoch=runner.owner_epoch,
         phase=runner.core.phase.value,
-        stats_json=json.dumps(topic_states.stats(runner, subscriptions=not request.without_subscriptions)),
+        stats_json=json.dumps(topic_states.stats(runner, rates, subscriptions=not request.without_subscriptions)),
         internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown, after)) if request.internal else "",
         ack_state_json="" if acks is None else json.dumps(acks),
     )

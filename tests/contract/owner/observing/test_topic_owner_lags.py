@@ -18,6 +18,7 @@ from tests.cluster.until import until
 from tests.contract.owner.consuming.test_topic_owner_consuming import stored
 from tests.contract.owner.consuming.test_topic_owner_subscriptions import Administrator
 from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.owner.reading.test_topic_owner_waiting import lost_ledger
 from tests.contract.owner.test_topic_owner_deduplication import taken_over_again
 from tests.contract.owner.test_topic_owner_listing import listed
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
@@ -75,6 +76,21 @@ async def test_subscriptions_of_all_topics_are_listed_by_lag(tmp_path: Path) -> 
         assert (row["msg_backlog"], row["consumer_count"], row["mark_delete"]) == (5, 0, 0)
         assert answer.oldest_unacked_ms == row["oldest_unacked_ms"] > 0
         assert not (await lags(channel, topic="none")).HasField("oldest_unacked_ms")
+
+
+async def test_topics_that_are_not_served_yet_are_counted(tmp_path: Path) -> None:
+    """One whose entries are lost: it has an owner, which does not know its subscriptions. The text and the namespace of
+    the request choose here, too."""
+    async with owner_world(tmp_path) as (world, channel):
+        await filled(world, channel)
+        assert (await lags(channel)).waiting == 0
+        runner = await lost_ledger(world)
+        await until(lambda: runner.name, DEADLINE_S, waiting_for="the topic at its owner")
+        answer = await lags(channel)
+        assert (answer.waiting, list(answer.waiting_first), answer.total) == (1, [f"{NAMESPACE}/flights"], 4)
+        assert (await lags(channel, topic="FLIGHTS", namespace=NAMESPACE)).waiting == 1
+        assert (await lags(channel, topic="orders")).waiting == 0
+        assert (await lags(channel, namespace="public/other")).waiting == 0
 
 
 async def test_lags_are_listed_in_pages(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def row(
 
 def lists(
     rest: RecordingServer, *rows: dict[str, object], path: str = LIST, query: str = "state=backlog",
-    silent: tuple[object, ...] = (), unowned: object = None,
+    silent: tuple[object, ...] = (), unowned: object = None, waiting: object = None,
 ) -> None:  # fmt: skip
     """In pages."""
     after = ""
@@ -49,7 +49,7 @@ def lists(
         following = None if first + PAGE >= len(rows) else f"p{first}"
         page = {
             "subscriptions": rows[first : first + PAGE], "next_after": following, "silent_owners": list(silent),
-            "without_owner": unowned,
+            "without_owner": unowned, "waiting": waiting,
         }  # fmt: skip
         rest.answers[f"{path}?{query}&limit={PAGE}{after}"] = (200, page)
         after = f"&after={following}"
@@ -130,6 +130,23 @@ def test_topics_without_an_owner_are_named_below_the_table(rest: RecordingServer
     assert table()[-1].split()[0] == "public/default/orders"
     lists(rest, row("orders", "billing", 9))
     assert table()[-1] == "whether topics have no owner, and are not counted, is not known yet"
+
+
+def test_topics_that_are_not_served_yet_are_named_below_the_table(rest: RecordingServer) -> None:
+    """They have an owner, and nothing of their backlog is known there."""
+    none = {"topics": 0, "first": []}
+    waiting = {"topics": 40, "first": ["public/default/a", "public/default/b\x1b[2J"]}
+    lists(rest, unowned={"topics": 1, "first": ["public/default/lost"]}, waiting=waiting)
+    result = CliRunner().invoke(app, ["lag", *PATIENT, "--admin-url", rest.url])
+    unowned, line = result.stdout.splitlines()[-2:]
+    assert unowned == "1 topic has no owner and is not counted: public/default/lost"
+    assert line.startswith("40 topics are not served yet and are not counted: public/default/a, public/default/b")
+    assert line.endswith(", …")
+    assert "\x1b" not in line
+    assert lag(rest)["waiting"] == waiting
+    lists(rest, row("orders", "billing", 9), unowned=none, waiting={"topics": 1, "first": ["public/default/a"]})
+    result = CliRunner().invoke(app, ["lag", *PATIENT, "--admin-url", rest.url])
+    assert result.stdout.splitlines()[-1] == "1 topic is not served yet and is not counted: public/default/a"
 
 
 def test_place_is_a_namespace_or_a_topic(rest: RecordingServer) -> None:

@@ -101,6 +101,27 @@ async def _fill(nodes: list[FakeStorageNode]) -> None:
     await topics.write(replace(stored.value, ledgers=links), version=stored.version)
 
 
+async def test_an_older_look_is_enough_until_a_node_is_changed_here(served: Served) -> None:
+    """The pages of the console share one look. What an operator has just done shows all the same."""
+
+    async def states() -> list[tuple[str, bool]]:
+        nodes = await served.admin.get(f"{STORAGE}/nodes?seen_within_s=60")
+        return [(node["state"], node["read_only"]) for node in nodes]
+
+    assert await states() == [("live", False)] * 3
+    await served.nodes[2].leave()
+    assert await states() == [("live", False)] * 3
+    mark = f"/admin/v2/storage-nodes/{served.nodes[0].incarnation}/read-only"
+    await served.admin.change("PUT", mark)
+    assert await states() == [("live", True), ("live", False), ("away", False)]
+    await served.admin.change("DELETE", mark)
+    assert await states() == [("live", False), ("live", False), ("away", False)]
+    await served.admin.change("POST", f"{served.node(0)}/decommission", json={})
+    assert (await states())[0] == ("draining", True)
+    await served.admin.change("DELETE", f"{served.node(0)}/decommission")
+    assert (await states())[0] == ("live", False)
+
+
 async def test_nodes_are_listed_with_their_copies(served: Served) -> None:
     """Also those that are away."""
     await served.nodes[2].leave()
@@ -157,6 +178,7 @@ async def test_ledgers_are_listed_in_pages_and_by_state(served: Served) -> None:
     assert await served.ids("topic=flights&after=3") == [4, 5]
     assert await served.ids("state=under-replicated") == []
     await served.nodes[2].leave()
+    assert await served.ids("state=under-replicated&seen_within_s=60") == [], "the look before is enough"
     assert await served.ids("state=under-replicated") == [1, 2, 3, 4, 5]
     assert await served.ids("state=unavailable") == []
     await served.nodes[1].leave()

@@ -70,6 +70,22 @@ async def test_topics_without_an_owner_are_said_and_named(path: str, block: str)
         assert "● healthy" not in page
 
 
+@pytest.mark.parametrize("path", [LAGS, "/console/"])
+async def test_topics_that_are_not_served_yet_are_said_and_named(path: str) -> None:
+    """Their owner has them, and knows no subscription of theirs: a short list looked like good health."""
+    async with serving() as console:
+        owner = await console.admin.owner()
+        await storage_nodes(console)
+        owner.waiting = [f"public/default/t{number:02}" for number in range(12)]
+        page = await console.page(path)
+        text = text_of(block_of(page, "lags")).replace(" ,", ",").replace(" .", ".")
+        assert "▲ 12 topics are not served yet and are not counted: public/default/t00, public/default/t01," in text
+        assert "public/default/t09, …. what to do" in text
+        assert "t10" not in text
+        assert "of a topic that is served" in text
+        assert "● healthy" not in page
+
+
 async def test_list_of_lags_has_pages() -> None:
     """A hundred rows each."""
     async with serving() as console:
@@ -91,6 +107,6 @@ async def test_role_sees_the_lags_of_its_namespaces(tmp_path: Path) -> None:
         await console.log_in("shop")
         assert "Choose one of your namespaces" in text_of(await console.page(LAGS))
         page = await console.page(f"{LAGS}?namespace=public/default")
-        assert "No subscription of a topic with an owner." in text_of(block_of(page, "lags"))
+        assert "No subscription of a topic that is served." in text_of(block_of(page, "lags"))
         page = await console.page(f"{LAGS}?namespace=public/other")
         assert "○ hidden permission denied" in text_of(block_of(page, "lags"))

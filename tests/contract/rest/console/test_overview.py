@@ -342,7 +342,9 @@ async def test_overview_names_the_topics_of_lost_entries() -> None:
         sentence = block_of(page, "sentence")
         assert "■ lost 1 ledger with entries of which repair finds no sound copy" in text_of(sentence)
         assert 'href="/console/help#lost"' in sentence
-        assert "3 public/default/flights closed ■ lost" in text_of(block_of(page, "ledgers-lost"))
+        ledgers_lost = block_of(page, "ledgers-lost")
+        assert "3 public/default/flights closed ■ lost" in text_of(ledgers_lost)
+        assert "seen_within_s=3" in ledgers_lost
 
 
 async def test_each_link_to_what_helps_leads_to_an_entry() -> None:

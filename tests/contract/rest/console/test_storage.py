@@ -55,6 +55,7 @@ async def test_storage_is_shown_with_nodes_copies_and_repair() -> None:
         assert text_of(block_of(page, "nodes")).count("● live") == 2
         ledgers = block_of(page, "ledgers-under-replicated")
         assert "▲ under-replicated 2 of 3" in text_of(ledgers)
+        assert "state=under-replicated&amp;limit=20&amp;seen_within_s=3" in ledgers, "one look for all of the page"
         assert 'href="/console/topics/public/default/flights"' in ledgers
 
 

@@ -82,6 +82,17 @@ async def test_owner_that_does_not_answer_is_named_and_the_rest_is_shown(admin: 
     assert (page["total"], page["backlog_messages"]) == (1, 7)
 
 
+async def test_topics_that_are_not_served_yet_are_counted_over_all_owners(admin: Admin) -> None:
+    """Their owners know nothing of their subscriptions. The first ones by name are named."""
+    owners = [await admin.world.owner(admin.replica) for _ in range(2)]
+    await admin.replica.sees(*owners)
+    owners[0].waiting = [f"public/default/t{number}" for number in (1, 3, 5)]
+    owners[1].waiting = [f"public/default/t{number}" for number in (0, 2, 4, *range(60, 72))]
+    names = [f"public/default/t{number}" for number in (0, 1, 2, 3, 4, 5, 60, 61, 62, 63)]
+    page = await admin.get(LIST)
+    assert (page["waiting"], page["total"]) == ({"topics": 18, "first": names}, 0)
+
+
 async def test_topics_without_an_owner_are_counted_and_the_first_are_named(admin: Admin) -> None:
     """Their lags are missing, so a short list is no sign of health. A topic that was never used is left out, and one
     that a client uses again counts no more. The text and the namespace of the request choose here, too."""

@@ -10,7 +10,8 @@ import pytest
 from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.metadata.observing.unowned_topics import NAMED_MAX, UnownedTopics
+from oncelog.core.topic.listing import NAMED_MAX
+from oncelog.metadata.observing.unowned_topics import UnownedTopics
 from oncelog.metadata.owners.owners import Owners
 from oncelog.metadata.service import running_tasks
 from oncelog.metadata_store.records.topic_store import TopicStore

@@ -99,14 +99,13 @@ class ReceivedMessages:
     # --- the owner ----------------------------------------------------------------------------------------------------
 
     def delivered(self, frame: DeliverMessages) -> None:
-        """Take a frame. A message that waits here already is dropped; one that was begun is handed out again."""
+        """Take a frame. It takes the place of a former delivery that waits here: an answer to that one would count for
+        nothing (hazard nack-counted-twice). A message that was begun is handed out again."""
         self._count(frame)
         for delivered in frame.entries:
-            for first, last in delivered.ranges:
-                self.left += last - first + 1
-                for part in self.waiting.gaps(first, last):
-                    self.left -= part.last - part.first + 1
-                    self._wait(MessageRange(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
+            self.drop_waiting(delivered.ranges)
+            for part in delivered.ranges:
+                self._wait(MessageRange(delivered.entry, *part, frame.seek_epoch, frame.generation), frame)
 
     def _report(self) -> None:
         left, window = self.credit

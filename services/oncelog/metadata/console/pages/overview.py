@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncelog.metadata.console.page import Page, View
+from oncelog.metadata.console.pages.storage import unsound_ledgers
 from oncelog.metadata.console.picture import Tier, picture
 from oncelog.metadata.console.plots import chosen_range, plots_of
 from oncelog.metadata.console.rest_reading import Block, rest_path
@@ -130,7 +131,7 @@ async def _unsound(view: View, health: Block) -> dict[str, Block]:
     if not (view.caller.superuser and health.known):
         return {}
     states = [state for state in UNSOUND if health.value.get(f"{state}_ledgers")]
-    targets = [rest_path("/admin/v2/storage/ledgers", state=state, limit=_LEDGERS) for state in states]
+    targets = [unsound_ledgers(state, _LEDGERS) for state in states]
     return dict(zip(states, await view.read_all(*targets), strict=True))
 
 

@@ -16,7 +16,15 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.observing.subscription_looks import SubscriptionRow
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.rest.values import NamespacePath, SilentOwner, UnownedView, silent_owners, unowned_view
+from oncelog.metadata.rest.values import (
+    NamespacePath,
+    SilentOwner,
+    UncountedView,
+    WithoutOwner,
+    silent_owners,
+    uncounted_view,
+    unowned_view,
+)
 
 #: Subscriptions of one page.
 PAGE_MAX = 1_000
@@ -78,8 +86,10 @@ class LagPage(BaseModel):
     oldest_unacked_ms: int | None = Field(description="When the oldest of these was stored, as far as it is known")
     next_after: str | None = Field(description="null: this is the last page")
     silent_owners: list[SilentOwner]
-    without_owner: UnownedView | None = Field(
-        description="Topics that are not counted, because no owner serves them; null: not known yet"
+    without_owner: WithoutOwner
+    waiting: UncountedView = Field(
+        description="Topics that are not counted, because their owners do not serve them yet: they take them over, or "
+        "something that they need is missing. The state `waiting` of lists of topics says what"
     )
 
 
@@ -89,8 +99,8 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.get("", summary="List subscriptions by their lag", operation_id="list_lags")
     async def list_all(query: ListOf, limit: LimitQuery = 100, after: AfterQuery = None) -> LagPage:
-        """Subscriptions of all topics, each partition for itself. Those of a topic without an owner are not listed: see
-        `without_owner`.
+        """Subscriptions of all topics, each partition for itself. Those of a topic that is not served are not listed:
+        see `without_owner` and `waiting`.
 
         Each topic owner is asked once for each page. One that does not answer within 3 s is listed in `silent_owners`.
         """
@@ -123,6 +133,7 @@ async def _page(coordination: Coordination, query: LagQuery, limit: int, after: 
         next_after=None if found.next_place is None else str(found.next_place),
         silent_owners=silent_owners(found.silent),
         without_owner=await unowned_view(coordination.unowned, query.matches_topic),
+        waiting=uncounted_view(found.waiting),
     )
 
 
