@@ -117,7 +117,7 @@ def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, compu
 
 
 #: They keep the outcomes of the same runs, so they belong into one process.
-_SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "determinism", "seeds"))
+_SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "runs", "seeds"))
 _RUNS = tuple(
     f"simulation/test_{name}.py"
     for name in (

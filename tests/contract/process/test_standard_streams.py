@@ -82,8 +82,7 @@ def test_command_connects_without_standard_streams(words: list[str]) -> None:
 def test_service_starts_without_standard_streams(program: str, tmp_path: Path) -> None:
     """It waits for ZooKeeper then, until a signal; no socket has one of the numbers 0 to 2."""
     words = ["-m", f"oncelog.{program}", "--zookeeper", _NOWHERE, "--port", "0", "--health-port", "0"]
-    if program == "log_storage":
-        words += ["--data", str(tmp_path)]
+    words += {"log_storage": ["--data", str(tmp_path)], "metadata": ["--http-port", "0"]}.get(program, [])
     line = ["/bin/sh", "-c", f'exec "$@" {_CLOSED}', "sh", sys.executable, *words]
     with subprocess.Popen(line, env=without_settings(os.environ)) as process:
         try:
