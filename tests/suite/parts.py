@@ -146,7 +146,7 @@ PARTS: tuple[Part, ...] = (
     *_shared("core", ("core",), 2, 75.0, True),
     Part("model", ("model",), 20.0, True),
     Part("kubernetes", ("kubernetes",), 85.0, True),
-    Part("tidy", ("tidy", "surface", "fault_proof"), 90.0, True),
+    Part("tidy", ("tidy", "surface", "fault_proof", "stories"), 90.0, True),
     *_shared("cluster/clients", ("cluster/clients",), 2, 115.0),
     Part("cluster/cli", ("cluster/cli",), 120.0),
     Part("cluster/console", ("cluster/console",), 20.0),
@@ -376,7 +376,7 @@ PROOFS: tuple[Proof, ...] = (
         "slow-clients",
         ("cluster/clients/test_unread_streams.py", "cluster/clients/test_ack_timeout.py"),
         ("services/oncelog/topic_owner", "services/oncelog/rpc", "services/oncelog/client", f"{_CORE}/delivery"),
-        ("contract/owner/test_stream_budget.py", "core/delivery/test_ack_timeout.py"),
+        ("contract/owner/test_stream_budget.py", "core/delivery/test_delivery_stories.py"),
     ),
     Proof(
         "forks",

@@ -49,9 +49,9 @@ def core_is_pure(source: Source) -> Iterator[str]:
 
 
 def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
-    """Tests of a core import the core, and chance with a seed: no clock, no file, no process."""
+    """Tests of a core import the core, chance with a seed, and stories: no clock, no file, no process."""
     own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
-    ours: tuple[str, ...] = ("oncelog.core.", "tests.core.")
+    ours: tuple[str, ...] = ("oncelog.core.", "tests.core.", "tests.stories.")
     if source.inside("tests/effects/core"):
         ours = (*ours, "oncelog_effects.core.", "tests.effects.core.")
     for name in imported(source) if source.is_python and source.inside("tests/core", "tests/effects/core") else ():

@@ -35,6 +35,11 @@ class Source:
         """Whether we wrote it, in Python."""
         return self.is_ours and self.path.endswith(".py")
 
+    @property
+    def is_story(self) -> bool:
+        """Whether it has stories (tests/stories/story.py)."""
+        return self.inside("tests") and self.path.endswith(".txt") and "/stories/" in self.path
+
     def inside(self, *folders: str) -> bool:
         """Whether the file lies under one of the folders."""
         return self.path.startswith(tuple(f"{folder}/" for folder in folders))

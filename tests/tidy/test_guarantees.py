@@ -28,3 +28,12 @@ def test_marker_is_found() -> None:
     """The control: one with two names, on an asynchronous method, beside another decorator."""
     text = "class T:\n    @other\n    @pytest.mark.hazard('one', 'two')\n    async def test_x(self): pass\n"
     assert list(marked(Source("tests/x.py", text))) == [("one", "test_x"), ("two", "test_x")]
+
+
+def test_marker_of_a_story_is_found() -> None:
+    """The control: in a heading, not in a comment."""
+    text = "# A file (hazard zero).\n\n## It holds (hazard one, two).\n# As (hazard three).\nadd\n----\n"
+    assert list(marked(Source("tests/x/stories/y.txt", text))) == [
+        ("one", "test_story[y: It holds]"),
+        ("two", "test_story[y: It holds]"),
+    ]

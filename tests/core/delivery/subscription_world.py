@@ -20,7 +20,6 @@ from oncelog.core.delivery.events import (
     ConsumerEffect,
     ConsumerEvent,
     ConsumerOpening,
-    DeleteRequested,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -30,7 +29,6 @@ from oncelog.core.delivery.events import (
     ReadMessages,
     RecallMessages,
     SeekRequested,
-    SkipRequested,
     StoredEntry,
     Subscribed,
     SubscriptionSought,
@@ -96,14 +94,14 @@ class Client:
 
 
 class RangeLimit:
-    """Withholds new messages above so many acknowledged ranges, until there are none."""
+    """Withholds new messages above so many acknowledged ranges, until there are none. ranges -1: always."""
 
     def __init__(self, ranges: int = 1, *, full: bool = False) -> None:
         self.ranges = ranges
         self.is_full = full
 
     def pause_reason(self, state: SubscriptionState, *, paused: bool) -> str:
-        return "ranges" if state.acks.range_count > (0 if paused else self.ranges) else ""
+        return "ranges" if state.acks.range_count > (min(0, self.ranges) if paused else self.ranges) else ""
 
     def full(self, state: SubscriptionsState) -> bool:
         return self.is_full
@@ -253,6 +251,7 @@ class World:
             client.opening.consumer_name, client.opening.type, resume=resume, first_index=None, window=window,
             written=written, instance=client.opening.instance_id.decode(), ack_timeout_ms=client.opening.ack_timeout_ms,
             max_deliveries=client.opening.max_deliveries, dead_letter_topic=client.opening.dead_letter_topic,
+            store_id=client.opening.store_id, effect=client.opening.effect,
         )  # fmt: skip
 
     def flow(
@@ -322,16 +321,6 @@ class World:
         self.post(SeekRequested(self._calls, SubscriptionNumber(self.number), index))
         if written:
             self.write()
-
-    def delete(self, *, force: bool = True) -> None:
-        self._calls += 1
-        self.post(DeleteRequested(self._calls, "s", force))
-        self.write()
-
-    def skip(self, *, count: int | None = None, below: int | None = None) -> None:
-        self._calls += 1
-        self.post(SkipRequested(self._calls, self.number, count, below))
-        self.write()
 
     # --- what a test looks at -----------------------------------------------------------------------------------------
 

@@ -52,63 +52,6 @@ def test_message_waits_while_another_consumer_holds_an_earlier_one_of_its_key() 
     assert taken == [2]
 
 
-@pytest.mark.hazard("key-moves-too-early")
-def test_negative_acknowledgement_recalls_the_later_messages_of_its_key() -> None:
-    """C1 rejects 0 and acknowledges 2: without the recall 2 is done before 0."""
-    world = world_of("a", "b", "a", "a")
-    consumer = world.subscribe("c", KEY_SHARED, window=100)
-    assert consumer.take() == [0, 1, 2, 3]
-    world.nack(consumer, 0, delay_ms=5_000, written=False)
-    assert consumer.recalled == [2, 3]
-    world.write()
-    assert consumer.take() == []
-    world.pass_time(5_000)
-    assert consumer.got == [(0, 2), (2, 1), (3, 1)]
-
-
-@pytest.mark.hazard("key-moves-too-early")
-def test_delayed_message_keeps_the_later_ones_of_its_key_back_after_a_takeover() -> None:
-    world = world_of("a", "b", "a")
-    consumer = world.subscribe("c", KEY_SHARED, window=100)
-    world.nack(consumer, 0, delay_ms=60_000)
-    world.take_over()
-    consumer = world.subscribe("d", KEY_SHARED, window=100)
-    world.pass_time(1_000)
-    assert consumer.take() == [1]
-    world.pass_time(60_000)
-    assert consumer.take() == [0, 2]
-
-
-@pytest.mark.hazard("key-moves-too-early")
-def test_time_out_recalls_the_later_messages_of_the_key() -> None:
-    world = world_of("a")
-    consumer = world.subscribe("c", KEY_SHARED, window=100, ack_timeout_ms=10_000)
-    world.receive(consumer, 0, window=100)
-    world.pass_time(5_000)
-    world.store(1, ["a"])
-    assert consumer.take() == [0, 1]
-    world.receive(consumer, 0, 1, window=100)
-    world.pass_time(6_000)
-    assert consumer.recalled == [1]
-    world.write()
-    assert consumer.take() == [0, 1]
-
-
-def test_lost_consumer_gives_its_keys_to_others_in_order() -> None:
-    world = world_of("a", "b", "a", "b")
-    first = world.subscribe("c", KEY_SHARED, window=3)
-    assert first.take() == [0, 1, 2]
-    second = world.subscribe("d", KEY_SHARED, window=100)
-    world.detach(first)
-    assert second.take() == []
-    world.pass_time(1_000)
-    world.write()
-    got = second.take()
-    assert sorted(got) == [0, 1, 2, 3]
-    assert got.index(0) < got.index(2)
-    assert got.index(1) < got.index(3)
-
-
 @pytest.mark.hazard("delivered-while-held")
 def test_consumer_keeps_its_keys_over_a_takeover() -> None:
     world = world_of("a", "b", "a")
@@ -142,36 +85,6 @@ def test_late_consumer_keeps_no_message_whose_key_is_not_known_behind_one_that_a
     assert [tuple(each) for each in first.subscribed.kept] == [(1, 1)]
     world.ack(second, 0)
     assert [index for client in (first, second) for index in client.take()] == [2]
-
-
-@pytest.mark.hazard("key-moves-too-early")
-def test_consumer_keeps_no_message_behind_one_that_another_has_kept() -> None:
-    """The former owner gave 0 to both, one after the other. No key is known before the wait is over."""
-    world = world_of("a", "a")
-    first = world.subscribe("c", KEY_SHARED, window=100)
-    assert first.take() == [0, 1]
-    second = world.subscribe("d", KEY_SHARED)
-    world.take_over()
-    second = world.reconnect(second, held=[0])
-    first = world.reconnect(first, held=[0, 1])
-    assert (second.subscribed.kept, first.subscribed.kept) == (((0, 0),), ())
-
-
-def test_messages_without_a_key_are_shared() -> None:
-    world = world_of(None, None, None, None)
-    first = world.subscribe("c", KEY_SHARED, window=1)
-    second = world.subscribe("d", KEY_SHARED, window=2)
-    assert (first.take(), second.take()) == ([0], [1, 2])
-    world.flow(first, 1, handed_out=1)
-    assert first.take() == [3]
-
-
-def test_seek_begins_again_with_every_key() -> None:
-    world = world_of("a", "b", "a")
-    consumer = world.subscribe("c", KEY_SHARED, window=100)
-    world.ack(consumer, 0, 1)
-    world.seek(0)
-    assert consumer.take() == [0, 1, 2]
 
 
 @pytest.mark.hazard("key-moves-too-early")

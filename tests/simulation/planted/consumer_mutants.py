@@ -34,21 +34,8 @@ from oncelog.core.sdk.consumer.requests import PendingRequests
 from oncelog.core.sdk.owner_attempts import OwnerAttempts
 from oncelog.core.stream_budget import StreamBudget, StreamOutbox
 from oncelog.core.topic.topic import Topic
-from tests.core.delivery.test_ack_timeout import (
-    test_order_is_kept_when_the_counts_of_a_time_out_are_dropped,
-    test_report_of_a_former_delivery_starts_no_time,
-)
-from tests.core.delivery.test_key_shared import test_consumer_keeps_no_message_behind_one_that_another_has_kept
-from tests.core.delivery.test_redelivery import test_seek_voids_a_dead_letter_that_has_no_number_yet
-from tests.core.delivery.test_subscription import (
-    test_cumulative_acknowledgement_of_a_former_consumer_is_fenced,
-    test_request_to_attach_that_was_overtaken_ends_no_newer_stream,
-)
-from tests.core.delivery.test_subscription_pause import (
-    test_delays_end_while_new_messages_are_withheld,
-    test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full,
-)
-from tests.core.delivery.test_subscriptions import test_step_back_waits_for_a_trim_in_flight
+from tests.core.delivery.test_delivery_stories import test_story
+from tests.core.delivery.test_subscription import test_request_to_attach_that_was_overtaken_ends_no_newer_stream
 from tests.core.retention.test_topic_space import (
     test_clock_that_disagrees_with_zookeepers_deletes_nothing,
     test_expired_messages_count_as_acknowledged,
@@ -273,7 +260,8 @@ CONSUMER_MUTANTS = (
     ),
     Mutant(
         "unknown keys are kept", "key-moves-too-early", None, ((KeyShared, "may_keep", _keep_unknown),),
-        core_test=test_consumer_keeps_no_message_behind_one_that_another_has_kept,
+        core_test=test_story,
+        core_arguments=("key_shared: A consumer keeps no message behind one that another has kept",),
     ),
     Mutant("a key handed over early", "key-moves-too-early", 2_000_000, ((KeyShared, "_receiver", _any_receiver),)),
     Mutant(
@@ -287,7 +275,8 @@ CONSUMER_MUTANTS = (
     Mutant(
         "step back beside a trim", "seek-below-a-trim", None,
         ((Subscriptions, "trim_began", _always(None)),),
-        core_test=test_step_back_waits_for_a_trim_in_flight,
+        core_test=test_story,
+        core_arguments=("seeking: A step back waits for a trim in flight",),
     ),
     Mutant(
         "retention ignores subscriptions", "seek-below-a-trim", 2_000_021,
@@ -310,12 +299,14 @@ CONSUMER_MUTANTS = (
     Mutant(
         # The time-out that ends a pause is longer than many runs.
         "pause without redelivery", "dispatch-paused-for-ever", None,
-        ((Redeliveries, "pause", _without_redelivery),), core_test=test_delays_end_while_new_messages_are_withheld,
+        ((Redeliveries, "pause", _without_redelivery),), core_test=test_story,
+        core_arguments=("pause: Delays end while new messages are withheld",),
     ),
     Mutant(
         "full state keeps its lowest hole in memory", "ack-state-at-its-limit", None,
         ((Acknowledging, "write_lowest", _always(None)),),
-        core_test=test_lowest_acknowledgements_in_memory_are_written_although_the_state_is_full,
+        core_test=test_story,
+        core_arguments=("pause: The lowest acknowledgements in memory are written although the state is full",),
     ),
     Mutant(
         "dead-letter number in memory", "dead-letter-number-lost", 2_000_002,
@@ -373,7 +364,8 @@ CONSUMER_MUTANTS = (
     Mutant(
         "cumulative ack of a former generation", "former-consumer-acks", None,
         ((Acknowledging, "refusal", _any_generation),),
-        core_test=test_cumulative_acknowledgement_of_a_former_consumer_is_fenced,
+        core_test=test_story,
+        core_arguments=("acknowledging: A cumulative acknowledgement of a former consumer is fenced",),
     ),
     Mutant(
         "ack time-out in the window", "timeout-in-the-window", 2_000_002,
@@ -382,17 +374,20 @@ CONSUMER_MUTANTS = (
     Mutant(
         "time-out returns one message alone", "timeout-in-the-window", None,
         ((Redeliveries, "_from_there_on", _alone_again),),
-        core_test=test_order_is_kept_when_the_counts_of_a_time_out_are_dropped,
+        core_test=test_story,
+        core_arguments=("ack_timeout: Order is kept when the counts of a time-out are dropped",),
     ),
     Mutant(
         "report of a former delivery starts a time", "timeout-in-the-window", None,
         ((Outstanding, "came_again", _always(None)),),
-        core_test=test_report_of_a_former_delivery_starts_no_time,
+        core_test=test_story,
+        core_arguments=("ack_timeout: A report of a former delivery starts no time",),
     ),
     Mutant(
         "wanted dead letters survive a seek", "late-ack-after-seek", None,
         ((DeadLetters, "seek", _always(None)), (DeadLetters, "sought", _kept_over_a_seek)),
-        core_test=test_seek_voids_a_dead_letter_that_has_no_number_yet, core_arguments=("behind it",),
+        core_test=test_story,
+        core_arguments=("dead_letters: A seek voids a dead letter whose number is asked for behind it",),
     ),
     Mutant(
         "repeated negative ack counts again", "nack-counted-twice", 2_000_245,

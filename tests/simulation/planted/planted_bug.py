@@ -30,7 +30,9 @@ class Mutant:
         """The first seed, or the test of the core."""
         if self.core_test is None:
             return str(self.first_seed)
-        return f"`{self.core_test.__module__.removeprefix('tests.').replace('.', '/')}.py::{self.core_test.__name__}`"
+        arguments = f"[{'-'.join(self.core_arguments)}]" if self.core_arguments else ""
+        module = self.core_test.__module__.removeprefix("tests.").replace(".", "/")
+        return f"`{module}.py::{self.core_test.__name__}{arguments}`"
 
     @contextmanager
     def planted(self) -> Iterator[Any]:
