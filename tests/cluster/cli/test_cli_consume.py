@@ -104,6 +104,8 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     assert admin("peek", "moved", "billing")["value"] == "line 3"
     assert admin("stats", "moved", "billing")["public/default/moved"]["msg_backlog"] == 7
     assert consumed(cluster, "moved", "--limit", "2") == lines(3, 4)
+    wrong = cluster.run("admin", "subscriptions", "seek", "moved", "billing", "--to", "earlyest", "--yes")
+    assert b"--to must be earliest, latest, " in wrong.stderr
     admin("seek", "moved", "billing", "--to-index", "1", "--yes")
     assert consumed(cluster, "moved", "--limit", "2") == lines(1, 2)
     refused = cluster.run("admin", "subscriptions", "skip", "moved", "billing", "--all")
