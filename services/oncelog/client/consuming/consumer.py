@@ -217,7 +217,8 @@ class AsyncConsumer(RunsHandlers):
                         batches = self._take(1)
             except TimeoutError as error:
                 trouble = self._trouble
-                why = "" if trouble is None else f": {trouble}"
+                new = "; this consumer created the subscription: check its name, and `start`" if self.created else ""
+                why = new if trouble is None else f": {trouble}"
                 raise DeadlineExceeded(
                     f"no message for {self.subscription} on {self.topic} arrived within {timeout} s{why}"
                 ) from (trouble or error)

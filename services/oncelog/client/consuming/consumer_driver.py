@@ -103,6 +103,10 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         #: ends when the consumer is over
         self._following = ExitStack()
 
+    @property
+    def what(self) -> str:
+        return f"consumer of {self.core.settings.subscription} on {self.topic}"
+
     # --- the application ----------------------------------------------------------------------------------------------
 
     @property

@@ -8,6 +8,7 @@ from oncelog.client.network.addresses import Routing
 from oncelog.client.network.consume_stream import ConsumeStream
 from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.lookup import OwnerLookup, Route
+from oncelog.client.network.outages import Outages
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
 from oncelog.client.values.process import not_to_be_sent, used_after_fork, used_in_another_loop
@@ -65,6 +66,7 @@ class Network:
         #: why this process may not use it: it belongs to the parent process
         self.inherited: ClientForked | None = None
         self.epochs = OwnerEpochs()
+        self.outages = Outages()
         self._channels = Channels(credentials)
         self.storage_nodes = NodeConnections(self._channels, wanted=storage_reads)
         self._lookup = OwnerLookup(addresses, self._channels, routing)

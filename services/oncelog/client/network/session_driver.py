@@ -80,8 +80,9 @@ class SessionTimers:
 class SessionCore(Protocol[EventT_contra, EffectT]):
     """ProducerSession or ConsumerSession."""
 
-    #: the error that ended the session
+    #: the error that ended the session; the one that it retries
     error: OncelogError | None
+    trouble: OncelogError | None
 
     @property
     def opening(self) -> OwnerAttempts: ...
@@ -115,7 +116,12 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
         self._streams: dict[int, StreamT] = {}
         self._timers = SessionTimers(self.feed)
         self._events: deque[EventT | AttemptEvent] = deque()
-        self._busy = False
+        self._busy = self._is_out = False
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """This session, for the log."""
 
     @property
     def stream(self) -> StreamT | None:
@@ -141,9 +147,19 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
                 epochs.learn(self.topic_partition.topic_id, core.opening.owner_epoch)
         finally:
             self._busy = False
+        if core.trouble is not None or self._is_out:
+            self._report(core.trouble)
         if core.error is not None:
             self._end()
         self._changed()
+
+    def _report(self, trouble: OncelogError | None) -> None:
+        """An application that waits for its sends or its messages sees nothing of an outage."""
+        outages, self._is_out = self._network.outages, trouble is not None and self.core.error is None
+        if trouble is None or not self._is_out:
+            outages.is_over(self)
+        elif self.core.is_bound:
+            outages.lasts(self, self.what, trouble, asyncio.get_running_loop().time())
 
     async def parted(self) -> None:
         """Return when the owner has answered that this session is over, or cannot."""

@@ -42,6 +42,10 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
         self._open_ids: dict[int, int] = {}
         self._has_deadlines = settings.send_timeout_ms is not None
 
+    @property
+    def what(self) -> str:
+        return f"producer {self.core.opening.name} on {self.topic}"
+
     def _perform(self, effects: list[ProducerEffect]) -> None:
         for effect in effects:
             match effect:
