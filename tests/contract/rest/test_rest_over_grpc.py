@@ -206,3 +206,9 @@ async def test_service_url_is_used_for_rest_too() -> None:
     assert admin_place(None, None) == "http://127.0.0.1:8080"
     with pytest.raises(InvalidArgument, match="url must be oncelog://"):
         admin_place(None, "http://a:1")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/admin/v2", "/admin/v2/"])
+async def test_address_is_also_taken_as_standalone_prints_it(path: str) -> None:
+    """It was answered with `no such path: /admin/v2/admin/v2/...`."""
+    assert AdminApi(f"http://127.0.0.1:1{path}", timeout_s=1)._base == "http://127.0.0.1:1"

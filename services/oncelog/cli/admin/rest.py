@@ -50,7 +50,8 @@ class AdminApi:
             transport = ProxyTransport(url, credentials, timeout_s=timeout_s)
             self._client = httpx.Client(transport=transport, timeout=timeout_s, trust_env=False)
             return
-        self._base = parse_http_url(url, "--admin-url")
+        # `oncelog standalone` prints the address with the path that all calls have.
+        self._base = parse_http_url(url.rstrip("/").removesuffix("/admin/v2"), "--admin-url")
         self._url = without_password(self._base)
         # Proxy settings of the environment are not used for the cluster.
         if credentials.token is not None:
