@@ -1,11 +1,13 @@
 """Calls that are cancelled: what docs/processes-threads.md promises."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import oncelog
 from oncelog.client.network.partition_watch import for_each_partition
+from oncelog.client.network.session_driver import SessionDriver
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
@@ -166,3 +168,25 @@ async def test_search_that_is_cancelled_between_its_readers_closes_them(
     await asyncio.wait([task], timeout=30)
     assert task.cancelled()
     assert all(reader.closed for reader in client._readers)
+
+
+@pytest.mark.parametrize("name", ["create_producer", "subscribe"])
+async def test_opening_that_is_cancelled_as_it_succeeds_is_closed(
+    client: oncelog.AsyncClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancellation arrives in the turn of the event loop in which the owner's answer does. Nothing could close what
+    was open then: it kept its name, or its messages, until the client was closed."""
+    tasks: list[asyncio.Task[object]] = []
+    feed = SessionDriver.feed
+
+    def fed(driver: Any, event: Any) -> None:
+        feed(driver, event)
+        if tasks and driver.core.is_bound:
+            tasks.pop().cancel()
+
+    monkeypatch.setattr(SessionDriver, "feed", fed)
+    tasks.append(task := asyncio.ensure_future(OPENINGS[name](client)))
+    await asyncio.wait([task], timeout=30)
+    assert task.cancelled()
+    opened: list[Any] = [*client._producers, *client._consumers]
+    assert [each.failure is not None for each in opened] == [True]

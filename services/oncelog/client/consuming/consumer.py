@@ -107,6 +107,7 @@ class AsyncConsumer(RunsHandlers):
         """Attach to each topic or partition; with its first index, for a subscription that is to be created."""
         for topic, first_index in topics:
             self._add(topic, replace(self._of_one(len(topics)), first_index=first_index))
+        is_open = False
         try:
             async with asyncio.timeout(None if self._timeout_ms is None else self._timeout_ms / 1000):
                 # One partition first: of two exclusive consumers, the one that gets it gets all of them.
@@ -115,13 +116,14 @@ class AsyncConsumer(RunsHandlers):
                     for driver in group:
                         driver.feed(OpenWanted())
                     await self._until_attached(group)
+            is_open = True
         except TimeoutError as error:
             trouble = self._trouble or error
             raise DeadlineExceeded(
                 f"could not subscribe {self.subscription} to {self.topic} within {self._timeout_ms} ms: {trouble}"
             ) from trouble
         finally:
-            if not all(driver.core.is_bound for driver in self._drivers):
+            if not is_open:
                 await self._end(ConsumerClosed("the consumer was never attached"))
         if self._topic.partition is None and topics[0][0].partition is not None:
             self._watch = PartitionWatch(self._topic, self._network, self._follow)

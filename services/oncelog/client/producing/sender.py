@@ -359,19 +359,21 @@ class Sender:
         self.driver.feed(OpenWanted())
         timeout_s = None if timeout_ms is None else timeout_ms / 1000
         report = WaitingReport(f"a producer on {self._topic}", self._loop.time(), timeout_s)
+        is_open = False
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.core.numbers.known and self.core.error is None:
                     await self._changed()
                     if self.core.trouble is not None:
                         report.failed(self.core.trouble, self._loop.time())
+            is_open = self.core.numbers.known
         except TimeoutError as error:
             trouble = self.core.trouble or error
             raise errors.DeadlineExceeded(
                 f"could not open a producer on {self._topic} within {timeout_ms} ms: {trouble}"
             ) from trouble
         finally:
-            if not self.core.numbers.known:
+            if not is_open:
                 self.close(errors.ProducerClosed("the producer was never opened"))
         if self.core.error is not None:
             raise self.core.error
