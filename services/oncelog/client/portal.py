@@ -35,6 +35,8 @@ class Portal:
         #: held while work is submitted, and while the portal is stopped
         self._lock = threading.Lock()
         self._stopped = False
+        #: unfinished work: the loop itself keeps none
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._process = os.getpid()
         self._callbacks = CallbackThread()
         self._thread = threading.Thread(target=self._run, name="oncelog client", daemon=True)
@@ -55,12 +57,18 @@ class Portal:
             with self._lock:
                 if not self._stopped:
                     future = CallersFuture[ResultT](self._thread, self._callbacks)
-                    self._loop.call_soon_threadsafe(lambda: future.follow(self._loop.create_task(work)))
+                    self._loop.call_soon_threadsafe(self._start, work, future)
                     return future
         work.close()
         if self.inherited:
             raise used_after_fork()
         raise _closed()
+
+    def _start(self, work: Coroutine[Any, Any, ResultT], future: CallersFuture[ResultT]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        future.follow(task)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it on the loop. After `stop` nothing is called."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import subprocess
 import sys
 import threading
@@ -86,6 +87,25 @@ def test_call_after_the_end_is_refused() -> None:
     assert not portal.alive
     with pytest.raises(ClientClosed):
         portal.run(own_loop())
+
+
+def test_work_is_not_dropped_with_its_future() -> None:
+    """An event loop keeps no task: one that only its own future refers to is collected while it waits."""
+    cancelled = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    portal = Portal()
+    portal.submit(waits())
+    portal.run(own_loop())  # so that it has begun
+    gc.collect()
+    portal.stop()
+    assert cancelled.is_set()
 
 
 def test_call_during_the_end_is_refused() -> None:
