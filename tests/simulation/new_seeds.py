@@ -70,7 +70,15 @@ class Finding(NamedTuple):
     why: str
 
 
-OPEN: tuple[Finding, ...] = ()
+OPEN: tuple[Finding, ...] = (
+    Finding(
+        1_969_072,
+        1_000_000,
+        r"Violation: given-up epochs: ",
+        "not explained yet: a simulated owner has a new core of a topic, at epoch 3, and a former one, which is still "
+        "in its takeover at epoch 2, gets an answer. Whether a process can keep such a core, too, is not known",
+    ),
+)
 
 
 def open_finding(seed: int, problem: str, findings: Iterable[Finding] = OPEN) -> Finding | None:
