@@ -29,10 +29,10 @@ def test_line_comes_after_a_takeover_would_be_over_and_counts_the_others(caplog:
         of_client.lasts(second, "consumer of s on t", REFUSED, now_s)
     line = "producer p on t cannot continue yet, nor can 1 other one of this client: cannot reach 127.0.0.1:1"
     assert caplog.messages == [line, line]
-    of_client.is_over(first)
+    of_client.is_over(first, works=True)
     assert caplog.messages == [line, line]
-    of_client.is_over(second)
-    of_client.is_over(second)
+    of_client.is_over(second, works=True)
+    of_client.is_over(second, works=True)
     assert caplog.messages == [line, line, BACK]
 
 
@@ -42,7 +42,7 @@ def test_short_outage_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     for began_s in (0.0, 100.0):
         of_client.lasts(session, "producer p on t", REFUSED, began_s)
         of_client.lasts(session, "producer p on t", REFUSED, began_s + TOLD_AFTER_S / 2)
-        of_client.is_over(session)
+        of_client.is_over(session, works=True)
     assert not caplog.messages
 
 
@@ -53,6 +53,17 @@ def test_dropped_session_is_no_other_one(caplog: pytest.LogCaptureFixture) -> No
     of_client.lasts(left, "producer q on t", REFUSED, 0.0)
     of_client.lasts(left, "producer q on t", REFUSED, TOLD_AFTER_S)
     assert caplog.messages == ["producer q on t cannot continue yet: cannot reach 127.0.0.1:1"]
+
+
+def test_program_that_ends_in_an_outage_is_not_said_to_continue(caplog: pytest.LogCaptureFixture) -> None:
+    """It closes its producers. The next outage is told like the first one."""
+    of_client, session = Outages(), Session()
+    line = "producer p on t cannot continue yet: cannot reach 127.0.0.1:1"
+    for began_s in (0.0, 10.0):
+        of_client.lasts(session, "producer p on t", REFUSED, began_s)
+        of_client.lasts(session, "producer p on t", REFUSED, began_s + TOLD_AFTER_S)
+        of_client.is_over(session, works=False)
+    assert caplog.messages == [line, line]
 
 
 @pytest.mark.asyncio

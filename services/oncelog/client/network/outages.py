@@ -32,9 +32,9 @@ class Outages:
         more = f", nor can {counted(others, 'other one', 'others')} of this client" if others else ""
         logger.warning("%s cannot continue yet%s: %s", what, more, error.message)
 
-    def is_over(self, session: object) -> None:
-        """The session works, or has ended."""
+    def is_over(self, session: object, *, works: bool) -> None:
+        """works: the session continues; otherwise it has ended."""
         if self._since_s.pop(session, None) is not None and not self._since_s:
-            if self._told_again_s is not None:
+            if works and self._told_again_s is not None:
                 logger.warning("all producers and consumers of this client continue")
             self._told_again_s = None

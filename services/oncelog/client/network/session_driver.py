@@ -157,7 +157,7 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
         """An application that waits for its sends or its messages sees nothing of an outage."""
         outages, self._is_out = self._network.outages, trouble is not None and self.core.error is None
         if trouble is None or not self._is_out:
-            outages.is_over(self)
+            outages.is_over(self, works=self.core.error is None)
         elif self.core.is_bound:
             outages.lasts(self, self.what, trouble, asyncio.get_running_loop().time())
 
