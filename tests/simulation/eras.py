@@ -62,7 +62,7 @@ class Eras:
 
     def lose(self, *, lost: bool, copied: dict[str, bytes] | None) -> None:
         """lost: the former store is gone, and does not stay beside the new one. copied: a walk of its records."""
-        self.cluster.store.lost = lost
+        self.cluster.store.lost = self.cluster.store.was_lost = lost
         self.ensembles = []
         self.restores += 1
         if copied is not None:

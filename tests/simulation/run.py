@@ -17,7 +17,7 @@ from tests.oracles.leases import check_leases
 from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules
 from tests.simulation.faults.faults import Faults
-from tests.simulation.faults.storage_faults import all_whole
+from tests.simulation.faults.storage_faults import all_whole, not_whole
 from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
@@ -123,7 +123,8 @@ class Run:
             and (not self.cluster.shape.repair or all_whole(self.faults))
         ):
             if self.world.now > deadline:
-                raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.state_line()}")
+                lacks = self._lacks(healed)
+                raise Violation("liveness", f"after {HEALED_TICKS} ticks it lacks {lacks}: {self.state_line()}")
             self.step()
             for each in consumption:
                 each.look()
@@ -178,6 +179,19 @@ class Run:
         complete = complete and all(each.complete for each in self.cluster.consumption.values())
         complete = complete and self.cluster.eras.is_over
         return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
+
+    def _lacks(self, healed: int) -> str:
+        """What a run waits for. healed: the tick at which the faults stopped."""
+        cluster = self.cluster
+        lacks = {
+            "inputs": [client.name for client in cluster.producers if not client.source.complete],
+            "consumption of": [topic for topic, each in cluster.consumption.items() if not each.complete],
+            "restores": [] if cluster.eras.is_over else [f"after era {cluster.store.era}"],
+            "service of": [topic for topic, watch in cluster.watch.topics.items() if not self._served(watch.record)],
+            "answers to": [name for name, one in cluster.questioners.items() if one.answered_began < healed],
+            "copies of ledgers": list(not_whole(self.faults)) if cluster.shape.repair else [],
+        }
+        return "; ".join(f"{what} {', '.join(map(str, names))}" for what, names in lacks.items() if names)
 
     def _served(self, record: TopicRecord) -> bool:
         shell = self._shell_of(record)

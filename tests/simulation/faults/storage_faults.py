@@ -4,7 +4,7 @@ A directory loses something only where the rule that operators follow allows it 
 the faults alone explain no lost entry.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -277,7 +277,13 @@ def _scrub(faults: "Faults", server: StorageServer, damage: DamageFound, after: 
 
 
 def all_whole(faults: "Faults") -> bool:
-    """Whether no listed ledger needs repair: each CLOSED one is whole by its record, and on the disks of its members;
+    """Whether no listed ledger needs repair."""
+    found = not_whole(faults)
+    return not list(found) if SLOW else next(found, None) is None
+
+
+def not_whole(faults: "Faults") -> Iterator[LedgerId]:
+    """The listed ledgers that need repair. Each CLOSED one is whole by its record, and on the disks of its members;
     others have no member in limbo. A frozen ledger waits for an operator."""
     nodes, copies = faults.cluster.nodes, faults.cluster.watch.copies
     live = {node.incarnation: node for node in nodes.values() if _answers(faults, node)}
@@ -291,5 +297,4 @@ def all_whole(faults: "Faults") -> bool:
             return False
         return all(member in live and not copies.lacking(record, member) for member in record.members)
 
-    found = (well(record) for record in listed_records(faults))
-    return all(list(found) if SLOW else found)
+    return (record.ledger_id for record in listed_records(faults) if not well(record))

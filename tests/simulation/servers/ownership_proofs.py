@@ -53,10 +53,13 @@ class Paths:
         held = max(0, network.clogs.get((source, target), 0) - network.world.now)
         return held + self.rng.randint(1, network.faults.delay_max)
 
-    def send(self, source: str, target: Process, label: str, do: Callable[[], None]) -> None:
+    def send(
+        self, source: str, target: Process, label: str, do: Callable[[], None], *, life: int | None = None
+    ) -> None:
+        """life: an answer reaches only the life of the process that asked."""
         delay = self.delay(source, target.name)
         if delay is not None:
-            target.post(delay, label, do)
+            target.post(delay, label, do, life=life)
 
 
 def ask_each(
@@ -67,17 +70,17 @@ def ask_each(
     told: Callable[[FenceState], None],
 ) -> None:
     """The fence states of a ledger, as the storage nodes say them that get the question in the asker's era."""
-    era = asker.store.era
+    era, life = asker.store.era, asker.life
 
     def at_node(server: "StorageServer", member: Incarnation) -> None:
         if server.incarnation != member:
             return
         if server.refuses(era):
             asker.world.count("question of a former era")
-            paths.send(server.name, asker, "is of a former era", lambda: told(FenceState.FENCED))
+            paths.send(server.name, asker, "is of a former era", lambda: told(FenceState.FENCED), life=life)
             return
         state = server.core.ledgers.fence_state(ledger_id)
-        paths.send(server.name, asker, f"is {state.name}", lambda: told(state))
+        paths.send(server.name, asker, f"is {state.name}", lambda: told(state), life=life)
 
     for node in nodes:
         server = paths.nodes[Incarnation(node.split(".")[0])].at(asker.name)
@@ -148,7 +151,7 @@ class Asked:
 
     def _read_record(self, shell: "TopicShell", *, confirmed: bool = True) -> None:
         """confirmed: a record that names this owner at its epoch proves it; else it is looked at for a newer one."""
-        store, world = self.owner.store, self.owner.world
+        store, world, life = self.owner.store, self.owner.world, self.owner.life
         delay = self.paths.delay(self.owner.name, "store")
         if delay is None:
             return
@@ -160,7 +163,7 @@ class Asked:
             data, _ = store.get(f"topics/{self.paths.topic_id}")
             record = None if data is None else decode_topic(data)
             current = record is not None and (record.owner, record.owner_epoch) == (self.owner.incarnation, shell.epoch)
-            self.owner.post(1, "record read", lambda: decide(current))
+            self.owner.post(1, "record read", lambda: decide(current), life=life)
 
         def decide(current: bool) -> None:
             if self.over:

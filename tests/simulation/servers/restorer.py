@@ -407,6 +407,7 @@ class Restorer(Process):
         given_up = effect.absent if effect.gives_up else ()
         records |= {emptied_nodes.emptied_path(node): b"" for node in (*parts.emptied(), *given_up)}
         restored = Restored(records, self._rebuilt, tuple(self._inventories.values()), self._unseen_below, given_up)
+        life = self.life
 
         def write() -> None:
             fenced = parts.store.get(CLUSTER)[1] != effect.version
@@ -418,7 +419,7 @@ class Restorer(Process):
                     self.post(REPEAT_TICKS, "restores again", self._attempt)
                     return
                 parts.kept.add(era, tree, self.world.now, claim=effect.version)
-            self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)))
+            self.post(1, "root written", lambda: self._handle(RecordsWritten(fenced=fenced)), life=life)
 
         self.world.after(parts.network.delay(self.name, "store"), "store writes a root", write)
 

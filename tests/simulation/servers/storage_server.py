@@ -212,7 +212,7 @@ class StorageServer(Process):
                 self.world.count("storage node waits in a higher era")
                 return
             former, self.store = self.store, newest
-            for check in list(self._checks.values()) if former.lost else ():
+            for check in list(self._checks.values()) if former.was_lost else ():
                 self._ask_again(check)
             self.present.join_era()
             self.handle(RecordsOpened(newest.era))

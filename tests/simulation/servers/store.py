@@ -48,8 +48,9 @@ class Store:
         self.era = era
         #: of the next era, once its restore is committed
         self.successor: Store | None = None
-        #: its data are lost
+        #: its data are lost; they were lost once, perhaps found since: what it was asked meanwhile is never answered
         self.lost = False
+        self.was_lost = False
         #: of an era that was committed below one that served by then: no storage node ever takes anything of it
         self.outbid = False
         self.faults = StoreFaults()
