@@ -87,7 +87,7 @@ class JoinWorld:
         """The node has erased ledgers of the log below this one."""
         self.floors[nodes(node)[0]] = {Chain(TOPIC, LedgerPurpose.LOG): LedgerId(int(floor))}
 
-    def do_know(self, names: str) -> None:
+    def do_know_era_2(self, names: str) -> None:
         """These nodes know that a restore has begun era 2."""
         self.committed |= dict.fromkeys(nodes(names), TWO)
 
@@ -253,8 +253,8 @@ def _record(record: LedgerMetadata, wanted: str | None) -> str:
         said.insert(0, wanted or f"{record.length} bytes")
     if record.lost:
         said.append("lost " + ", ".join(f"{first}-{last}" for first, last in record.lost))
-    if record.given_up_by:
-        said.append(f"without {letters(record.given_up)} by {record.given_up_by}")
+    if record.given_up or record.given_up_by:
+        said.append(f"without {letters(record.given_up)} by {record.given_up_by or 'no operator'}")
     said += [word for word in ("joining", "verified") if getattr(record, word)]
     return f"{state} ({', '.join([*said, *record.further])})"
 
