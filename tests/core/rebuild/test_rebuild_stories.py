@@ -19,11 +19,11 @@ STORIES = stories_of(__file__)
 def new_player() -> Player:
     """Of the records that are rebuilt, and of the steps of a restore."""
     worlds = (JoinWorld(), PlanWorld())
+    does = {name: getattr(world, name) for world in worlds for name in dir(world) if name.startswith("do_")}
 
     def play(commands: Sequence[Command]) -> list[str]:
         for command in commands:
-            do = next(done for world in worlds if (done := getattr(world, f"do_{command.name}", None)) is not None)
-            do(*command.words, **command.values)
+            does[f"do_{command.name}"](*command.words, **command.values)
         happened = [line for world in worlds for line in world.happened]
         for world in worlds:
             world.happened.clear()
