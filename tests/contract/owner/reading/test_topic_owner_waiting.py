@@ -206,12 +206,6 @@ async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
             await runner.ownership_proofs.until_current(runner.owner_epoch, serving_timeout_ms=100)
 
 
-async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve(TOPIC)
-        assert await waiting(channel, runner.topic_id) is None
-
-
 async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path) -> None:
     async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
         world.topics.update_nodes(StorageNodesUpdated((), absent=(world.node.incarnation,)))
