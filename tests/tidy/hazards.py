@@ -5,12 +5,12 @@ its rule.
 """
 
 from tests.tidy.chunk_hazards import CHUNK_HAZARDS
+from tests.tidy.door_hazards import DOOR_HAZARDS
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
 from tests.tidy.producer_hazards import PRODUCER_HAZARDS
-from tests.tidy.pulsar_hazards import PULSAR_HAZARDS
 from tests.tidy.recovery_hazards import RECOVERY_HAZARDS
 from tests.tidy.version_hazards import VERSION_HAZARDS
 
@@ -470,7 +470,7 @@ HAZARDS = {
     **HTTP_HAZARDS,
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
-    **PULSAR_HAZARDS,
+    **DOOR_HAZARDS,
     **CHUNK_HAZARDS,
     **RECOVERY_HAZARDS,
     **VERSION_HAZARDS,

@@ -2,7 +2,7 @@
 
 from tests.tidy.hazard import Hazard
 
-PULSAR_HAZARDS = {
+DOOR_HAZARDS = {
     "refusal-names-the-lowest-id": Hazard(
         "P7. A batch fails, and the error names its lowest id. The Java client knows the batch by its highest id, "
         "ignores the error, and waits until the message times out.",
