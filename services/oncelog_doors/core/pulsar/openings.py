@@ -5,8 +5,8 @@
        │ ──token void─▶ asking without a token
        └ ──20 s───────▶ ERROR 2                   a producer that was created once: all clients try again
 
-If the door has dropped SENDs to the topic, because it took nothing, a grant waits until the topic takes some again:
-the client would send them at once (hazard unread-for-one-topic).
+The owner grants only while the topic takes batches. So a producer that was closed because its topic took nothing is
+answered when it takes some again (hazard unread-for-one-topic).
 
 The owner decides what a token means (`oncelog.core.publishing.client_order`):
 
@@ -38,6 +38,7 @@ class ProducerRequest:
     token: int = NO_TOKEN
     shared: bool = True
     transactions: bool = False
+    initial_subscription: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,8 @@ OpeningEffect = AskOwner | Succeed | Refuse
 class ProducerOpening:
     """It is answered once. What comes after that is dropped."""
 
-    def __init__(
-        self, request: ProducerRequest, family: ClientFamily, now_ms: int, *, topic_takes: bool = True
-    ) -> None:
-        """topic_takes: False after SENDs to the topic were dropped (`DropProducer`), until one to it is answered."""
+    def __init__(self, request: ProducerRequest, family: ClientFamily, now_ms: int) -> None:
         self._request = request
-        self._topic_takes = topic_takes
-        self._success: Succeed | None = None
         self._epoch = request.epoch if family.counts_openings else None
         self._token = request.token
         self.answered = False
@@ -87,13 +83,10 @@ class ProducerOpening:
         return self._refuse(refusal) if refusal is not None else [AskOwner(self._token, self._epoch)]
 
     def granted(self, name: str, last_sequence_id: SequenceId, token: int) -> list[OpeningEffect]:
-        self._success = Succeed(name, last_sequence_id, token)
-        return self._succeed()
-
-    def topic_takes(self) -> list[OpeningEffect]:
-        """A SEND to the topic was answered."""
-        self._topic_takes = True
-        return self._succeed()
+        if self.answered:
+            return []
+        self.answered = True
+        return [Succeed(name, last_sequence_id, token)]
 
     def refused(self, error: OncelogError) -> list[OpeningEffect]:
         if self.answered:
@@ -110,12 +103,6 @@ class ProducerOpening:
         sentence = f"the topic takes nothing now: no answer of its owner in {ANSWER_MS // 1000} s. It is tried again"
         return self._refuse(Refusal(ServerError.PERSISTENCE_ERROR, sentence))
 
-    def _succeed(self) -> list[OpeningEffect]:
-        if self.answered or self._success is None or not self._topic_takes:
-            return []
-        self.answered = True
-        return [self._success]
-
     def _refuse(self, refusal: Refusal) -> list[OpeningEffect]:
         self.answered = True
         return [Refuse(refusal)]
@@ -128,5 +115,8 @@ def _refusal_of(request: ProducerRequest) -> Refusal | None:
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     if request.transactions:
         sentence = "transactions are not offered here: open the producer without them"
+        return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
+    if request.initial_subscription:
+        sentence = "initial_subscription_name is not offered yet: create the subscription before the producer"
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     return None

@@ -90,25 +90,6 @@ def test_created_producer_is_answered_with_2_after_20_s(family: ClientFamily) ->
     assert ProducerOpening(FIRST, family, 1000).deadline_ms is None
 
 
-@pytest.mark.hazard("unread-for-one-topic")
-@each_family
-def test_grant_waits_until_the_topic_takes(family: ClientFamily) -> None:
-    """After SENDs to it were dropped: the client would send them all at once, into the same standstill."""
-    opening = ProducerOpening(AGAIN, family, 0, topic_takes=False)
-    opening.begin()
-    assert granted(opening) == []
-    assert opening.topic_takes() == [GRANTED]
-    opening = ProducerOpening(AGAIN, family, 0, topic_takes=False)
-    opening.begin()
-    assert opening.topic_takes() == []
-    assert granted(opening) == [GRANTED]
-    opening = ProducerOpening(AGAIN, family, 0, topic_takes=False)
-    opening.begin()
-    granted(opening)
-    assert isinstance(opening.expired()[0], Refuse)
-    assert opening.topic_takes() == []
-
-
 @each_family
 def test_request_is_answered_once(family: ClientFamily) -> None:
     """What comes after the answer is dropped."""
@@ -134,6 +115,7 @@ def test_what_is_due_comes_first(family: ClientFamily) -> None:
     [
         (ProducerRequest(0, shared=False), "Shared"),
         (ProducerRequest(0, transactions=True), "transactions"),
+        (ProducerRequest(0, initial_subscription=True), "initial_subscription_name"),
     ],
 )
 def test_what_is_not_offered_is_refused_with_22(request_: ProducerRequest, said: str) -> None:
