@@ -183,7 +183,7 @@ class Run:
     def _lacks(self, healed: int) -> str:
         """What a run waits for. healed: the tick at which the faults stopped."""
         cluster = self.cluster
-        lacks = {
+        lacks: dict[str, Sequence[object]] = {
             "inputs": [client.name for client in cluster.producers if not client.source.complete],
             "consumption of": [topic for topic, each in cluster.consumption.items() if not each.complete],
             "restores": [] if cluster.eras.is_over else [f"after era {cluster.store.era}"],

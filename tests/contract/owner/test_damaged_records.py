@@ -159,6 +159,24 @@ async def test_damaged_registration_hides_no_other() -> None:
     assert [cookie.retired for cookie in (await live.cookies()).values()] == [True]
 
 
+async def test_topic_record_below_level_8_is_refused_and_not_called_damaged() -> None:
+    """It is intact. A rebuild of the record is no way out: the cluster must be created anew."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    topics = topic_store.TopicStore(session)
+    topic_id = (await topics.create(parse_topic("one"))).name.value.topic_id
+    node = await session.read(paths.topic(topic_id))
+    assert node is not None
+    before = DAMAGED.counts["topic record"]
+    older = json.dumps({**json.loads(node.data), "format": 5}).encode()
+    await session.write(paths.topic(topic_id), older, version=node.version)
+    with pytest.raises(CorruptEntry) as refused:
+        await topics.read(topic_id)
+    sentence = "topic record of format 5, below level 8, the lowest that this version reads"
+    assert refused.value.message == f"{paths.topic(topic_id)}: {sentence}"
+    assert DAMAGED.counts["topic record"] == before
+
+
 async def test_damaged_topic_record_affects_only_that_topic() -> None:
     """Other topics are listed and read."""
     session = MemorySession(MemoryTree(), root="/oncelog")

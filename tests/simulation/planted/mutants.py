@@ -51,7 +51,7 @@ from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.takeover import Takeover
 from oncelog.core.topic_events.effects import AnswerOpen
-from tests.core.rebuild.test_left_out_topics import test_topic_that_was_left_out_does_not_take_its_name_back
+from tests.core.rebuild.test_rebuild_stories import test_story
 from tests.core.retention.test_topic_space import test_trim_of_another_list_does_not_end_that_of_the_log
 from tests.simulation.clients.end_of_log_client import Questioner
 from tests.simulation.cluster import Rules
@@ -450,7 +450,7 @@ MUTANTS = (
     Mutant(
         # In no run a process of a former era creates a topic.
         "topic that was left out returns", "left-out-ledger-returns", None, ((_TopicJoin, "_is_known", True),),
-        core_test=test_topic_that_was_left_out_does_not_take_its_name_back,
+        core_test=test_story, core_arguments=("names: A topic that was left out does not take its name back",),
     ),
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),

@@ -207,13 +207,14 @@ def encode_topic(record: TopicRecord) -> bytes:
 
 
 def decode_topic(data: bytes) -> TopicRecord:
-    """Raises CorruptEntry when the bytes are not such a record."""
+    """Raises CorruptEntry when the bytes are not such a record; details: lowest_level, if its cluster is below that."""
     try:
         fields = parse_json(data)
         form = number(fields, "format")
         if FORMAT < form < FORMAT_WITH_HEADS:
             raise CorruptEntry(
-                f"topic record of format {form}, below level {FIRST_VERSION}, the lowest that this version reads"
+                f"topic record of format {form}, below level {FIRST_VERSION}, the lowest that this version reads",
+                lowest_level=FIRST_VERSION,
             )
         if form not in (FORMAT, FORMAT_WITH_HEADS):
             raise CorruptEntry(

@@ -113,10 +113,12 @@ def is_of_newer_format(data: bytes) -> bool:
 
 def decoded(what: str, data: bytes, decode: Callable[[bytes], T], *, path: str = "") -> T:
     """decode(data), for a record whose layout is defined in the core. path: as of `decode_record`. Raises CorruptEntry;
-    counted."""
+    counted. But a record of a cluster below the lowest level is not damaged, and there is nothing to rebuild."""
     try:
         return decode(data)
     except CorruptEntry as error:
+        if "lowest_level" in error.details:
+            raise CorruptEntry(f"{path}: {error.message}", path=path) from error
         DAMAGED.note(what, data, error.message, path=path)
         raise _corrupt(path, error.message) from error
 
