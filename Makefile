@@ -19,11 +19,12 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
-PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
+PROTOS = $(sort $(wildcard proto/*/wire/*.proto))
+WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -38,8 +39,8 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-proto: $(STAMP) ## generate services/oncelog/wire from proto/ (OUT=dir: elsewhere)
-	@mkdir -p $(or $(OUT),services)/oncelog/wire && rm -f $(or $(OUT),services)/oncelog/wire/*_pb2*
+proto: $(STAMP) ## generate services/*/wire from proto/ (OUT=dir: elsewhere)
+	@for wire in $(WIRES); do mkdir -p $(or $(OUT),services)/$$wire && rm -f $(or $(OUT),services)/$$wire/*_pb2* || exit 1; done
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(or $(OUT),services) --mypy_out=quiet:$(or $(OUT),services) $(PROTOS)
 
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
@@ -64,6 +65,9 @@ test: how-long tools $(STAMP) ## run lint and all default tests in parallel, wit
 
 test-core: $(STAMP) ## run the tests of the core only, in a minute
 	@$(BIN)/python -m tests.suite core
+
+test-doors: $(STAMP) ## run the tests of the distribution oncelog_doors
+	@$(BIN)/python -m tests.suite doors
 
 test-effects: tools $(STAMP) ## run the tests of the distribution oncelog_effects
 	@$(BIN)/python -m tests.suite effects
@@ -172,7 +176,7 @@ dist: $(STAMP) ## build wheels and sdist in dist/, install each into a new virtu
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
 	cmp dist/*.whl build/tree/*.whl
-	for folder in effects lab spark; do \
+	for folder in doors effects lab spark; do \
 		$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist --wheel services/oncelog_$$folder || exit 1; \
 	done
 	$(BIN)/python -m tests.suite.distributions

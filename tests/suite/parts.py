@@ -2,7 +2,7 @@
 
 A part is a process of its own. Each folder of `tests/contract` is one, and each folder of `tests/cluster`, because work
 that outlives its test then disturbs no other folder. The tests of a distribution beside the log are a folder of tests/
-(`effects`, `lab`, `spark`), and parts with its name.
+(`doors`, `effects`, `lab`, `spark`), and parts with its name.
 
 A proof is a file of tests that takes long, or that only a change of some folders can break. `make proofs` runs all,
 for a night; `.ci/run` runs those of the folders that a change touches. What a proof covers has a smaller test in a
@@ -157,6 +157,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part("cluster/processes", ("cluster/processes",), 120.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
+    Part("doors", ("doors",), 20.0, True),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
     Part("effects/core", ("effects/core", "effects/model"), 20.0, True),

@@ -5,6 +5,7 @@ its rule.
 """
 
 from tests.tidy.chunk_hazards import CHUNK_HAZARDS
+from tests.tidy.door_hazards import DOOR_HAZARDS
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
@@ -469,6 +470,7 @@ HAZARDS = {
     **HTTP_HAZARDS,
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
+    **DOOR_HAZARDS,
     **CHUNK_HAZARDS,
     **RECOVERY_HAZARDS,
     **VERSION_HAZARDS,

@@ -18,6 +18,8 @@ _IMPURE = {
 }  # fmt: skip
 _CORE_MODULES = sys.stdlib_module_names - _IMPURE
 _CORE = "services/oncelog/core"
+#: {tests of the core of a distribution beside the log: that core}
+_TESTS_OF_CORES = {"tests/doors/core": "oncelog_doors.core.", "tests/effects/core": "oncelog_effects.core."}
 _PACKAGES = tuple(f"{folder.removeprefix('services/')}." for folder in DISTRIBUTIONS)
 #: Where one question is open at a time: a coroutine that awaits its ports, which its caller gives. It cannot await
 #: anything else, because the core does not import asyncio.
@@ -42,7 +44,7 @@ def core_is_pure(source: Source) -> Iterator[str]:
         allowed = allowed | {"pyroaring"}
     if source.path == f"{_CORE}/formats/compression.py":
         allowed = allowed | {"lz4", "zstandard"}
-    own: tuple[str, ...] = ("oncelog.core.",) if source.inside(_CORE) else ("oncelog.core.", "oncelog_effects.core.")
+    own = ("oncelog.core.", *(_package(core) for core in CORES if source.inside(core)))
     for name in imported(source) if source.is_python and source.inside(*CORES) else ():
         if name.split(".")[0] not in allowed and not f"{name}.".startswith(own):
             yield f"the core must not import {name}"
@@ -52,9 +54,10 @@ def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
     """Tests of a core import the core, chance with a seed, and stories: no clock, no file, no process."""
     own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
     ours: tuple[str, ...] = ("oncelog.core.", "tests.core.", "tests.stories.")
-    if source.inside("tests/effects/core"):
-        ours = (*ours, "oncelog_effects.core.", "tests.effects.core.")
-    for name in imported(source) if source.is_python and source.inside("tests/core", "tests/effects/core") else ():
+    for tests, core in _TESTS_OF_CORES.items():
+        if source.inside(tests):
+            ours = (*ours, core, f"{tests.replace('/', '.')}.")
+    for name in imported(source) if source.is_python and source.inside("tests/core", *_TESTS_OF_CORES) else ():
         if name.split(".")[0] not in own and not f"{name}.".startswith(ours):
             yield f"a test of the core must not import {name}"
 
@@ -64,6 +67,7 @@ def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
 _ALONE = {
     "tests/contract": set[str](),
     "tests/cluster": set[str](),
+    "tests/doors": {"oncelog_doors"},
     "tests/effects": {"oncelog_effects"},
     "tests/spark": {"oncelog_spark"},
 }
@@ -86,10 +90,15 @@ def distributions_are_tested_alone(source: Source) -> Iterator[str]:
     for name in imported(source):
         if name.split(".")[0] in others:
             yield f"a test of {source.path.split('/')[1]} must not import {name}"
-        if name.startswith(("tests.effects.", "tests.spark.", "tests.lab.")) and not name.startswith(
+        if name.startswith(("tests.doors.", "tests.effects.", "tests.spark.", "tests.lab.")) and not name.startswith(
             f"tests.{source.path.split('/')[1]}."
         ):
             yield f"a test of {source.path.split('/')[1]} must not import {name}"
+
+
+def _package(folder: str) -> str:
+    """services/x/y as x.y."""
+    return f"{folder.removeprefix('services/').replace('/', '.')}."
 
 
 def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
@@ -189,6 +198,7 @@ RULES = (
             _in("core/publishing", "import pyroaring"),
             _in("core", "from oncelog_effects.core.effects import ordered"),
             (Source("services/oncelog_effects/core/x.py", "import time"),),
+            (Source("services/oncelog_doors/core/x.py", "from oncelog_effects.core import y"),),
         ),
         (
             *_in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
@@ -205,6 +215,7 @@ RULES = (
             (Source("tests/core/test_x.py", "import time"),),
             (Source("tests/core/test_x.py", "from oncelog.runtime import process"),),
             (Source("tests/core/test_x.py", "from tests.contract import fake_cluster"),),
+            (Source("tests/doors/core/test_x.py", "from oncelog_doors.pulsar import frames"),),
         ),
         (
             Source("tests/core/test_x.py", "import random\nfrom tests.core.builders import batch"),

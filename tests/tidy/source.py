@@ -11,10 +11,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The folders of the product: the log, and what is installed beside it. The lab tries them.
-PRODUCT = ("services/oncelog", "services/oncelog_effects", "services/oncelog_spark")
+PRODUCT = ("services/oncelog", "services/oncelog_doors", "services/oncelog_effects", "services/oncelog_spark")
 DISTRIBUTIONS = (*PRODUCT, "services/oncelog_lab")
 #: The folders of the pure cores.
-CORES = ("services/oncelog/core", "services/oncelog_effects/core")
+CORES = ("services/oncelog/core", "services/oncelog_doors/core", "services/oncelog_effects/core")
 _CACHES = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".grimp_cache", ".hypothesis"}
 
 

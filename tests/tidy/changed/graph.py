@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tests.tidy.source import PRODUCT, Source
 
 _DOTTED = re.compile(
-    r"(?<![\w./])(?:oncelog|oncelog_effects|oncelog_lab|oncelog_spark|tests)(?:\.[a-zA-Z_]\w*)+"
+    r"(?<![\w./])(?:oncelog|oncelog_doors|oncelog_effects|oncelog_lab|oncelog_spark|tests)(?:\.[a-zA-Z_]\w*)+"
     r"|(?<=import )oncelog\b|(?<=from )(?:oncelog|oncelog_effects)(?= import)"
 )
 _HOLD_STATEMENTS = (ast.Module, ast.ClassDef, ast.If, ast.Try, ast.With, ast.For, ast.While, ast.ExceptHandler)

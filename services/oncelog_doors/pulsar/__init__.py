@@ -1,0 +1,1 @@
+"""The bytes of Pulsar's binary protocol, and connections that speak it."""

@@ -1,0 +1,468 @@
+"""One connection of a client of Pulsar.
+
+    new ──CONNECT──▶ connecting ──token valid──▶ open ──▶ closed
+     │ 10 s, or anything else        │ ERROR
+     └───────────────────────────────┴─────────▶ closed
+
+Commands are handled in their order. The connection is held, and nothing is read, while its token is checked, while the
+door keeps too much of what it sent (`send_budget`), and while it does not read what it is sent. What breaks the
+protocol ends it with a log line.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import assert_never, cast
+
+from oncelog.core.access import UNCHECKED, Caller
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import TopicName
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max
+from oncelog_doors.core.pulsar.due_refusals import DueRefusals
+from oncelog_doors.core.pulsar.families import ClientFamily, family_of
+from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
+from oncelog_doors.core.pulsar.names import has_no_partitions, producer_name_of, topic_of
+from oncelog_doors.core.pulsar.openings import ProducerRequest
+from oncelog_doors.core.pulsar.send_budget import (
+    BudgetEffect,
+    DropProducer,
+    ProducerKey,
+    ReadAgain,
+    SendBudget,
+    StopReading,
+)
+from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
+from oncelog_doors.core.shared.admissions import Admissions
+from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.frames import Frame, FrameReader, frame_of, limits_after_connect
+from oncelog_doors.pulsar.not_offered import declined, is_not_offered
+from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort, Timers
+from oncelog_doors.pulsar.producer_slot import ProducerSlot
+from oncelog_doors.wire.pulsar_commands_pb2 import Command, Ping, Pong, Producer
+
+_LOG = logging.getLogger(__name__)
+
+CONNECT_MS = 10_000
+#: A client that reads nothing for so long is gone.
+UNSENT_MS = 60_000
+UNSENT_BYTES_MAX = 1024 * 1024
+#: What was written to a connection that ends is sent for so long.
+FAREWELL_MS = 5_000
+PRODUCERS_MAX = 1000
+#: Look-ups of one connection that the cluster has not answered.
+LOOKUPS_MAX = 100
+#: Commands of consumers without a request: of a consumer that does not exist they are ignored, as by Pulsar.
+_OF_NO_CONSUMER = {"ack", "flow", "redeliver"}
+_REQUESTS_LATER = {
+    "subscribe", "unsubscribe", "seek", "get_last_message_id", "get_consumer_stats", "get_topics", "get_schema",
+    "get_or_create_schema",
+}  # fmt: skip
+
+
+class Connection(asyncio.Protocol):
+    """It has the form of `producer_slot.Surroundings`."""
+
+    def __init__(self, home: "Home") -> None:
+        self.home = home
+        self.number = home.next_connection()
+        self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
+        self.due, self.tasks = home.due, home.tasks
+        self.caller: Caller = UNCHECKED
+        self.family = ClientFamily.UNKNOWN
+        self.peer = self.address = ""
+        self._role: str | None = None
+        self._is_admitted = self._spoke = self._is_connected = self._draining = False
+        self._lookup_count = 0
+        self.slots: dict[int, ProducerSlot] = {}
+        self._reader = FrameReader()
+        self._admitted: Admitted | None = None
+        #: why nothing is read
+        self._held: set[str] = set()
+        self._liveness = Liveness(self.timers.now_ms())
+        self._wanted: list[ProducerPort] = []
+        self._cancel_timer: Callable[[], None] | None = None
+        self._cancel_unsent: Callable[[], None] | None = None
+        self._cancel_abort: Callable[[], None] | None = None
+        self._closed = False
+
+    # --- asyncio ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.address, self.peer = str(host), f"{host}:{port}"
+        self.home.connections[self.number] = self
+        refusal = self.home.admissions.refusal_of_address(self.address, self.timers.now_ms())
+        if refusal is not None:
+            self.fail(refusal)
+            return
+        self.home.admissions.admitted(self.address)
+        self._is_admitted = True
+        self._cancel_timer = self.timers.at(self.timers.now_ms() + CONNECT_MS, self._not_connected)
+
+    def data_received(self, data: bytes) -> None:
+        self._perform_liveness(self._liveness.heard(self.timers.now_ms()))
+        self._spoke = True
+        self._reader.feed(data)
+        self._handle_frames()
+
+    def pause_writing(self) -> None:
+        self.hold("unsent")
+        self._cancel_unsent = self.timers.at(
+            self.timers.now_ms() + UNSENT_MS,
+            lambda: self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False),
+        )
+
+    def resume_writing(self) -> None:
+        if self._cancel_unsent is not None:
+            self._cancel_unsent()
+            self._cancel_unsent = None
+        self.release("unsent")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closed = True
+        for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
+            if cancel is not None:
+                cancel()
+        for slot in list(self.slots.values()):
+            slot.disconnected()
+        if self._is_admitted:
+            self.home.admissions.gone(self.address, self._role)
+            if not self._is_connected and self._spoke:
+                self.home.admissions.failed(self.address, self.timers.now_ms())
+        self.home.gone(self)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def hold(self, reason: str) -> None:
+        """Read nothing until `release`."""
+        if not self._held and not self._closed:
+            self._transport.pause_reading()
+            self._perform_liveness(self._liveness.reading(False, self.timers.now_ms()))
+        self._held.add(reason)
+
+    def release(self, reason: str) -> None:
+        if reason not in self._held:
+            return
+        self._held.discard(reason)
+        if not self._held and not self._closed:
+            self._perform_liveness(self._liveness.reading(True, self.timers.now_ms()))
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._handle_frames)
+
+    @property
+    def holds(self) -> frozenset[str]:
+        """Why nothing is read; empty: it is."""
+        return frozenset(self._held)
+
+    def _handle_frames(self) -> None:
+        try:
+            while not self._held and not self._closed:
+                frame = self._reader.read()
+                if frame is None:
+                    return
+                self._handle(frame)
+        except InvalidArgument as error:
+            self.fail(str(error))
+
+    def _handle(self, frame: Frame) -> None:
+        """Raises InvalidArgument for what no client sends."""
+        name, body = frame.name, getattr(frame.command, frame.name)
+        if (name == "connect") is (self._admitted is not None):
+            raise InvalidArgument(f"{name} came {'twice' if self._admitted else 'before CONNECT'}", field="type")
+        match name:
+            case "connect":
+                self._connect(frame.command)
+            case "ping":
+                self.write(command(pong=Pong()))
+            case "pong":
+                pass
+            case "send":
+                slot = self.slots.get(body.producer_id)
+                if slot is not None:
+                    slot.send(frame)
+            case "producer":
+                self._open_producer(body)
+            case "close_producer":
+                slot = self.slots.get(body.producer_id)
+                if slot is None:
+                    self.write(replies.success(body.request_id))
+                else:
+                    slot.close_by_client(body.request_id)
+            case "lookup":
+                self.write(replies.located(body.request_id))
+            case "get_partitions":
+                self._look_up(body.request_id, body.topic, body.may_create)
+            case "close_consumer":
+                self.write(replies.success(body.request_id))
+            case _ if name in _OF_NO_CONSUMER:
+                pass
+            case _ if name in _REQUESTS_LATER:
+                sentence = f"{name} is not offered yet: this door publishes only"
+                self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
+            case _ if is_not_offered(name):
+                answer = declined(name, body)
+                if answer is not None:
+                    self.write(answer)
+            case _:
+                raise InvalidArgument(f"a client sent {name}, which only brokers send", field="type")
+
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    def _not_connected(self) -> None:
+        self.fail(f"no CONNECT in {CONNECT_MS // 1000} s")
+
+    def _connect(self, whole: Command) -> None:
+        asked = whole.connect
+        method = asked.auth_method_name or (f"number {asked.auth_method}" if asked.auth_method else "")
+        connect = Connect(
+            asked.protocol_version, method, asked.auth_data, asked.proxy_to_broker_url,
+            asked.original_principal or asked.original_auth_data,
+        )  # fmt: skip
+        admitted = admission(connect, authentication=self.cluster.authentication)
+        if isinstance(admitted, Refusal):
+            self._refuse(admitted)
+            return
+        self._admitted = admitted
+        self.family = family_of(asked.client_version)
+        if admitted.token is None:
+            self._connected(admitted)
+            return
+        self.hold("connecting")
+        self.tasks.start(self._authenticate(admitted, admitted.token), what="the check of a token")
+
+    async def _authenticate(self, admitted: Admitted, token: str) -> None:
+        try:
+            self.caller = await self.cluster.caller_of(token, self.peer)
+        except OncelogError as error:
+            self._refuse(refusal_of(error))
+            return
+        self._connected(admitted)
+        self.release("connecting")
+
+    def _connected(self, admitted: Admitted) -> None:
+        if self._closed:
+            return
+        if self.caller.role:
+            full = self.home.admissions.refusal_of_role(self.caller.role)
+            if full is not None:
+                self._refuse(Refusal(ServerError.SERVICE_NOT_READY, full))
+                return
+            self.home.admissions.proved(self.caller.role)
+            self._role = self.caller.role
+        self._is_connected = True
+        told = message_bytes_max(self.cluster.batch_bytes_max)
+        self._reader.limits = limits_after_connect(told)
+        self._watch()
+        self.write(replies.connected(admitted, self.home.server_version, told))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.write(replies.error(replies.NO_REQUEST, refusal))
+        self.fail(refusal.sentence)
+
+    # --- topics and producers -----------------------------------------------------------------------------------------
+
+    def _look_up(self, request_id: int, name: str, may_create: bool) -> None:
+        topic = topic_of(name)
+        if isinstance(topic, Refusal):
+            self.write(replies.partitions_failed(request_id, topic))
+        elif has_no_partitions(topic):
+            self.write(replies.partitions(request_id, 0))
+        else:
+            self._lookup_count += 1
+            if self._lookup_count >= LOOKUPS_MAX:
+                self.hold("look-ups")
+            self.tasks.start(self._count_partitions(request_id, topic, may_create), what=f"a look-up of {topic}")
+
+    async def _count_partitions(self, request_id: int, topic: TopicName, may_create: bool) -> None:
+        try:
+            count = await self.cluster.partitions(topic, self.caller, may_create=may_create)
+        except OncelogError as error:
+            self.write(replies.partitions_failed(request_id, refusal_of(error)))
+        else:
+            self.write(replies.partitions(request_id, count))
+        self._lookup_count -= 1
+        self.release("look-ups")
+
+    def _open_producer(self, asked: Producer) -> None:
+        topic, name = topic_of(asked.topic), producer_name_of(asked.name)
+        refusal = next((each for each in (topic, name) if isinstance(each, Refusal)), None)
+        former = self.slots.get(asked.producer_id)
+        if former is None and len(self.slots) >= PRODUCERS_MAX:
+            sentence = f"a connection has at most {PRODUCERS_MAX} producers: close some, or open another connection"
+            refusal = refusal or Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
+        if isinstance(topic, Refusal) or isinstance(name, Refusal) or refusal is not None:
+            assert refusal is not None, "one of them is a refusal"
+            self.write(replies.error(asked.request_id, refusal))
+            return
+        if former is not None:
+            former.disconnected()
+        request = ProducerRequest(
+            epoch=asked.epoch,
+            token=asked.topic_epoch if name is not None else 0,
+            shared=asked.access == Producer.SHARED,
+            transactions=asked.transactions,
+            initial_subscription=bool(asked.initial_subscription),
+        )
+        slot = ProducerSlot(
+            self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
+            producer_id=asked.producer_id, request_id=asked.request_id,
+        )  # fmt: skip
+        self.slots[asked.producer_id] = slot
+        slot.begin()
+
+    def over(self, slot: ProducerSlot) -> None:
+        if self.slots.get(slot.producer_id) is slot:
+            del self.slots[slot.producer_id]
+
+    def perform_budget(self, effects: list[BudgetEffect]) -> None:
+        self.home.perform_budget(effects)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def wanted(self, port: ProducerPort) -> None:
+        self._wanted.append(port)
+        self._perform_liveness(self._liveness.wanted(self.timers.now_ms()))
+
+    def _perform_liveness(self, effects: list[LivenessEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case WritePing():
+                    self.write(command(ping=Ping()))
+                    self._watch()
+                case SayAlive():
+                    for port in self._wanted:
+                        port.holder_lives()
+                    self._wanted.clear()
+                case Drop():
+                    self.fail(effect.reason)
+
+    def _watch(self) -> None:
+        """Look at the time when silence means something."""
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+        self._cancel_timer = None if self._closed else self.timers.at(self._liveness.next_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._perform_liveness(self._liveness.tick(self.timers.now_ms()))
+        if not self._closed:
+            self._watch()
+
+    @property
+    def waiting(self) -> int:
+        """SENDs without an answer."""
+        return sum(slot.waiting for slot in self.slots.values())
+
+    def drain(self) -> None:
+        """Take no more SENDs, and end when all are answered."""
+        self._draining = True
+        self.hold("draining")
+        self._end_if_drained()
+
+    def _end_if_drained(self) -> None:
+        if self._draining and not self._closed and not self.waiting:
+            self._close()
+
+    def write(self, answer: Command) -> None:
+        if not self._closed:
+            self._transport.write(frame_of(answer))
+            if self._draining:  # what is written in the same step comes first
+                asyncio.get_running_loop().call_soon(self._end_if_drained)
+
+    def fail(self, reason: str, *, send: bool = True) -> None:
+        """End the connection. send: what was written before is still sent."""
+        if not self._closed:
+            _LOG.info("connection of %s is closed: %s", self.peer, reason)
+            self._close(send=send)
+
+    def _close(self, *, send: bool = True) -> None:
+        self._closed = True
+        if send:
+            self._transport.close()
+            # Until then the peer may read. A transport with unsent bytes waits for that for ever.
+            self._cancel_abort = self.timers.at(self.timers.now_ms() + FAREWELL_MS, self._transport.abort)
+        else:
+            self._transport.abort()
+
+
+class Home:
+    """What the connections of a door share."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        timers: Timers,
+        *,
+        server_version: str,
+        budget: SendBudget | None = None,
+        admissions: Admissions | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.timers = timers
+        self.server_version = server_version
+        self.budget = budget or SendBudget()
+        self.due = DueRefusals()
+        self.admissions = admissions or Admissions()
+        self.tasks = BackgroundTasks()
+        #: {number: connection}, those that are open
+        self.connections: dict[int, Connection] = {}
+        self._connection_count = 0
+        self._opening_count = 0
+        self._cancel_tick: Callable[[], None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    def next_connection(self) -> int:
+        self._connection_count += 1
+        return self._connection_count
+
+    def next_opening(self) -> int:
+        self._opening_count += 1
+        return self._opening_count
+
+    def gone(self, connection: Connection) -> None:
+        self.connections.pop(connection.number, None)
+        self.perform_budget(self.budget.disconnected(connection.number))
+        if self._drained is not None and not self.connections and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def drain(self, limit_ms: int) -> None:
+        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
+        self._drained = asyncio.get_running_loop().create_future()
+        for connection in list(self.connections.values()):
+            connection.drain()
+        cancel = self.timers.at(self.timers.now_ms() + limit_ms, self._close_all)
+        if self.connections:
+            await self._drained
+        cancel()
+        await self.tasks.close()
+
+    def _close_all(self) -> None:
+        for connection in list(self.connections.values()):
+            connection.fail("the door ends")
+
+    def perform_budget(self, effects: list[BudgetEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case StopReading():
+                    self.connections[effect.connection].hold("budget")
+                case ReadAgain():
+                    self.connections[effect.connection].release("budget")
+                case DropProducer():
+                    self._drop(effect.producer)
+                case _:
+                    assert_never(effect)
+        if self._cancel_tick is not None:
+            self._cancel_tick()
+        due_ms = self.budget.next_ms
+        self._cancel_tick = None if due_ms is None else self.timers.at(due_ms, self._tick)
+
+    def _tick(self) -> None:
+        self.perform_budget(self.budget.tick(self.timers.now_ms()))
+
+    def _drop(self, producer: ProducerKey) -> None:
+        slots = self.connections[producer.connection].slots.values()
+        for slot in [slot for slot in slots if slot.key == producer]:
+            slot.drop()

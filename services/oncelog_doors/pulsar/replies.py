@@ -1,0 +1,102 @@
+"""Commands that a door sends, from what the cores decide."""
+
+from oncelog_doors.core.pulsar.connecting import PLACE, Admitted
+from oncelog_doors.core.pulsar.openings import Succeed
+from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
+from oncelog_doors.core.pulsar.server_errors import Refusal, without_error_names
+from oncelog_doors.pulsar.commands import command
+from oncelog_doors.wire import pulsar_commands_pb2 as pb
+from oncelog_doors.wire.pulsar_values_pb2 import FeatureFlags, MessageId
+
+#: In a command that answers no request.
+NO_REQUEST = 2**64 - 1
+#: What clients take for "stored, but nobody knows where".
+_NOWHERE = MessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1)
+
+
+def connected(admitted: Admitted, server_version: str, message_bytes_max: int) -> pb.Command:
+    return command(
+        connected=pb.Connected(
+            server_version=server_version,
+            protocol_version=admitted.protocol_version,
+            max_message_size=message_bytes_max,
+            feature_flags=FeatureFlags(partitions_without_creation=True),
+        )
+    )
+
+
+def error(request_id: int, refusal: Refusal) -> pb.Command:
+    sentence = without_error_names(refusal.sentence)
+    return command(error=pb.Error(request_id=request_id, error=refusal.code, message=sentence))
+
+
+def success(request_id: int) -> pb.Command:
+    return command(success=pb.Success(request_id=request_id))
+
+
+def located(request_id: int) -> pb.Command:
+    return command(
+        located=pb.Located(
+            request_id=request_id,
+            url=PLACE.url,
+            url_tls=PLACE.url_tls,
+            outcome=pb.Located.CONNECT,
+            authoritative=PLACE.authoritative,
+            through_service_url=PLACE.through_service_url,
+        )
+    )
+
+
+def partitions(request_id: int, count: int) -> pb.Command:
+    return command(partitions=pb.Partitions(request_id=request_id, partitions=count, outcome=pb.Partitions.SUCCESS))
+
+
+def partitions_failed(request_id: int, refusal: Refusal) -> pb.Command:
+    return command(
+        partitions=pb.Partitions(
+            request_id=request_id,
+            outcome=pb.Partitions.FAILED,
+            error=refusal.code,
+            message=without_error_names(refusal.sentence),
+        )
+    )
+
+
+def producer_success(request_id: int, opened: Succeed) -> pb.Command:
+    """An empty version of a schema is "no schema" for clients."""
+    return command(
+        producer_success=pb.ProducerSuccess(
+            request_id=request_id,
+            name=opened.name,
+            last_sequence_id=opened.last_sequence_id,
+            schema_version=b"",
+            topic_epoch=opened.token,
+        )
+    )
+
+
+def receipt(producer_id: int, written: WriteReceipt) -> pb.Command:
+    place = written.place
+    answer = pb.SendReceipt(
+        producer_id=producer_id,
+        sequence_id=written.ids.sequence_id,
+        message_id=_NOWHERE if place is None else MessageId(ledger_id=place.ledger_id, entry_id=place.entry_id),
+    )
+    if written.ids.highest is not None:
+        answer.highest_sequence_id = written.ids.highest
+    return command(send_receipt=answer)
+
+
+def send_error(producer_id: int, written: WriteSendError) -> pb.Command:
+    return command(
+        send_error=pb.SendError(
+            producer_id=producer_id,
+            sequence_id=written.sequence_id,
+            error=written.refusal.code,
+            message=without_error_names(written.refusal.sentence),
+        )
+    )
+
+
+def close_producer(producer_id: int) -> pb.Command:
+    return command(close_producer=pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST))

@@ -1,0 +1,1 @@
+"""What crosses the network: generated from proto/oncelog_doors/wire, never edited by hand."""

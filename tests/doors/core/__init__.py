@@ -1,0 +1,1 @@
+"""The pure cores of the doors: what a client is answered."""

@@ -1,0 +1,1 @@
+"""What all doors decide in the same way."""

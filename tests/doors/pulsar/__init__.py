@@ -1,0 +1,1 @@
+"""Pulsar's binary protocol: its bytes, cut, damaged and hostile."""

@@ -1,0 +1,210 @@
+"""A cluster of topics in memory, in the forms that a door needs, with the rules of the real one."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.access import Caller
+from oncelog.core.errors import (
+    OncelogError,
+    ProducerBusy,
+    ProducerClosed,
+    ProducerExpired,
+    ProducerFenced,
+    TopicNotFound,
+    Unauthenticated,
+)
+from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
+from oncelog.core.names import TopicName, parse_topic
+from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
+from oncelog_doors.pulsar.frames import checksum_matches
+from oncelog_doors.pulsar.ports import Decided
+
+
+class Prepared(NamedTuple):
+    ids: Ids
+    entry: bytes
+
+
+@dataclass
+class Name:
+    """Of one producer name. epoch: of its session."""
+
+    generation: int = 0
+    last: int = -1
+    stored: dict[int, tuple[bytes, Position]] = field(default_factory=dict)
+    session: "FakeProducer | None" = None
+
+
+@dataclass
+class FakeTopic:
+    """takes: False: what is given waits, and so does an opening. incarnation: of the topic, if it is made again."""
+
+    takes: bool = True
+    room: int = 1 << 40
+    incarnation: int = 1
+    fences: bool = False
+    takes_again: asyncio.Event = field(default_factory=asyncio.Event)
+    has_more_room: asyncio.Event = field(default_factory=asyncio.Event)
+    names: dict[str, Name] = field(default_factory=dict)
+    entries: list[Prepared] = field(default_factory=list)
+    waiting: list[tuple["FakeProducer", Prepared, Decided]] = field(default_factory=list)
+
+    def take(self) -> None:
+        """Take what waits, and all that comes."""
+        self.takes = True
+        self.takes_again.set()
+        waiting, self.waiting = self.waiting, []
+        for producer, prepared, decided in waiting:
+            producer.store(prepared, decided)
+
+
+class FakeProducer:
+    """Has the form of `ProducerPort`."""
+
+    def __init__(self, topic: FakeTopic, name: str, epoch: int | None, wanted: Callable[[], None]) -> None:
+        self.topic, self.name, self.epoch, self.wanted = topic, name, epoch, wanted
+        self.state = topic.names[name]
+        self.generation = self.state.generation
+        self.last_sequence_id = SequenceId(self.state.last)
+        self.said_alive = 0
+        self.gave_up_name: bool | None = None
+        self.end: asyncio.Future[OncelogError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def token(self) -> int:
+        return self.generation << 31 | self.topic.incarnation
+
+    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> Prepared | Rejected:
+        if not checksum_matches(entry):
+            return Rejected(f"sequence ids {ids}: the checksum is wrong")
+        return Prepared(ids, entry)
+
+    def has_room(self, size: int) -> bool:
+        return size <= self.topic.room
+
+    async def room(self, size: int) -> None:
+        while not self.has_room(size) and not self.end.done():
+            await self.topic.has_more_room.wait()
+            self.topic.has_more_room.clear()
+
+    def give(self, prepared: Prepared, decided: Decided) -> None:
+        if self.end.done():
+            decided(None)
+        elif self.topic.takes:
+            self.store(prepared, decided)
+        else:
+            self.topic.waiting.append((self, prepared, decided))
+
+    def store(self, prepared: Prepared, decided: Decided) -> None:
+        if self.end.done():
+            decided(None)
+            return
+        first = prepared.ids.sequence_id
+        known, place = Known.STORED, Position(LedgerId(1), EntryId(len(self.topic.entries)))
+        if first in self.state.stored:
+            entry, place = self.state.stored[first]
+            known = Known.SAME_BATCH if entry == prepared.entry else Known.OTHER_CONTENT
+        elif first <= self.state.last:
+            known = Known.STALE
+        else:
+            self.state.stored[first] = prepared.entry, place
+            self.state.last = prepared.ids.last
+            self.topic.entries.append(prepared)
+        decided(verdict_on(known, prepared.ids, place, TopicRules()))
+
+    def holder_lives(self) -> None:
+        self.said_alive += 1
+
+    async def ended(self) -> OncelogError:
+        return await asyncio.shield(self.end)
+
+    def finish(self, error: OncelogError) -> None:
+        if not self.end.done():
+            self.end.set_result(error)
+            if self.state.session is self:
+                self.state.session = None
+            mine = [each for each in self.topic.waiting if each[0] is self]
+            self.topic.waiting = [each for each in self.topic.waiting if each[0] is not self]
+            for _, _, decided in mine:
+                decided(None)
+
+    async def close(self, *, gives_up_name: bool) -> None:
+        self.gave_up_name = gives_up_name
+        self.finish(ProducerClosed("closed"))
+
+
+class FakeCluster:
+    """Has the form of `ClusterPort`. tokens: {token: role}; empty: authentication is off."""
+
+    def __init__(self, tokens: dict[str, str] | None = None) -> None:
+        self.tokens = tokens or {}
+        self.topics: dict[str, FakeTopic] = {}
+        self.partition_counts: dict[str, int] = {}
+        self.asked: list[str] = []
+        self.batch_bytes_max = 5 * 1024 * 1024
+        self.opened: list[FakeProducer] = []
+        #: openings that were cancelled
+        self.withdrawn = 0
+        #: look-ups and openings wait until it is set
+        self.owner_answers = asyncio.Event()
+        self.owner_answers.set()
+
+    @property
+    def authentication(self) -> bool:
+        return bool(self.tokens)
+
+    def topic(self, name: str) -> FakeTopic:
+        return self.topics.setdefault(str(parse_topic(name)), FakeTopic())
+
+    async def caller_of(self, token: str, address: str) -> Caller:
+        if token not in self.tokens:
+            raise Unauthenticated("the token is not valid here")
+        return Caller(self.tokens[token], address=address)
+
+    async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
+        self.asked.append(str(topic))
+        await self.owner_answers.wait()
+        if not may_create and str(topic) not in self.topics:
+            raise TopicNotFound(f"there is no topic {topic}")
+        return self.partition_counts.get(str(topic), 0)
+
+    async def open_producer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        *,
+        name: str | None,
+        token: int,
+        epoch: int | None,
+        wanted: Callable[[], None],
+    ) -> FakeProducer:
+        try:
+            await self.owner_answers.wait()
+        except asyncio.CancelledError:
+            self.withdrawn += 1
+            raise
+        own = self.topic(str(topic))
+        while not own.takes:
+            await own.takes_again.wait()
+        name = name or f"assigned-{len(own.names)}"
+        state = own.names.setdefault(name, Name())
+        session = state.session
+        if token:
+            if token & (2**31 - 1) != own.incarnation or not state.generation:
+                raise ProducerExpired("the token is of another producer")
+            if token >> 31 != state.generation:
+                raise ProducerFenced("a newer instance has this producer name")
+            if session is not None and epoch is not None and session.epoch is not None and epoch <= session.epoch:
+                raise ProducerFenced("a later opening of the same client has this producer")
+        elif session is not None and not own.fences:
+            session.wanted()
+            raise ProducerBusy(f"another instance of {name!r} is connected")
+        else:
+            state.generation += 1
+        if session is not None:
+            session.finish(ProducerFenced("another one has it"))
+        state.session = FakeProducer(own, name, epoch, wanted)
+        self.opened.append(state.session)
+        return state.session

@@ -1,0 +1,151 @@
+"""A door on a loopback socket, and a client that writes and reads its bytes."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
+from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
+from oncelog_doors.pulsar.connection import Home
+from oncelog_doors.pulsar.door import PulsarDoor
+from oncelog_doors.pulsar.frames import Frame, FrameReader, limits_after_connect
+from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
+from tests.doors.pulsar.fake_cluster import FakeCluster
+
+DEADLINE_S = 60.0
+TOPIC = b"persistent://public/default/orders"
+
+
+class ManualTimers:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self._now_ms = 1000
+        self._timers: list[tuple[int, Callable[[], None]]] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
+        timer = (when_ms, call)
+        self._timers.append(timer)
+        return lambda: self._timers.remove(timer) if timer in self._timers else None
+
+    def advance(self, by_ms: int) -> None:
+        """Call what is due, in its order."""
+        end_ms = self._now_ms + by_ms
+        while due := [timer for timer in self._timers if timer[0] <= end_ms]:
+            timer = min(due, key=lambda each: each[0])
+            self._timers.remove(timer)
+            self._now_ms = max(self._now_ms, timer[0])
+            timer[1]()
+        self._now_ms = end_ms
+
+
+class DoorWorld:
+    def __init__(self, cluster: FakeCluster, limits: SendLimits | None, connections_max: int) -> None:
+        self.cluster = cluster
+        self.timers = ManualTimers()
+        self.home = Home(
+            cluster, self.timers, server_version="Oncelog 1", budget=SendBudget(limits),
+            admissions=Admissions(AdmissionLimits(connections_max)),
+        )  # fmt: skip
+        self.door = PulsarDoor(self.home)
+        self.port = 0
+
+
+@asynccontextmanager
+async def door_world(
+    cluster: FakeCluster | None = None,
+    limits: SendLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+    connections_max: int = 100,
+) -> AsyncIterator[DoorWorld]:
+    world = DoorWorld(cluster or FakeCluster(), limits, connections_max)
+    world.port = await world.door.listen("127.0.0.1", 0, tls)
+    try:
+        yield world
+    finally:
+        closing = asyncio.ensure_future(world.door.close())
+        await asyncio.wait([closing], timeout=0)
+        world.timers.advance(5_000)
+        await closing
+
+
+class RawClient:
+    """version: decides the family."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._frames = FrameReader(limits_after_connect(5 * 1024 * 1024), with_entry="message")
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def read(self) -> Frame:
+        """The next frame. Raises EOFError when the door has closed the connection."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := self._frames.read()) is None:
+                data = await self._reader.read(65_536)
+                if not data:
+                    raise EOFError
+                self._frames.feed(data)
+        return found
+
+    async def answer(self, data: bytes) -> Any:
+        """The body of the next command, after these bytes."""
+        self.write(data)
+        found = await self.read()
+        return getattr(found.command, found.name)
+
+    async def names_until_closed(self) -> list[str]:
+        """The commands that come before the end."""
+        names = []
+        while True:
+            try:
+                names.append((await self.read()).name)
+            except (EOFError, ConnectionError):
+                return names
+
+    async def connect(self, version: bytes = b"Pulsar-CPP-v4.2.0", *more: tuple[int, int | bytes]) -> Any:
+        return await self.answer(frame(command(CONNECT, (1, version), (4, 20), *more)))
+
+    async def open_producer(
+        self, *more: tuple[int, int | bytes], producer_id: int = 1, topic: bytes = TOPIC, name: bytes = b"importer"
+    ) -> Any:
+        """more: fields of PRODUCER, such as (8, epoch) and (11, token)."""
+        return await self.answer(producer(*more, producer_id=producer_id, topic=topic, name=name))
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionError:
+            pass  # the door was faster
+
+
+@asynccontextmanager
+async def raw_client(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawClient]:
+    client = RawClient(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=tls and "localhost"))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def producer(
+    *more: tuple[int, int | bytes], producer_id: int = 1, topic: bytes = TOPIC, name: bytes = b"importer"
+) -> bytes:
+    named = ((4, name),) if name else ()
+    return frame(command(PRODUCER, (1, topic), (2, producer_id), (3, 77), *named, *more))
+
+
+def send(sequence_id: int, value: bytes = b"v", *more: tuple[int, int | bytes], producer_id: int = 1) -> bytes:
+    """One message. more: fields of SEND."""
+    metadata = body((1, b"importer"), (2, sequence_id), (3, 1))
+    return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), entry(metadata, value))

@@ -1,0 +1,86 @@
+"""The hazards of Pulsar's clients at a door: a part of `hazards`. Pn: its number in the design of the door."""
+
+from tests.tidy.hazard import Hazard
+
+DOOR_HAZARDS = {
+    "refusal-names-the-lowest-id": Hazard(
+        "P7. A batch fails, and the error names its lowest id. The Java client knows the batch by its highest id, "
+        "ignores the error, and waits until the message times out.",
+        "An error to a client of Java names the highest id of the batch.",
+    ),
+    "refusal-resent-for-ever": Hazard(
+        "P8. A message fails with a code for a wrong checksum. The Java client finds its own copy correct, and sends "
+        "it again for ever.",
+        "A client of Java is answered with 22, which fails the batch.",
+    ),
+    "send-error-closes-a-connection": Hazard(
+        "P9. A message fails with any code but that of a wrong checksum. The C++ client closes the connection, and "
+        "all of its producers send again, for ever.",
+        "No SEND_ERROR is sent to it. Its producer is closed, and the next PRODUCER is answered with 8.",
+    ),
+    "send-error-kills-the-client": Hazard(
+        "P10. The code for a wrong checksum is for a message that is not the first one in the queue of the C++ "
+        "client, or that has timed out. The process ends by a null pointer.",
+        "No client is answered with that code.",
+    ),
+    "send-error-silences-a-producer": Hazard(
+        "P11. A message fails with 22 or 15. The Go client forgets the producer: nothing fails, and nothing is sent "
+        "any more.",
+        "No SEND_ERROR is sent to it.",
+    ),
+    "receipt-out-of-order": Hazard(
+        "P12. A duplicate is answered at once, before a write that came first. The client closes the connection, or "
+        "waits for the first answer for ever.",
+        "Receipts and errors have the order of the SENDs.",
+    ),
+    "half-open-holder": Hazard(
+        "P14. The machine of a producer is gone and its connection stays open. The new instance is told that the name "
+        "is busy, until TCP gives up.",
+        "A name that is wanted makes its door ping the holder. After 5 s without a byte the connection is closed.",
+    ),
+    "fenced-producer-reconnects": Hazard(
+        "P16. A producer that a newer instance has fenced is answered with busy, not ready or not authorized. It "
+        "tries again for ever.",
+        "It is answered with 25.",
+    ),
+    "token-of-a-deleted-topic": Hazard(
+        "P24. A topic is deleted and made again, or a name expires. A producer that comes back is refused for its old "
+        "token, for ever.",
+        "The door opens it without the token, as a new instance.",
+    ),
+    "lookup-that-fails": Hazard(
+        "P26. A look-up is answered that the service is not ready. The Java client closes the connection, and with it "
+        "all of its producers.",
+        "The answer to a look-up is a constant.",
+    ),
+    "transactions-retried-for-ever": Hazard(
+        "P27. A client wants transactions, and is answered that their coordinator is not found. It asks again for "
+        "ever.",
+        "The topic of coordinators has no partitions, and requests for transactions are answered with 22.",
+    ),
+    "limit-below-a-waiting-message": Hazard(
+        "P30. A C++ client keeps the largest size of a message for its whole process. A door tells it a smaller size "
+        "than it assumed, and a message that waits is failed without being sent.",
+        "No client is told less than 5 MiB, without what the log adds.",
+    ),
+    "place-of-another-batch": Hazard(
+        "P34. A duplicate comes in another batch than the stored one, and its receipt names the stored entry. The "
+        "client counts its messages from there, and a reader that starts at one of these ids skips messages.",
+        "A receipt names a place only if the entry holds the same batch, without a prefix.",
+    ),
+    "unread-for-one-topic": Hazard(
+        "P35. A topic takes nothing, and the door stops reading the connection. Acknowledgements, PINGs and all other "
+        "producers of the connection wait, and the client closes it each minute.",
+        "A connection is not read for 5 s at most. Then the producers of topics that take nothing are closed.",
+    ),
+    "name-lost-behind-unread-sends": Hazard(
+        "P35. A name is wanted while the door does not read its holder. The answer to the PING lies behind SENDs, and "
+        "a producer that lives loses its name.",
+        "A client that is not read counts as alive.",
+    ),
+    "error-name-in-a-sentence": Hazard(
+        "P38. The Go client searches the text of an error for the names of errors. A sentence that names one, or a "
+        "topic of that name, ends the producer or consumer.",
+        "Names of errors are taken apart in each sentence.",
+    ),
+}
