@@ -1,13 +1,12 @@
 """An owner's publish and read streams with clients that break the protocol, disconnect or come too late."""
 
-import asyncio
 from typing import Any
 
 import grpc
 import pytest
 
 from oncelog.core.errors import InvalidName
-from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.ids import SessionNumber
 from oncelog.core.topic_events.events import SessionClosed
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import OPENS_MAX, PUBLISH, OpenRequest, PublishFrame
@@ -98,17 +97,6 @@ async def test_read_stream_without_a_start_ends_without_an_error() -> None:
         stream = channel.stream(READ)
         await stream.finish()
         assert [frame async for frame in stream] == []
-
-
-@pytest.mark.asyncio
-async def test_disconnected_reader_of_an_idle_topic_leaves_no_state() -> None:
-    """On a topic without new messages each disconnected reader stayed in memory."""
-    async with owner_serving() as (topic, _, _):
-        waiting = asyncio.create_task(topic.progress.until_after(Position(LedgerId(1), EntryId(0))))
-        await until(lambda: topic.progress.waiting_count == 1, 30)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert topic.progress.waiting_count == 0
 
 
 @pytest.mark.asyncio

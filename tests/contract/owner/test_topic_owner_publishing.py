@@ -5,7 +5,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 from oncelog.core.errors import (
     InvalidArgument,
@@ -14,11 +13,11 @@ from oncelog.core.errors import (
     NotOwner,
     OncelogError,
 )
-from oncelog.core.formats.batch import BatchHeader, encode_batch
+from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.outcome import ResultKind
-from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
+from oncelog.core.ids import ProducerId, SessionNumber, TopicId
 from oncelog.rpc.codecs.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.streams.publish_service import BATCH_OVERHEAD_BYTES
 from oncelog.wire.owner_pb2 import TopicStatesRequest
@@ -244,20 +243,6 @@ async def test_end_of_a_session_releases_its_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_batch_without_deduplication_needs_no_producer_id(tmp_path: Path) -> None:
-    """Producer id 0: stored each time it is sent, with any sequence ids."""
-    async with owner_world(tmp_path) as (world, channel):
-        client = PublishClient(channel)
-        granted = await client.open(await world.serve(TOPIC), "importer")
-        data = encode_batch(
-            encode_values([b"", b""]), producer_id=ProducerId(0), generation=Generation(0), first=0, last=1, count=2,
-            publish_time_ms=0, checksum=crc32c,
-        )  # fmt: skip
-        outcomes = await client.stored(granted, data, data)
-        assert [part.kind for [part] in outcomes] == [ResultKind.STORED] * 2
-
-
-@pytest.mark.asyncio
 async def test_decompression_of_a_large_frame_yields_to_other_tasks(tmp_path: Path) -> None:
     """A frame of some KiB may decompress to gigabytes: another task must run long before its end."""
     async with owner_world(tmp_path) as (world, channel):
@@ -280,19 +265,6 @@ async def test_decompression_of_a_large_frame_yields_to_other_tasks(tmp_path: Pa
         ended = True
         assert [isinstance(each, BatchHeader) for each in checked] == [True] * count
         assert turns >= count // 2
-
-
-@pytest.mark.asyncio
-async def test_client_gets_pending_answers_after_its_half_close(tmp_path: Path) -> None:
-    """Its stream ends without an error."""
-    async with owner_world(tmp_path) as (world, channel):
-        client = PublishClient(channel)
-        granted = await client.open(await world.serve(TOPIC), "importer")
-        await client.stored(granted, batch_of(granted, [0]))
-        await client.stream.finish()
-        assert [frame async for frame in client.stream] == []
-        await until_streams(world, 0)
-        assert sessions_of(world) == 0
 
 
 def packed_batch(granted: OpenGranted, sequence_id: int, codec: Compression) -> bytes:

@@ -131,14 +131,6 @@ async def test_start_by_time_or_index_needs_few_reads() -> None:
 
 
 @pytest.mark.asyncio
-async def test_start_at_a_trimmed_position_continues_with_the_next_kept_entry() -> None:
-    """A reader may come back after a trim."""
-    log = log_of_two()
-    log.trim(1)
-    assert await walk(log, StartMessage(at(1, 1), 0, inclusive=True)) == [(4, 0, 1)]
-
-
-@pytest.mark.asyncio
 async def test_ledger_trimmed_during_a_read_is_skipped() -> None:
     """A ledger leaves the list before its record is deleted, so a missing record means that the list must be read
     again."""

@@ -103,21 +103,8 @@ async def test_start_inside_an_entry_is_sent_with_a_control_entry_behind_it(cach
 
 
 @pytest.mark.asyncio
-async def test_batch_index_of_a_trimmed_start_is_dropped() -> None:
-    """Otherwise the first kept messages would be skipped."""
-    log = a_log(3)
-    log.open_ledger(2)
-    log.add(3)
-    log.trim(1)
-    async with read_serving(log) as channel:
-        stream = await reading(channel, StartMessage(at(1, 0), 1, inclusive=True))
-        frame = await received(stream)
-        assert (frame.first_batch_index, positions(frame)) == (0, [at(2, 0)])
-
-
-@pytest.mark.asyncio
 async def test_reader_of_a_trimmed_message_id_is_told_where_the_log_begins() -> None:
-    """Once, with its first messages; and not one that starts elsewhere."""
+    """Once, with its first messages, of which it skips none; and not one that starts elsewhere."""
     log = a_log(3)
     log.open_ledger(2)
     log.add(3)
@@ -129,7 +116,8 @@ async def test_reader_of_a_trimmed_message_id_is_told_where_the_log_begins() -> 
     ):
         async with read_serving(log) as channel:
             stream = await reading(channel, start)
-            assert (await received(stream)).trimmed_below == below
+            frame = await received(stream)
+            assert (frame.trimmed_below, frame.first_batch_index) == (below, 0)
             log.add(1)
             assert (await received(stream)).trimmed_below == 0
 

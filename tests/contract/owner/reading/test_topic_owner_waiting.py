@@ -206,28 +206,6 @@ async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
             await runner.ownership_proofs.until_current(runner.owner_epoch, serving_timeout_ms=100)
 
 
-async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
-    async with owner_world(tmp_path) as (world, channel):
-        runner = await world.serve(TOPIC)
-        assert await waiting(channel, runner.topic_id) is None
-
-
-async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path) -> None:
-    async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
-        world.topics.update_nodes(StorageNodesUpdated((), absent=(world.node.incarnation,)))
-        topic_id = await world.new_topic(TOPIC)
-        world.topics.assign(topic_id)
-        runner = world.topics.find(topic_id)
-        assert runner is not None
-        await until(lambda: runner.core.phase is Phase.OPENING, DEADLINE_S, waiting_for="the takeover to open a ledger")
-        shown = await waiting(channel, topic_id)
-        assert shown is not None
-        assert shown["code"] == "not_enough_storage_nodes"
-        assert shown["members"] == {world.node.incarnation: "is absent"}
-        error = await opening(PublishClient(channel), runner, "importer")
-        assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
-
-
 async def test_full_disk_reaches_the_producer_as_its_reason(tmp_path: Path) -> None:
     """It used to name no node and no disk, and to say that listed nodes are to be started, of which there were none."""
     async with owner_world(tmp_path, REFUSES_SOON) as (world, channel):
