@@ -1,8 +1,8 @@
 """Small: what a message costs when the application gives messages one by one, or a few at a time.
 
 lone message         one message every 5 ms, one producer: the CPU of each message
-callback             send_async for every message, as fast as the limits of pending messages allow
-future               the same with send_nowait; each future has a callback, or is awaited
+callback             send_nowait with on_result for every message, as fast as the limits of pending messages allow
+future               the same without; each future has a callback, or is awaited
 lists of 20          send_many of 20 messages, one call at a time for each of 64 producers
 one in flight        1,000 producers of one topic; each sends its next message after the answer to the last
 
