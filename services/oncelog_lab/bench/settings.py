@@ -56,6 +56,9 @@ class BenchSettings:
     messages: Annotated[int, typer.Option(min=1000, max=20_000_000, help="Number of messages in the topic.")] = (
         2_000_000
     )
+    return_memory: Annotated[
+        bool, typer.Option("--return-memory", help="Client with keep_memory=False. Compare peak_mib and faults (-o json).")
+    ] = False
     database: Annotated[
         str, typer.Option(metavar="URL", help="SQLAlchemy URL of an empty database. [default: a SQLite file]")
     ] = ""
