@@ -142,17 +142,17 @@ async def test_messages_with_and_without_options_keep_their_order(
     producer = await client.create_producer("orders")
     calls = Calls()
     for number in range(9):
-        key = None if number % 3 else b"k%d" % number
+        key = b"k%d" % number if number % 3 == 1 else None
         properties = {"n": str(number)} if number % 2 else None
         producer.send_nowait(b"%d" % number, on_result=calls, key=key, properties=properties)
-    with pytest.raises(SequenceIdRequired):
-        producer.send_nowait(b"mixed", on_result=calls, sequence_id=100)
+        with pytest.raises(SequenceIdRequired):
+            producer.send_nowait(b"mixed", on_result=calls, sequence_id=100)
     await producer.flush()
     assert [each.sequence_id for each in calls.results] == list(range(9))
     reader = await client.create_reader("orders")
     messages = [await reader.read_next(timeout=DEADLINE_S) for _ in range(9)]
     assert [(each.value, each.key, dict(each.properties)) for each in messages] == [
-        (b"%d" % n, None if n % 3 else b"k%d" % n, {"n": str(n)} if n % 2 else {}) for n in range(9)
+        (b"%d" % n, b"k%d" % n if n % 3 == 1 else None, {"n": str(n)} if n % 2 else {}) for n in range(9)
     ]
 
 
