@@ -55,8 +55,9 @@ class CpuMeter:
             # A process that has ended meanwhile does not count: what it used is not known any more.
             for pid in pids:
                 if pid in after and pid in before:
-                    used, now, then = self._used[role], after[pid], before[pid]
-                    self._used[role] = _Used(used.cpu_s + now.cpu_s - then.cpu_s, used.faults + now.faults - then.faults)
+                    (sum_s, sum_faults), (now_s, now_faults) = self._used[role], after[pid]
+                    then_s, then_faults = before[pid]
+                    self._used[role] = _Used(sum_s + now_s - then_s, sum_faults + now_faults - then_faults)
                     self._peak_bytes[role] = max(self._peak_bytes[role], _peak_bytes(pid))
 
     def cores(self) -> dict[str, float]:

@@ -57,7 +57,7 @@ class BenchSettings:
         2_000_000
     )
     return_memory: Annotated[
-        bool, typer.Option("--return-memory", help="Client with keep_memory=False. Compare peak_mib and faults (-o json).")
+        bool, typer.Option("--return-memory", help="Use a client with keep_memory=False; -o json has its peak_mib.")
     ] = False
     database: Annotated[
         str, typer.Option(metavar="URL", help="SQLAlchemy URL of an empty database. [default: a SQLite file]")

@@ -283,7 +283,7 @@ def test_callback_of_a_message_gets_its_result_or_error(running: Running) -> Non
 
     with oncelog.Client(running.cluster.url) as client:
         producer = client.create_producer("flights")
-        assert producer.send_nowait(b"0", on_result=noted, sequence_id=0) is None  # type: ignore[func-returns-value]
+        assert producer.send_nowait(b"0", on_result=noted, sequence_id=0) is None
         producer.send_nowait(b"1", on_result=fails, sequence_id=1)
         producer.send_nowait(b"2", on_result=noted, sequence_id=2)
         producer.send_nowait(b"-", on_result=noted, sequence_id=-1)

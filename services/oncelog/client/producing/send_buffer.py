@@ -153,11 +153,10 @@ def fail(receiver: SendReceiver, error: OncelogError) -> None:
     call(receiver, None, error)
 
 
-def check_callback(callback: SendCallback | None) -> None:
-    """Raises InvalidArgument."""
+def check_callback(callback: object) -> None:
+    """None: there is none. Raises InvalidArgument."""
     if callback is not None and not callable(callback):
-        kind = type(callback).__name__
-        message = f"on_result must be a function, not {kind}"
+        message = f"on_result must be a function, not {type(callback).__name__}"
         raise InvalidArgument(message, field="on_result").of_send(stored=False)
 
 

@@ -50,7 +50,7 @@ class SendResult:
         stored: ResultRange,
         index: int,
         sequence_id: int,
-        resent: bool,  # noqa: FBT001  # by position: one is made for every message
+        resent: bool,  # by position: one is made for every message
     ) -> None:
         self._topic = topic
         self._range = stored
