@@ -58,9 +58,11 @@ class LabCluster:
         """The address of the console, or that it is off. Raises LabFailed as `processes`."""
         return str(self._status()["console_url"]) or "off: ONCELOG_CONSOLE is false"
 
-    async def connect(self, *, storage_reads: bool = True) -> AsyncClient:
+    async def connect(self, *, storage_reads: bool = True, keep_memory: bool = True) -> AsyncClient:
         """A client with a short timeout: the lab does not wait for a cluster that is not there."""
-        return await connect(self.url, operation_timeout=_CONNECT_TIMEOUT_S, storage_reads=storage_reads)
+        return await connect(
+            self.url, operation_timeout=_CONNECT_TIMEOUT_S, storage_reads=storage_reads, keep_memory=keep_memory
+        )
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[RestClient]:

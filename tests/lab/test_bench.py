@@ -99,7 +99,9 @@ def test_publish_measures_each_load_against_the_limits_path(published: dict[str,
         assert row.figure > 0
         assert row.ratio is not None
         assert row.ratio > 0
-        assert set(row.detail["cores"]) >= {"client", "owner", "storage"}  # type: ignore[call-overload]
+        for used in ("cores", "cpu_us", "faults", "peak_mib"):
+            assert set(row.detail[used]) >= {"client", "owner", "storage"}  # type: ignore[call-overload]
+        assert all(row.detail["peak_mib"].values())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", CONSUMING)

@@ -3,14 +3,19 @@
 import io
 import json
 import math
+import mmap
+import os
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from oncelog_lab.access import ClusterAccess
+from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, percentile
 from oncelog_lab.bench.plot import plot
 from oncelog_lab.bench.table import print_table, to_json
+from oncelog_lab.cluster import LabCluster
 from oncelog_lab.failures import LabFailed
 
 
@@ -68,6 +73,27 @@ def test_table_shows_figure_ratio_target_and_result() -> None:
     shown = " ".join(out.getvalue().split())
     assert "publish 600 msg/s 0.60 >= 0.65 x limits no" in shown
     assert "0 of 1 rows" in shown
+
+
+def test_use_of_memory_is_that_of_the_measured_time() -> None:
+    """Each page of a new mapping is a fault, and all of them are gone after it. What was there before counts for the
+    peak, and not for the faults. Where the kernel does not forget a peak, it is the highest one so far."""
+    cluster = LabCluster(ClusterAccess("oncelog://elsewhere.invalid:6650", "http://elsewhere.invalid:8080"))
+    large, small = CpuMeter(cluster), CpuMeter(cluster)
+    mib = 64
+    with large, mmap.mmap(-1, mib * 1024**2) as mapping:
+        mapping.madvise(mmap.MADV_NOHUGEPAGE)
+        for at in range(0, len(mapping), mmap.PAGESIZE):
+            mapping[at] = 1
+    with small:
+        bytearray(1024)
+    assert large.cores().keys() == {"client"}
+    faults, peak = large.detail(1)["faults"], large.detail(1)["peak_mib"]
+    assert faults["client"] >= mib * 1024**2 // mmap.PAGESIZE  # type: ignore[index]
+    assert peak["client"] > mib  # type: ignore[index]
+    assert small.detail(1)["faults"]["client"] < faults["client"] / 2  # type: ignore[index]
+    if os.access("/proc/self/clear_refs", os.W_OK):
+        assert small.detail(1)["peak_mib"]["client"] < peak["client"] - mib / 2  # type: ignore[index]
 
 
 def _file(directory: Path, name: str, *rows: BenchRow) -> Path:

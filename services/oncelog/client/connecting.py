@@ -5,9 +5,11 @@ from pathlib import Path
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient
 from oncelog.client.opening import opening
+from oncelog.client.values.arguments import check_type
 from oncelog.client.values.process import check_threads
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.runtime.credentials import Token
+from oncelog.runtime.memory import keep_freed_memory
 from oncelog.runtime.variables import log_unknown
 
 
@@ -21,6 +23,7 @@ async def connect(
     operation_timeout: float | None = OPERATION_TIMEOUT_S,
     storage_reads: bool = True,
     max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
+    keep_memory: bool = True,
 ) -> AsyncClient:
     """Return a client of a cluster: `async with connect(url) as client`, or `client = await connect(url)`.
 
@@ -41,13 +44,18 @@ async def connect(
             False: everything comes through topic owners.
         max_message_bytes: of a message in chunks (`create_producer(chunking=True)`) that readers and consumers return,
             0 to 1 GiB; the client needs twice as much memory for one. Larger ones raise MessageTooLarge.
+        keep_memory: let this process keep freed memory for the next messages, up to 64 MiB of each heap, instead of
+            returning it to the system at once. This concerns all memory of the process, needs glibc, and is done once,
+            by the first client that has it. It is not done if the environment has one of glibc's own settings for that,
+            such as MALLOC_TRIM_THRESHOLD_.
 
     Raises RuntimeError, before anything else, where gevent or eventlet has replaced Python's threads. Raises
     InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
     check_threads()
+    check_type("keep_memory", keep_memory, bool, "True or False")
     log_unknown(os.environ)
-    return AsyncClient(
+    client = AsyncClient(
         url,
         token=token,
         tls_ca_file=tls_ca_file,
@@ -56,3 +64,6 @@ async def connect(
         storage_reads=storage_reads,
         max_message_bytes=max_message_bytes,
     )
+    if keep_memory:
+        keep_freed_memory()
+    return client

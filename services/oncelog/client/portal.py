@@ -50,19 +50,25 @@ class Portal:
             asyncio.set_event_loop(None)
             _idle.setdefault(os.getpid(), []).append(self._loop)
 
-    def submit(self, work: Coroutine[Any, Any, ResultT]) -> "concurrent.futures.Future[ResultT]":
+    def submit(
+        self,
+        work: Coroutine[Any, Any, ResultT],
+        done: "Callable[[concurrent.futures.Future[ResultT]], object] | None" = None,
+    ) -> "concurrent.futures.Future[ResultT]":
         """Start a coroutine on the loop; those of one thread start in order. Callbacks of the future run in a thread of
-        their own. Raises ClientClosed and ClientForked."""
+        their own; so does `done`, also if the work ends before this returns. Raises ClientClosed and ClientForked."""
         if not self.inherited:
             with self._lock:
                 if not self._stopped:
                     future = CallersFuture[ResultT](self._thread, self._callbacks)
+                    if done is not None:
+                        future.add_done_callback(done)
                     self._loop.call_soon_threadsafe(self._start, work, future)
                     return future
         work.close()
         if self.inherited:
             raise used_after_fork()
-        raise _closed()
+        raise client_closed()
 
     def _start(self, work: Coroutine[Any, Any, ResultT], future: CallersFuture[ResultT]) -> None:
         task = self._loop.create_task(work)
@@ -99,7 +105,7 @@ class Portal:
         try:
             return concurrent.futures.Future.result(future)  # a CallersFuture would check again
         except concurrent.futures.CancelledError as error:
-            raise _closed() from error  # nobody but `stop` cancels it
+            raise client_closed() from error  # nobody but `stop` cancels it
         except BaseException:
             future.cancel()
             raise
@@ -136,7 +142,7 @@ class Portal:
         self._callbacks.stop()
 
 
-def _closed() -> ClientClosed:
+def client_closed() -> ClientClosed:
     return ClientClosed("the client was closed: create a new one")
 
 

@@ -64,7 +64,7 @@ _BENCHMARKS = {
         "acknowledged messages a second, in four loads",
         (
             "message_bytes", "large_message_bytes", "batch_kib", "window", "small_batch_kib", "small_window",
-            "producers", "seconds", "runs",
+            "producers", "seconds", "runs", "return_memory",
         ),
     ),
     "latency": _Benchmark(
@@ -73,7 +73,7 @@ _BENCHMARKS = {
     ),
     "small": _Benchmark(
         "messages given one by one or a few at a time; their CPU",
-        ("message_bytes", "seconds", "runs"),
+        ("message_bytes", "seconds", "runs", "return_memory"),
     ),
     "tail": _Benchmark(
         "latency during snapshots, rolls and takeovers",
@@ -95,7 +95,7 @@ _BENCHMARKS = {
     ),
     "consume": _Benchmark(
         "reading a whole topic, by batches and by objects",
-        ("messages", "message_bytes", "runs"),
+        ("messages", "message_bytes", "runs", "return_memory"),
     ),
     "subscribe": _Benchmark(
         "a consumer that acknowledges, against reading",
@@ -219,7 +219,10 @@ def run(
         raise failed(error) from error
     work = _everything if measurement == _ALL else _measure
     place_of_rest = admin_url or opt.DEFAULT_ADMIN_URL
-    run_bench(lambda stack, tell: work(measurement, stack, tell, **settings), data, output, url, place_of_rest)
+    run_bench(
+        lambda stack, tell: work(measurement, stack, tell, **settings), data, output, url, place_of_rest,
+        keep_memory=not settings.get("return_memory"),
+    )  # fmt: skip
 
 
 def _settings_of(measurement: str, benchmark: _Benchmark, typed: Mapping[str, object]) -> dict[str, Any]:

@@ -38,14 +38,19 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
     message_bytes = settings.message_bytes
     values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE.batch_bytes))
     cluster = await stack.cluster()
-    direct, owner = CpuMeter(cluster), CpuMeter(cluster)
-    async with await cluster.connect() as client, await cluster.connect(storage_reads=False) as owner_client:
+    direct, owner, single = CpuMeter(cluster), CpuMeter(cluster), CpuMeter(cluster)
+    keep = not settings.return_memory
+    async with (
+        await cluster.connect(keep_memory=keep) as client,
+        await cluster.connect(storage_reads=False, keep_memory=keep) as owner_client,
+    ):
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
             async with producer:
                 published.append(await fill(producer, values, total))
             # First the row that is compared with no other: after publishing, storage nodes still write for a while.
-            objects.append(await read_whole(client, producer.topic, total, _count_objects))
+            with single:
+                objects.append(await read_whole(client, producer.topic, total, _count_objects))
             with direct:
                 batches.append(await read_whole(client, producer.topic, total, count_batches))
             with owner:
@@ -58,7 +63,7 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             "msg/s",
             median(published),
             FigureTarget(2.0, of_ratio=True, of="publish"),
-            {"runs": rounded(batches, 0), "published_runs": rounded(published, 0), "cpu_us": direct.us_each(reads)},
+            {"runs": rounded(batches, 0), "published_runs": rounded(published, 0), **direct.detail(reads)},
             f"published at {median(published):,.0f} msg/s; CPU {_shown(direct.us_each(reads))}",
         ),
         BenchRow(
@@ -67,7 +72,7 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             "msg/s",
             median(batches),
             None,
-            {"runs": rounded(through_owner, 0), "cpu_us": owner.us_each(reads)},
+            {"runs": rounded(through_owner, 0), **owner.detail(reads)},
             f"ratio: of the row above; CPU {_shown(owner.us_each(reads))}",
         ),
         BenchRow(
@@ -76,7 +81,7 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
             "msg/s",
             median(published),
             FigureTarget(500_000),
-            {"runs": rounded(objects, 0)},
+            {"runs": rounded(objects, 0), **single.detail(reads)},
         ),
     ]
 

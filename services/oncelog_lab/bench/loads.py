@@ -92,7 +92,7 @@ async def send_futures(producer: AsyncProducer, *, message_bytes: int, seconds: 
 async def send_callbacks(
     producer: AsyncProducer, *, message_bytes: int, seconds: float, futures: bool = False
 ) -> Throughput:
-    """send_async for each message with its callback, or send_nowait and a callback for each future.
+    """send_nowait for each message, with on_result or a callback of its future.
 
     Raises the error of a message.
     """
@@ -119,7 +119,7 @@ async def send_callbacks(
                 if futures:
                     producer.send_nowait(value).add_done_callback(done)
                 else:
-                    producer.send_async(value, answered)
+                    producer.send_nowait(value, on_result=answered)
             sent += len(values)
             await asyncio.sleep(0)
             while sent - stored > pending_max - FUTURES_AT_ONCE:

@@ -61,7 +61,7 @@ class PublishBench:
 
     async def rows(self) -> list[BenchRow]:
         settings = self._settings
-        async with await self._cluster.connect() as client:
+        async with await self._cluster.connect(keep_memory=not settings.return_memory) as client:
             many = await self._row(
                 f"{SEND_MANY}, {settings.message_bytes} B messages",
                 self._lists(client, settings.message_bytes, settings.large, producers=1),
@@ -132,7 +132,7 @@ class PublishBench:
     ) -> BenchRow:
         """Alternate the load with the limits path. against: another load that the ratio divides by instead."""
         self._tell(what)
-        ours, limits, others = [], [], []
+        ours, limits, others, total = [], [], [], 0
         meter = CpuMeter(self._cluster)
         for _ in range(self._settings.runs):
             bare = await self._path.publish(
@@ -142,7 +142,9 @@ class PublishBench:
             if against is not None:
                 others.append((await against()).bytes_per_s / message_bytes)
             with meter:
-                ours.append((await measure()).bytes_per_s / message_bytes)
+                load = await measure()
+            ours.append(load.bytes_per_s / message_bytes)
+            total += load.messages(message_bytes)[0]
         figure = median(ours)
         detail: dict[str, object] = {
             "runs": rounded(ours),
@@ -150,6 +152,7 @@ class PublishBench:
             "mb_per_s": round(figure * message_bytes / 1e6, 1),
             "shape": str(shape),
             "cores": meter.cores(),
+            **meter.detail(total),
         }
         note = f"{figure * message_bytes / 1e6:.0f} MB/s"
         if others:

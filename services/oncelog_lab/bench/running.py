@@ -102,14 +102,18 @@ def run_bench(
     output: Output,
     url: str | None = None,
     admin_url: str = "",
+    *,
+    keep_memory: bool = True,
 ) -> None:
-    """Run a benchmark and print its rows."""
+    """Run a benchmark and print its rows. The process of its clients is set up as that of a user's program: keep_memory
+    as in `connect`, which the client of the limits path also has."""
     quiet_grpc()
-    from oncelog.runtime.memory import tune_memory
+    from oncelog.runtime.memory import keep_freed_memory
     from oncelog_lab.bench.table import print_table, to_json
 
     errors = Console(stderr=True, highlight=False)
-    tune_memory()  # as every service does
+    if keep_memory:
+        keep_freed_memory()
 
     async def main() -> "list[BenchRow]":
         with bench_directory(data) as directory:

@@ -56,6 +56,9 @@ class BenchSettings:
     messages: Annotated[int, typer.Option(min=1000, max=20_000_000, help="Number of messages in the topic.")] = (
         2_000_000
     )
+    return_memory: Annotated[
+        bool, typer.Option("--return-memory", help="Use a client with keep_memory=False; -o json has its peak_mib.")
+    ] = False
     database: Annotated[
         str, typer.Option(metavar="URL", help="SQLAlchemy URL of an empty database. [default: a SQLite file]")
     ] = ""

@@ -1,8 +1,8 @@
 """Small: what a message costs when the application gives messages one by one, or a few at a time.
 
 lone message         one message every 5 ms, one producer: the CPU of each message
-callback             send_async for every message, as fast as the limits of pending messages allow
-future               the same with send_nowait; each future has a callback, or is awaited
+callback             send_nowait with on_result for every message, as fast as the limits of pending messages allow
+future               the same without; each future has a callback, or is awaited
 lists of 20          send_many of 20 messages, one call at a time for each of 64 producers
 one in flight        1,000 producers of one topic; each sends its next message after the answer to the last
 
@@ -54,7 +54,7 @@ async def small_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> 
     async def singles(own: list[AsyncProducer]) -> tuple[int, float]:
         return (await send_in_turn(own, message_bytes=size, count=1, seconds=seconds)).messages(size)
 
-    async with await cluster.connect() as client:
+    async with await cluster.connect(keep_memory=not settings.return_memory) as client:
         bench = _SmallBench(cluster, client, settings.runs, tell)
         return [
             await bench.cpu_row(f"CPU of a lone message at {settings.rate:g} msg/s", 1, lone),
@@ -83,19 +83,19 @@ class _SmallBench:
 
     async def row(self, what: str, producers: int, load: Load, target: FigureTarget | None = None) -> BenchRow:
         """The rate, with the CPU of a message as its note."""
-        rates, cpu = await self._measure(what, producers, load)
-        detail: dict[str, object] = {"runs": rounded(rates), "cpu_us": cpu}
+        rates, cpu, detail = await self._measure(what, producers, load)
         return BenchRow(what, median(rates), "msg/s", None, target, detail, _shown(cpu))
 
     async def cpu_row(self, what: str, producers: int, load: Load, target: FigureTarget | None = None) -> BenchRow:
         """The CPU of a message, with the rate as its note."""
-        rates, cpu = await self._measure(what, producers, load)
-        detail: dict[str, object] = {"runs": rounded(rates), "cpu_us": cpu}
+        rates, cpu, detail = await self._measure(what, producers, load)
         note = f"{_shown(cpu)}; {median(rates):,.0f} msg/s"
         return BenchRow(what, sum(cpu.values()), "us", None, target, detail, note)
 
-    async def _measure(self, what: str, producers: int, load: Load) -> tuple[list[float], dict[str, float]]:
-        """Returns the messages per second of each run, and {role: us of CPU of a message}."""
+    async def _measure(
+        self, what: str, producers: int, load: Load
+    ) -> tuple[list[float], dict[str, float], dict[str, object]]:
+        """Returns the messages per second of each run, {role: us of CPU of a message}, and the detail of the row."""
         self._tell(what)
         rates, total = [], 0
         meter = CpuMeter(self._cluster)
@@ -107,7 +107,7 @@ class _SmallBench:
             rates.append(count / seconds)
             for producer in own:
                 await producer.close()
-        return rates, meter.us_each(total)
+        return rates, meter.us_each(total), {"runs": rounded(rates), **meter.detail(total)}
 
 
 def _shown(cpu: dict[str, float]) -> str:

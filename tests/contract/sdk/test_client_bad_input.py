@@ -111,7 +111,7 @@ async def test_invalid_argument_fails_only_its_message(
     producer = await client.create_producer("flights")
     fine = producer.send_nowait(b"fine")
     with pytest.raises(InvalidArgument):
-        producer.send_nowait(**arguments)  # type: ignore[arg-type]
+        producer.send_nowait(**arguments)  # type: ignore[call-overload]
     await fine
     assert cluster.topic("flights").values() == [b"fine"]
 

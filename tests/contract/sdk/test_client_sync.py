@@ -13,7 +13,15 @@ import pytest
 
 import oncelog
 from oncelog.client.portal import Portal
-from oncelog.core.errors import DeadlineExceeded, InvalidSequenceId, ProducerClosed, ReaderClosed
+from oncelog.core.errors import (
+    ClientClosed,
+    DeadlineExceeded,
+    InvalidArgument,
+    InvalidSequenceId,
+    OncelogError,
+    ProducerClosed,
+    ReaderClosed,
+)
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 
 T = TypeVar("T")
@@ -260,6 +268,70 @@ def test_callback_may_wait_for_other_futures(running: Running) -> None:
 
         producer.send_nowait(b"1").add_done_callback(waits)
         assert waited.result(DEADLINE_S)
+
+
+def test_callback_of_a_message_gets_its_result_or_error(running: Running) -> None:
+    """In the order of the messages, in the thread of the callbacks; wrong arguments are the error of their message."""
+    calls: list[tuple[int | str, int | None]] = []
+
+    def noted(result: oncelog.SendResult | None, error: OncelogError | None) -> None:
+        place = result.sequence_id if result is not None else type(error).__name__
+        calls.append((place, threading.current_thread().ident))
+
+    def fails(_result: object, _error: object) -> None:
+        raise asyncio.CancelledError
+
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+        assert producer.send_nowait(b"0", on_result=noted, sequence_id=0) is None
+        producer.send_nowait(b"1", on_result=fails, sequence_id=1)
+        producer.send_nowait(b"2", on_result=noted, sequence_id=2)
+        producer.send_nowait(b"-", on_result=noted, sequence_id=-1)
+        with pytest.raises(InvalidArgument, match="on_result must be a function, not str"):
+            producer.send_nowait(b"3", on_result="noted")  # type: ignore[call-overload]
+    assert sorted(map(str, [place for place, _ in calls])) == ["0", "2", "InvalidSequenceId"]
+    assert [place for place, _ in calls if place != "InvalidSequenceId"] == [0, 2]
+    (thread,) = {thread for _, thread in calls}
+    assert thread != threading.get_ident()
+    with pytest.raises(ClientClosed):
+        producer.send_nowait(b"late", on_result=noted)
+    assert len(calls) == 3
+
+
+def test_callback_of_a_message_may_send_wait_and_close(running: Running) -> None:
+    """As the callbacks of futures. While one waits, other calls of the client go on."""
+    answers: list[object] = []
+    release, closed = threading.Event(), threading.Event()
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights")
+
+        def sends(_result: object, _error: object) -> None:
+            assert release.wait(DEADLINE_S)
+            answers.append(producer.send(b"3"))
+            producer.send_nowait(b"4", on_result=closes)
+
+        def closes(_result: object, _error: object) -> None:
+            client.close()
+            closed.set()
+
+        producer.send_nowait(b"1", on_result=sends)
+        answers.append(producer.send(b"2"))
+        release.set()
+        assert closed.wait(DEADLINE_S)
+    assert [type(each) for each in answers] == [oncelog.SendResult] * 2
+    assert running.cluster.topic("flights").values() == [b"1", b"2", b"3", b"4"]
+
+
+def test_end_of_the_client_is_the_error_of_its_messages(running: Running) -> None:
+    """Each callback is called before `close` returns, also of a message that waits for room."""
+    errors: list[str] = []
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights", pending_bytes_max=1)
+        running.do(lambda cluster: cluster.kill_owner())
+        for _ in range(3):
+            producer.send_nowait(b"x", on_result=lambda _, error: errors.append(type(error).__name__))
+        client.close(flush=False)
+        assert errors == ["ProducerClosed"] * 3
 
 
 def test_call_in_the_thread_of_the_client_is_refused(running: Running) -> None:

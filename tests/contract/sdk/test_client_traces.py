@@ -37,7 +37,7 @@ async def test_messages_carry_the_trace_context_of_their_sender(client: oncelog.
         await producer.send_many([b"many", b"many"])
         await producer.send_many([b"mixed", b"mixed"], properties=[None, {"traceparent": "of its own"}])
         answered = asyncio.get_running_loop().create_future()
-        producer.send_async(b"callback", lambda result, _: answered.set_result(result))
+        producer.send_nowait(b"callback", on_result=lambda result, _: answered.set_result(result))
     await answered
     await producer.send(b"later", properties={"a": "b"})
     current = span.get_span_context()

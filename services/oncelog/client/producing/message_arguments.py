@@ -34,8 +34,8 @@ def check_lengths(values: Sequence[Buffer], *columns: Sequence[object] | None) -
 
 
 def plain_key(key: Key | None) -> bytes | None:
-    if key is None:
-        return None
+    if key is None or type(key) is bytes:
+        return key
     try:
         return key.encode() if isinstance(key, str) else plain_bytes(key, field="key", kinds="bytes or str")
     except UnicodeEncodeError as error:

@@ -46,15 +46,16 @@ class PendingMessages:
     def completed(self, topic: TopicPartition, ids: BatchIds, ranges: list[AnsweredRange]) -> None:
         given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
         rows = zip(self._receivers, given, strict=True)
+        future_class = asyncio.Future
         for size, stored, resent, error in ranges:
             for index, (receiver, sequence_id) in enumerate(islice(rows, size)):
                 if stored is None:
                     if error is not None:
                         fail(receiver, error)
-                elif not isinstance(receiver, asyncio.Future):
-                    call(receiver, SendResult(topic, stored, index, sequence_id, resent=resent), None)
+                elif not isinstance(receiver, future_class):
+                    call(receiver, SendResult(topic, stored, index, sequence_id, resent), None)
                 elif not receiver.done():
-                    receiver.set_result(SendResult(topic, stored, index, sequence_id, resent=resent))
+                    receiver.set_result(SendResult(topic, stored, index, sequence_id, resent))
 
     def failed(self, error: OncelogError) -> None:
         for receiver in self._receivers:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, overload
 
 from oncelog.client.network.lookup import PartitionCounts, partitions_in
 from oncelog.client.network.network import Network
@@ -12,7 +12,7 @@ from oncelog.client.network.partition_watch import PartitionWatch, for_each_part
 from oncelog.client.network.session_driver import parted
 from oncelog.client.producing.message_arguments import Key, check_lengths, plain_bytes, plain_key
 from oncelog.client.producing.pending_results import without_errors
-from oncelog.client.producing.send_buffer import Properties, SendCallback
+from oncelog.client.producing.send_buffer import Properties, SendCallback, check_callback
 from oncelog.client.producing.sender import ProducerOptions, Sender
 from oncelog.client.values.results import BatchResult, RoutedBatchResult, SendResult
 from oncelog.core import errors
@@ -193,63 +193,66 @@ class AsyncProducer:
         if type(value) is not bytes:
             value = plain_bytes(value, field="value")
         future = self._new_future()
-        if part.lock.taken or not part.has_room(len(value)):
+        if part.lock.taken or not part.begin(value, future, sequence_id, key, event_time_ms, properties):
             self._network.check_loop()
             async with part.lock:
                 await part.room(len(value))
                 part.begin(value, future, sequence_id, key, event_time_ms, properties)
-        else:
-            part.begin(value, future, sequence_id, key, event_time_ms, properties)
         return await future
 
+    @overload
     def send_nowait(
         self,
         value: Buffer,
         *,
+        on_result: None = None,
         sequence_id: int | None = None,
         key: Key | None = None,
         event_time_ms: int | None = None,
         properties: Properties | None = None,
-    ) -> "asyncio.Future[SendResult]":
-        """Publish one message without waiting. The future gets what `send` would return or raise.
-
-        Raises TooManyRequests at once when pending_bytes_max is reached or other calls wait for room, and raises at
-        once what `send` raises for wrong arguments.
-        """
-        part = self._only or self._part_of(sequence_id, key)
-        if type(value) is not bytes:
-            value = plain_bytes(value, field="value")
-        if part.lock.taken or not part.has_room(len(value)):
-            raise part.no_room()
-        future = self._new_future()
-        part.begin(value, future, sequence_id, key, event_time_ms, properties)
-        return future
-
-    def send_async(
+    ) -> "asyncio.Future[SendResult]": ...
+    @overload
+    def send_nowait(
         self,
         value: Buffer,
-        callback: SendCallback,
         *,
+        on_result: SendCallback,
         sequence_id: int | None = None,
         key: Key | None = None,
         event_time_ms: int | None = None,
         properties: Properties | None = None,
-    ) -> None:
-        """Publish one message without waiting, with a callback for its result: half of the cost of a future with one.
+    ) -> None: ...
+    def send_nowait(
+        self,
+        value: Buffer,
+        *,
+        on_result: SendCallback | None = None,
+        sequence_id: int | None = None,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> "asyncio.Future[SendResult] | None":
+        """Publish one message without waiting. The future gets what `send` would return or raise.
 
-        callback: called once, on the event loop: callback(result, None) with what `send` would return, or
-        callback(None, error) with what it would raise. What it raises goes to the event loop's exception handler.
+        on_result: instead of the future, a function that is called once, on the event loop: on_result(result, None), or
+        on_result(None, error). It costs half of a future with a callback. What it raises goes to the event loop's
+        exception handler. Then None is returned.
 
-        Raises at once what `send_nowait` raises; the callback is not called then.
+        Raises TooManyRequests at once when pending_bytes_max is reached or other calls wait for room, and raises at
+        once what `send` raises for wrong arguments. Then on_result is not called.
         """
         part = self._only or self._part_of(sequence_id, key)
         if type(value) is not bytes:
             value = plain_bytes(value, field="value")
-        if part.lock.taken or not part.has_room(len(value)):
+        if on_result is None:
+            future = self._new_future()
+            if part.lock.taken or not part.begin(value, future, sequence_id, key, event_time_ms, properties):
+                raise part.no_room()
+            return future
+        check_callback(on_result)
+        if part.lock.taken or not part.begin(value, on_result, sequence_id, key, event_time_ms, properties):
             raise part.no_room()
-        if not callable(callback):
-            raise errors.InvalidArgument("callback: not a function", field="callback").of_send(stored=False)
-        part.begin(value, callback, sequence_id, key, event_time_ms, properties)
+        return None
 
     def _part_of(self, sequence_id: int | None, key: Key | None) -> Sender:
         self._check_open()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.client.values.results import SendResult
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, pack_values
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
@@ -96,12 +96,15 @@ class SendBuffer:
     def __len__(self) -> int:
         return len(self._values)
 
-    def add(self, value: bytes, sequence_id: int | None, extras: Extras | None, receiver: SendReceiver) -> None:
+    def add_options(self, sequence_id: int | None, extras: Extras | None) -> None:
+        """Those of the message that is added next."""
         if extras is not None:
             self._extras[len(self._values)] = extras
             self.size_bytes += extras.size_bytes
         if sequence_id is not None:
             self._ids.append(sequence_id)
+
+    def add(self, value: bytes, receiver: SendReceiver) -> None:
         self._values.append(value)
         self._receivers.append(receiver)
         self.size_bytes += len(value) + MESSAGE_OVERHEAD_BYTES
@@ -148,6 +151,13 @@ def fail(receiver: SendReceiver, error: OncelogError) -> None:
             receiver.set_exception(error)
         return
     call(receiver, None, error)
+
+
+def check_callback(callback: object) -> None:
+    """None: there is none. Raises InvalidArgument."""
+    if callback is not None and not callable(callback):
+        message = f"on_result must be a function, not {type(callback).__name__}"
+        raise InvalidArgument(message, field="on_result").of_send(stored=False)
 
 
 def call(callback: SendCallback, result: SendResult | None, error: OncelogError | None) -> None:

@@ -27,6 +27,7 @@ from oncelog.client.producing.pending_results import PendingList, PendingMessage
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.send_buffer import (
     MESSAGE_OVERHEAD_BYTES,
+    Extras,
     PackedBatch,
     Packer,
     Properties,
@@ -60,6 +61,8 @@ CompressionName: TypeAlias = Literal["zlib", "zstd", "lz4"]
 _COMPRESSIONS: dict[str | None, Compression] = {
     None: Compression.NONE, "zlib": Compression.ZLIB, "zstd": Compression.ZSTD, "lz4": Compression.LZ4,
 }  # fmt: skip
+#: asked for every message: the public one raises where there is no loop, and is slower
+_running_loop = asyncio._get_running_loop  # noqa: SLF001
 #: Bytes that a list packs before it lets other tasks run.
 _YIELD_BYTES = 1024 * 1024
 #: keys, event_times_ms, properties: one item, or None, for each value of a list
@@ -94,26 +97,22 @@ class FairLock:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._count = 0
-
-    @property
-    def taken(self) -> bool:
-        """Whether a user holds the lock or waits for it."""
-        return self._count > 0
+        #: how many users hold the lock or wait for it
+        self.taken = 0
 
     async def __aenter__(self) -> None:
-        self._count += 1
+        self.taken += 1
         try:
             await self._lock.acquire()
         except BaseException:
-            self._count -= 1
+            self.taken -= 1
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._lock.release()
-        self._count -= 1
+        self.taken -= 1
 
 
 class Sender:
@@ -132,6 +131,8 @@ class Sender:
         self._buffer = SendBuffer(self._packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
         #: True: the application gives sequence ids, False: they are automatic, None: no message yet
         self._explicit: bool | None = None
+        #: whether a message that has only a value needs no further check
+        self._plain = False
         self._tracer = application_tracer()
         #: done after the session's next event; made when a caller waits
         self._change: asyncio.Future[None] | None = None
@@ -171,7 +172,7 @@ class Sender:
         await asyncio.shield(self._change)
 
     def _check_loop(self) -> None:
-        if asyncio._get_running_loop() is not self._loop:  # noqa: SLF001  # called for every message
+        if _running_loop() is not self._loop:
             raise used_in_another_loop()
 
     # --- packing ------------------------------------------------------------------------------------------------------
@@ -180,6 +181,7 @@ class Sender:
         """Raises SequenceIdRequired when the application mixes explicit and automatic sequence ids."""
         if self._explicit is None:
             self._explicit = explicit
+            self._plain = not explicit and self.options.trace is None
         elif self._explicit is not explicit:
             given = "explicit" if self._explicit else "automatic"
             message = f"this producer uses {given} sequence ids: give an id with every message or with none"
@@ -193,36 +195,51 @@ class Sender:
         key: Key | None,
         event_time_ms: int | None,
         properties: Properties | None,
-    ) -> None:
-        """Take one message, for which there is room: it is packed at the end of this pass of the loop, or later, with
-        others. Raises what `send` of a producer raises for wrong arguments, and the error that ended it."""
-        self._check_loop()
-        core = self.core
+    ) -> bool:
+        """Take one message: it is packed at the end of this pass of the loop, or later, with others. Returns False if
+        there is no room for it now. Raises what `send` of a producer raises for wrong arguments, and the error that
+        ended it."""
+        if _running_loop() is not self._loop:
+            raise used_in_another_loop()
+        core, buffer, size_bytes = self.core, self._buffer, len(value)
         if core.error is not None:
             raise core.error.of_send(stored=False)
-        in_chunks = len(value) > core.message_bytes_max
-        if in_chunks:
-            self._check_chunking(len(value))
-        if sequence_id is not None:
-            sequence_id = check_sequence_id(sequence_id)
-        if self.options.trace is not None:
-            properties = self.options.trace.added_to(properties)
-        extras = None
-        if key is not None or event_time_ms is not None or properties:
-            extras = checked_extras(key, event_time_ms, properties)
-        self._number_by(explicit=sequence_id is not None)
-        if in_chunks:
-            ids = None if sequence_id is None else [sequence_id]
-            packed_ids = None if ids is None else pack_sequence_ids(ids)
-            payload = encode_values([b""]) + (pack_extras([extras]) if extras is not None else b"")
-            self._pack_gathered()
-            result = PendingMessages(PackedBatch(payload, 1, packed_ids, ids, [receiver]))
-            self._send_chunked(result, value, payload, packed_ids)
-            return
-        self._buffer.add(value, sequence_id, extras, receiver)
+        # As `has_room`; every call less is a tenth of what a message costs here.
+        pending_bytes = core.pending.bytes_total + buffer.size_bytes
+        if pending_bytes and pending_bytes + size_bytes + MESSAGE_OVERHEAD_BYTES > self.options.pending_bytes_max:
+            return False
+        in_chunks = size_bytes > core.message_bytes_max
+        is_plain = sequence_id is None and key is None and event_time_ms is None and properties is None
+        if not (is_plain and self._plain) or in_chunks:
+            if in_chunks:
+                self._check_chunking(size_bytes)
+            if sequence_id is not None:
+                sequence_id = check_sequence_id(sequence_id)
+            if self.options.trace is not None:
+                properties = self.options.trace.added_to(properties)
+            extras = None
+            if key is not None or event_time_ms is not None or properties:
+                extras = checked_extras(key, event_time_ms, properties)
+            self._number_by(explicit=sequence_id is not None)
+            if in_chunks:
+                self._begin_chunked(value, receiver, sequence_id, extras)
+                return True
+            buffer.add_options(sequence_id, extras)
+        buffer.add(value, receiver)
         if not self._pump_due:
             self._pump_due = True
             self._loop.call_soon(self._pump)
+        return True
+
+    def _begin_chunked(
+        self, value: bytes, receiver: SendReceiver, sequence_id: int | None, extras: Extras | None
+    ) -> None:
+        ids = None if sequence_id is None else [sequence_id]
+        packed_ids = None if ids is None else pack_sequence_ids(ids)
+        payload = encode_values([b""]) + (pack_extras([extras]) if extras is not None else b"")
+        self._pack_gathered()
+        result = PendingMessages(PackedBatch(payload, 1, packed_ids, ids, [receiver]))
+        self._send_chunked(result, value, payload, packed_ids)
 
     async def send_list(
         self, values: Sequence[Buffer], sequence_ids: Sequence[int] | None, columns: ListColumns

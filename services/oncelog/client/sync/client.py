@@ -57,6 +57,7 @@ class Client(Wrapper[AsyncClient]):
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
         storage_reads: bool = True,
         max_message_bytes: int = CHUNKED_BYTES_DEFAULT,
+        keep_memory: bool = True,
     ) -> None:
         """As `oncelog.connect`."""
         check_threads()  # before the portal waits for its thread
@@ -71,6 +72,7 @@ class Client(Wrapper[AsyncClient]):
                     operation_timeout=operation_timeout,
                     storage_reads=storage_reads,
                     max_message_bytes=max_message_bytes,
+                    keep_memory=keep_memory,
                 )
             )
         except BaseException:

@@ -2,10 +2,13 @@
 
 import concurrent.futures
 from collections.abc import Sequence
+from functools import partial
+from typing import overload
 
+from oncelog.client.portal import client_closed
 from oncelog.client.producing.message_arguments import Key
 from oncelog.client.producing.producer import AsyncProducer
-from oncelog.client.producing.send_buffer import Properties
+from oncelog.client.producing.send_buffer import Properties, SendCallback, check_callback
 from oncelog.client.sync.wrapper import Wrapper, documented_by
 from oncelog.client.values.results import BatchResult, SendResult
 from oncelog.core.errors import OncelogError
@@ -36,25 +39,55 @@ class Producer(Wrapper[AsyncProducer]):
             )
         )
 
+    @overload
     def send_nowait(
         self,
         value: Buffer,
         *,
+        on_result: None = None,
         sequence_id: int | None = None,
         key: Key | None = None,
         event_time_ms: int | None = None,
         properties: Properties | None = None,
-    ) -> "concurrent.futures.Future[SendResult]":
+    ) -> "concurrent.futures.Future[SendResult]": ...
+    @overload
+    def send_nowait(
+        self,
+        value: Buffer,
+        *,
+        on_result: SendCallback,
+        sequence_id: int | None = None,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> None: ...
+    def send_nowait(
+        self,
+        value: Buffer,
+        *,
+        on_result: SendCallback | None = None,
+        sequence_id: int | None = None,
+        key: Key | None = None,
+        event_time_ms: int | None = None,
+        properties: Properties | None = None,
+    ) -> "concurrent.futures.Future[SendResult] | None":
         """Start a `send` and return a future of its result. Messages of one thread are stored in their order.
 
-        It never raises TooManyRequests: messages without room are queued, so limit the number of unfinished futures.
-        Callbacks of the future run one after the other in a thread of their own, and may call the client.
+        on_result: instead of the future, a function that is called once: on_result(result, None), or
+        on_result(None, error). Then None is returned.
+
+        It never raises TooManyRequests: messages without room are queued, so limit the number of unfinished ones.
+        on_result and the callbacks of futures run one after the other in a thread of their own, and may call the
+        client. What they raise is logged.
         """
-        return self._portal.submit(
+        check_callback(on_result)
+        future = self._portal.submit(
             self._inner.send(
                 value, sequence_id=sequence_id, key=key, event_time_ms=event_time_ms, properties=properties
-            )
+            ),
+            None if on_result is None else partial(_report, on_result),
         )
+        return future if on_result is None else None
 
     @documented_by(AsyncProducer.send_many)
     def send_many(
@@ -139,3 +172,11 @@ class Producer(Wrapper[AsyncProducer]):
     def failure(self) -> OncelogError | None:
         """The error that ended this producer; None while it can send."""
         return self._inner.failure
+
+
+def _report(callback: SendCallback, future: "concurrent.futures.Future[SendResult]") -> None:
+    error = client_closed() if future.cancelled() else future.exception()
+    if error is None:
+        callback(future.result(), None)
+    else:
+        callback(None, error)  # type: ignore[arg-type]  # `send` raises OncelogError only

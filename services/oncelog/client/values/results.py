@@ -45,7 +45,12 @@ class SendResult:
     __slots__ = ("_index", "_range", "_topic", "resent", "sequence_id")
 
     def __init__(
-        self, topic: TopicPartition, stored: ResultRange, index: int, sequence_id: int, *, resent: bool = False
+        self,
+        topic: TopicPartition,
+        stored: ResultRange,
+        index: int,
+        sequence_id: int,
+        resent: bool,  # by position: one is made for every message
     ) -> None:
         self._topic = topic
         self._range = stored
@@ -119,7 +124,7 @@ class AnsweredBatch:
         assert self.ids is not None, "a stored range was answered"
         if self._sequence_ids is None:
             self._sequence_ids = ids_of(self.ids, self.size)
-        return SendResult(topic, answered.stored, within, self._sequence_ids[index], resent=answered.resent)
+        return SendResult(topic, answered.stored, within, self._sequence_ids[index], answered.resent)
 
 
 class MessageIds(Sequence[MessageId | None]):
