@@ -143,27 +143,32 @@ async def batches_up_to(
     """The batches up to a message that is stored now; none if `last` is None.
 
     timeout_s: of each batch. unavailable: called when no live storage node has the next entries; they are waited for
-    until the timeout. Raises DeadlineExceeded, LedgerUnavailable.
+    until the timeout. Raises DeadlineExceeded; LedgerUnavailable, if that is why a batch has not come.
     """
     clock = asyncio.get_running_loop().time
     if last is None or not await reader.has_message_available():
         return
     deadline_s = None if timeout_s is None else clock() + timeout_s
+    away: LedgerUnavailable | None = None
     while True:
         left_s = None if deadline_s is None else max(0.0, deadline_s - clock())
         try:
             batch = await reader.batch_up_to(last, timeout=left_s)
         except LedgerUnavailable as error:
+            away = error
             unavailable(error)
             if deadline_s is not None and clock() >= deadline_s:
                 raise
             continue
         except DeadlineExceeded as error:
-            if isinstance(error.__cause__, LedgerUnavailable):
-                raise error.__cause__ from error
+            # The reader has no reason in the moments in which it tries again.
+            away = error.__cause__ if isinstance(error.__cause__, LedgerUnavailable) else away
+            if away is not None:
+                raise away from error
             raise
         if batch is None:
             return
+        away = None
         yield batch
         deadline_s = None if timeout_s is None else clock() + timeout_s
         end = batch.message_id(-1)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from oncelog.cli.read.command import _batches
 from oncelog.cli.read.skips import GapReport, SkipReport, WaitingReport, gap_lines, skip_lines
 from oncelog.cli.read.told import WaitingHint
 from oncelog.cli.read.whole import batches_up_to_now
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from tests.cluster.until import until
 from tests.contract.sdk.consuming.test_client_corruption import filled, numbered, rest
@@ -150,6 +152,32 @@ async def test_read_of_a_whole_topic_says_what_it_waits_for(cluster: FakeCluster
         await anext(batches)
     assert shown.getvalue().count("waiting: ") == 1
     assert "entry 3:2 is away" in shown.getvalue()
+
+
+async def test_read_of_a_whole_topic_that_times_out_names_what_it_waited_for(
+    cluster: FakeCluster, client: oncelog.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a moment in which the reader has opened another stream, and has no reason: then the user read that no
+    message arrived within 0.8 s. What was away before the batch before counts no more."""
+    await filled(cluster, client)
+    reader = await client.create_reader("flights")
+    batch = await reader.read_batch(timeout=DEADLINE_S)
+    away, late = oncelog.errors.LedgerUnavailable("entry 3:2 is away"), oncelog.errors.DeadlineExceeded("none arrived")
+    answers: Iterator[oncelog.MessageBatch | OncelogError] = iter([away, late, away, batch, late])
+
+    async def answer(_last: oncelog.MessageId, *, timeout: float | None) -> oncelog.MessageBatch:
+        following = next(answers)
+        if isinstance(following, OncelogError):
+            raise following
+        return following
+
+    monkeypatch.setattr(reader, "batch_up_to", answer)
+    with pytest.raises(oncelog.errors.LedgerUnavailable, match="3:2 is away"):
+        await anext(aiter(batches_up_to_now(client, reader, timeout_s=DEADLINE_S)))
+    batches = aiter(batches_up_to_now(client, reader, timeout_s=DEADLINE_S))
+    assert await anext(batches) is batch
+    with pytest.raises(oncelog.errors.DeadlineExceeded, match="none arrived"):
+        await anext(batches)
 
 
 async def test_read_that_follows_says_why_it_waits(
