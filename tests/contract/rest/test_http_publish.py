@@ -361,19 +361,6 @@ async def test_without_redis_keys_are_refused_and_producer_names_work(world: Pub
     assert world.values() == ["named"]
 
 
-async def test_after_a_loss_keys_are_refused_with_the_remaining_time(world: PublishWorld) -> None:
-    """For one window; then keys are accepted again."""
-    replica = await world.replica()
-    await replica.stored("a", key="key")
-    world.keys.lose_everything()
-    refused = await replica.post("a", key="key")
-    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "60")
-    world.now_ms += 60_000
-    later = await world.replica()
-    await later.stored("b", key="another")
-    assert world.values() == ["a", "b"]
-
-
 async def test_recreated_topic_has_no_keys(world: PublishWorld) -> None:
     """Keys belong to the topic's id, not to its name."""
     replica = await world.replica()

@@ -160,12 +160,13 @@ async def test_server_bug_is_reported_with_a_request_id_only() -> None:
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
 async def test_every_error_has_a_status_and_its_own_code(code: str) -> None:
-    """Only retriable errors have Retry-After; conflicts with the state of the server are 409."""
-    error = BY_CODE[code]("what to do", field="name", limit=5)
+    """Only retriable errors have Retry-After, with the time that they name; conflicts with the state of the server are
+    409."""
+    error = BY_CODE[code]("what to do", field="name", limit=5, retry_after_s=60)
     response = problems.problem(error)
     assert 400 <= response.status_code < 600
     assert (response.status_code in {429, 503, 504}) is (error.retriable and response.status_code != 409)
-    assert ("retry-after" in response.headers) is error.retriable
+    assert response.headers.get("retry-after") == ("60" if error.retriable else None)
     assert f'"code":"{code}"'.encode() in bytes(response.body)
 
 

@@ -94,21 +94,6 @@ async def test_without_a_copy_of_the_records_nothing_is_raised(admin: Admin, nod
     assert (await admin.http.post(FINALIZE)).json()["level"] == NEXT
 
 
-async def test_old_process_is_named_and_nothing_is_changed(admin: Admin) -> None:
-    """The old process may start again."""
-    registration = admin.replica.coordination.registry.register_owner(
-        LiveOwner(Incarnation("f" * 32), "owner-old", {"grpc": 1}, 0, version=PROCESS_VERSION)
-    )
-    await registration.establish()
-    problem = await admin.refused("POST", FINALIZE, 409, "conflict")
-    assert f"owner owner-old:1 (version {PROCESS_VERSION})" in problem["detail"]
-    report = await admin.get(LEVEL)
-    assert (report["level"], report["announced"]) == (PROCESS_VERSION, 0)
-    assert [one["address"] for one in report["behind"]] == ["owner-old:1"]
-    await registration.withdraw()
-    assert (await admin.http.post(FINALIZE)).json()["level"] == NEXT
-
-
 @pytest.mark.hazard("away-node-of-an-older-version")
 @pytest.mark.parametrize("noted", [None, PROCESS_VERSION])
 async def test_absent_storage_node_of_an_older_version_is_in_the_way(admin: Admin, noted: int | None) -> None:
@@ -142,12 +127,19 @@ async def test_interrupted_raise_goes_on_and_that_of_a_newer_program_is_left_alo
 
 @pytest.mark.hazard("start-races-finalize")
 async def test_level_that_some_do_not_know_is_not_announced(admin: Admin) -> None:
-    """A running process of the older version would read it, and end."""
-    await store_node(admin, PROCESS_VERSION)
+    """A running process of the older version would read it, and end. It is named."""
+    registration = admin.replica.coordination.registry.register_owner(
+        LiveOwner(Incarnation("f" * 32), "owner-old", {"grpc": 1}, 0, version=PROCESS_VERSION)
+    )
+    await registration.establish()
     store = ClusterStore(admin.replica.session)
     before = await store.find()
-    await admin.refused("POST", FINALIZE, 409, "conflict")
+    problem = await admin.refused("POST", FINALIZE, 409, "conflict")
+    assert f"owner owner-old:1 (version {PROCESS_VERSION})" in problem["detail"]
     assert await store.find() == before, "the record was not written, also not twice"
+    assert [one["address"] for one in (await admin.get(LEVEL))["behind"]] == ["owner-old:1"]
+    await registration.withdraw()
+    assert (await admin.http.post(FINALIZE)).json()["level"] == NEXT
 
 
 @pytest.mark.hazard("former-ignored")

@@ -2,11 +2,9 @@
 
 import pytest
 
-from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
 from oncelog.metadata.rest.partitions import PARTITIONS_MAX
 from oncelog.metadata_store.records.deletion_store import DeletionStore
-from oncelog.metadata_store.records.registry import LiveStorageNode, Registry
 from oncelog.metadata_store.session import paths
 from oncelog.wire import owner_pb2
 from tests.contract.rest.admin.admin_world import FLIGHTS, serving
@@ -149,14 +147,3 @@ async def test_corrupt_record_is_reported_with_its_own_code() -> None:
         await admin.replica.session.write(paths.topic(topic_id), b"{", version=0)
         await admin.refused("DELETE", FLIGHTS, 500, "corrupt_entry")
         assert await admin.get(NAMESPACE) == ["public/default/flights"]
-
-
-async def test_storage_node_is_shown_by_its_incarnation() -> None:
-    """With the same fields as in the list."""
-    async with serving() as admin:
-        here = Incarnation("1" * 32)
-        node = LiveStorageNode(here, "10.0.0.1", 6660, 99)
-        await Registry(admin.replica.session).register_storage_node(node).establish()
-        [listed] = await admin.get("/admin/v2/storage-nodes")
-        assert await admin.get(f"/admin/v2/storage-nodes/{here}") == listed
-        await admin.refused("GET", f"/admin/v2/storage-nodes/{'2' * 32}", 404, "not_found")

@@ -98,18 +98,11 @@ async def test_namespace_is_created_shown_and_deleted() -> None:
         await admin.refused("PUT", "/admin/v2/namespaces/nobody/orders", 404, "not_found")
 
 
-async def test_namespace_with_a_topic_is_not_deleted() -> None:
-    """Otherwise its topic would be lost."""
-    async with serving() as admin:
-        await with_topic(admin)
-        await admin.refused("DELETE", DEFAULT, 409, "conflict")
-        assert await admin.get("/admin/v2/persistent/public/default") == ["public/default/flights"]
-
-
 async def test_switch_is_set_read_and_unset() -> None:
     """Not set is null, not false. A value set here wins, and is shown with its source."""
     async with serving() as admin:
         await with_topic(admin)
+        assert await admin.get("/admin/v2/clusters") == [CLUSTER_ID], "paths of the cluster's policies name it"
         for path, level in SWITCHES:
             assert await admin.get(path) is None
             assert await admin.get(path, params={"applied": "true"}) == {"value": True, "source": "default"}
@@ -197,41 +190,19 @@ async def test_invalid_limit_is_refused_and_named() -> None:
                 assert await admin.get(path) is None
 
 
-async def test_most_specific_level_wins_and_is_named() -> None:
-    """The source of the effective value is shown."""
-    async with serving() as admin:
-        await with_topic(admin)
-        topic = f"{FLIGHTS}/deduplicationEnabled"
-        levels = [(f"{CLUSTER}/deduplication", False, "cluster"), (f"{DEFAULT}/deduplication", True, "namespace")]
-        for path, value, source in (*levels, (topic, False, "topic")):
-            await admin.change("POST", path, json=value)
-            assert await admin.get(topic, params={"applied": "true"}) == {"value": value, "source": source}
-        assert await admin.get(f"{DEFAULT}/deduplication?applied=true") == {"value": True, "source": "namespace"}
-
-
-async def test_switch_of_a_partitioned_topic_applies_to_its_partitions() -> None:
-    """It is effective at a partition, with its source; the partition's own switch takes precedence."""
+async def test_switch_of_a_partitioned_topic_is_shown_at_its_partitions() -> None:
+    """With its source. The store of the policies decides which level is nearer."""
     async with serving() as admin:
         await admin.owner()
         await admin.change("PUT", f"{FLIGHTS}/partitions", json=2)
-        whole = f"{FLIGHTS}/deduplicationEnabled"
-        parts = [f"{FLIGHTS}-partition-{number}" for number in range(2)]
-        for part in parts:
-            await admin.get(f"{part.replace('/admin/v2', '/lookup/v2/topic')}?create=true")
-        first, second = (f"{part}/deduplicationEnabled" for part in parts)
-        applied = {"applied": "true"}
-        await admin.change("POST", whole, json=False)
-        assert await admin.get(whole, params=applied) == {"value": False, "source": "topic"}
-        for path in (first, second):
-            assert await admin.get(path) is None
-            assert await admin.get(path, params=applied) == {"value": False, "source": "partitioned_topic"}
-        await admin.change("POST", first, json=True)
-        assert await admin.get(first, params=applied) == {"value": True, "source": "topic"}
-        await admin.change("DELETE", whole)
-        assert await admin.get(second, params=applied) == {"value": True, "source": "default"}
+        await admin.replica.look_up("flights-partition-1", create=True)
+        await admin.change("POST", f"{FLIGHTS}/deduplicationEnabled", json=False)
+        part = f"{FLIGHTS}-partition-1/deduplicationEnabled"
+        assert await admin.get(part) is None
+        assert await admin.get(part, params={"applied": "true"}) == {"value": False, "source": "partitioned_topic"}
 
 
-async def test_switch_accepts_true_and_false_only() -> None:
+async def test_switch_and_applied_accept_true_and_false_only() -> None:
     """A string that looks like false must not switch anything on."""
     headers = {"content-type": "application/json"}
     async with serving() as admin:
@@ -240,16 +211,9 @@ async def test_switch_accepts_true_and_false_only() -> None:
             for body in NEITHER_TRUE_NOR_FALSE:
                 problem = await admin.refused("POST", path, 422, "invalid_argument", content=body, headers=headers)
                 assert problem["field"] == "body"
-            assert await admin.get(path) is None
-
-
-async def test_applied_is_true_or_false() -> None:
-    """Other values are refused."""
-    async with serving() as admin:
-        await with_topic(admin)
-        for path, _ in SWITCHES:
             problem = await admin.refused("GET", f"{path}?applied=banana", 422, "invalid_argument")
             assert problem["field"] == "applied"
+            assert await admin.get(path) is None
 
 
 async def test_switch_of_a_missing_object_is_not_found() -> None:

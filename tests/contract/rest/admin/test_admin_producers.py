@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.access import NO_ROLE
-from oncelog.core.errors import Conflict, DeadlineExceeded, NotFound, NotOwner, OncelogError, TopicLoading
+from oncelog.core.errors import Conflict, DeadlineExceeded, NotFound, NotOwner, OncelogError
 from oncelog.core.names import parse_topic
 from oncelog.rpc.codecs.producer_codec import DESCRIBE_PRODUCER, LIST_PRODUCERS, REMOVE_PRODUCER
 from oncelog.wire import producers_pb2 as pb
@@ -39,16 +39,12 @@ class Owner:
         self.known: dict[str, dict[int, str]] = defaultdict(dict)
         self.page_max = 1_000
         self.asked: list[pb.ListProducersRequest] = []
-        self.moving = 0
         self.removed: list[pb.RemoveProducerRequest] = []
         #: instead of an answer: (what is raised, whether it was done before)
         self.planned: list[tuple[OncelogError, bool]] = []
 
     async def list(self, request: pb.ListProducersRequest) -> pb.ListProducersAnswer:
         self.asked.append(request)
-        if self.moving:
-            self.moving -= 1
-            raise TopicLoading("the topic is moving to another owner: try again")
         known = self.known[request.topic]
         behind = [pid for pid in sorted(known) if pid > request.after]
         page = behind[: min(request.limit, self.page_max)]
@@ -136,11 +132,6 @@ async def test_filters_reach_the_owner(owner: Owner) -> None:
     await owner.admin.get(f"{FLIGHTS}/producers")
     for name in ("role", "connected", "idle_ms", "expires_ms"):
         assert not owner.asked[-1].HasField(name)
-
-
-async def test_topic_that_moves_is_followed(owner: Owner) -> None:
-    owner.known[TOPIC], owner.moving = {1: "a"}, 2
-    assert await listed(owner.admin, FLIGHTS) == [(TOPIC, "a")]
 
 
 async def test_producer_is_found_by_name_before_id(owner: Owner) -> None:

@@ -112,14 +112,6 @@ async def test_redo_and_store_of_effects_go_to_every_partition(owner: Owner) -> 
     assert len(owner.changes) == done
 
 
-async def test_partial_result_is_told(owner: Owner) -> None:
-    """How many partitions did it, and the first that did not."""
-    await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")
-    owner.planned[PARTS[1]] = [ServiceUnavailable("the change was not written: try again")]
-    problem = await owner.admin.refused("POST", f"{SPLIT}/subscription/billing/skip_all", 503, "service_unavailable")
-    assert "done on 2 of 3 partitions, failed on 1; public/default/split-partition-1:" in problem["detail"]
-
-
 async def test_unknown_outcome_of_one_partition_is_told_for_all(owner: Owner) -> None:
     """A definite error of another partition does not hide that the change may have been made."""
     await owner.admin.change("PUT", f"{SPLIT}/subscription/billing")

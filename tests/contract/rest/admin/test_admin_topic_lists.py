@@ -91,14 +91,23 @@ async def test_topic_that_moves_is_listed_once_by_its_later_owner(admin: Admin) 
     assert (row["owner"], row["owner_epoch"]) == (later.incarnation, 4)
 
 
-async def test_list_of_a_namespace_asks_for_that(admin: Admin) -> None:
-    """And wrong parameters are refused by name, before an owner is asked."""
+async def test_owners_get_namespace_filter_and_order(admin: Admin) -> None:
+    """They sort; the rank of a topic is what they sort by. Wrong parameters are refused by name, before an owner is
+    asked."""
     owner = await admin.owner()
-    await admin.get(f"{LIST}/public/orders", params={"state": "held"})
-    assert [(one.namespace, one.state) for one in owner.lists_asked] == [("public/orders", "held")]
+    owner.listed = [topic(2, -90), topic(1, -50)]
+    page = await admin.get(f"{LIST}/public/default", params={"name": "T0", "sort": "bytes", "state": "held"})
+    assert [row["topic"][-1] for row in page["topics"]] == ["2", "1"]
+    (asked,) = owner.lists_asked
+    assert (asked.name, asked.sort, asked.state, asked.namespace, asked.folded) == (
+        "T0", "bytes", "held", "public/default", False,
+    )  # fmt: skip
     for query, field in (
         ({"state": "stuck"}, "state"), ({"limit": 1_001}, "limit"), ({"limit": 0}, "limit"),
         ({"after": "x"}, "after"), ({"after": "5:"}, "after"), ({"after": f"{'9' * 40}:t"}, "after"),
+        ({"sort": "colour"}, "sort"), ({"partitions": "half"}, "partitions"),
+        ({"partitions": "folded", "sort": "bytes"}, "sort"), ({"name": "x" * 1_001}, "name"),
+        ({"state": "grown"}, "state"),
     ):  # fmt: skip
         problem = await admin.refused("GET", LIST, 422, "invalid_argument", params=query)
         assert problem["field"] == field
@@ -129,18 +138,6 @@ async def test_partitions_of_several_owners_are_one_row(admin: Admin) -> None:
     assert all(asked.folded for owner in owners for asked in owner.lists_asked)
 
 
-async def test_owners_get_the_filter_and_the_order(admin: Admin) -> None:
-    """They sort; the rank of a topic is what they sort by."""
-    (owner,) = await several(admin, 1)
-    owner.listed = [topic(2, -90), topic(1, -50)]
-    page = await admin.get(f"{LIST}/public/default", params={"name": "T0", "sort": "bytes", "state": "backlog"})
-    assert [row["topic"][-1] for row in page["topics"]] == ["2", "1"]
-    (asked,) = owner.lists_asked
-    assert (asked.name, asked.sort, asked.state, asked.namespace, asked.folded) == (
-        "T0", "bytes", "backlog", "public/default", False,
-    )  # fmt: skip
-
-
 async def test_older_owner_that_would_ignore_the_order_is_named_as_silent(admin: Admin) -> None:
     """Its topics would stand at wrong places, and those that a filter leaves out would be listed."""
     old, new = await several(admin, 2)
@@ -151,19 +148,3 @@ async def test_older_owner_that_would_ignore_the_order_is_named_as_silent(admin:
         assert [one["incarnation"] for one in page["silent_owners"]] == [old.incarnation]
         assert "older version" in page["silent_owners"][0]["reason"]
     assert len((await admin.get(LIST))["topics"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ({"sort": "colour"}, "sort"),
-        ({"partitions": "half"}, "partitions"),
-        ({"partitions": "folded", "sort": "bytes"}, "sort"),
-        ({"name": "x" * 1_001}, "name"),
-        ({"state": "grown"}, "state"),
-    ],
-)
-async def test_list_that_does_not_exist_is_refused(admin: Admin, query: dict[str, str], field: str) -> None:
-    """The error names the parameter."""
-    problem = await admin.refused("GET", LIST, 422, "invalid_argument", params=query)
-    assert problem["field"] == field

@@ -255,7 +255,9 @@ async def test_storage_nodes_are_listed_live_and_absent() -> None:
         listed = [{**node, **writable}, {**away, **writable}]
         assert await admin.get("/admin/v2/storage-nodes") == listed
         assert await admin.get("/admin/v2/storage-nodes?all=true") == [*listed, {**former, **writable}]
-        assert (await admin.get(f"/admin/v2/storage-nodes/{retired}"))["retired"] is True
+        for each in (listed[0], {**former, **writable}):
+            assert await admin.get(f"/admin/v2/storage-nodes/{each['incarnation']}") == each
+        await admin.refused("GET", f"/admin/v2/storage-nodes/{'4' * 32}", 404, "not_found")
 
 
 async def test_storage_node_is_set_read_only_and_cleared_whether_live_or_not() -> None:
@@ -296,9 +298,3 @@ async def test_read_only_is_refused_for_an_unknown_node() -> None:
         for method in ("PUT", "DELETE"):
             await admin.refused(method, f"/admin/v2/storage-nodes/{'2' * 32}/read-only", 404, "not_found")
             await admin.refused(method, "/admin/v2/storage-nodes/nobody/read-only", 422, "invalid_argument")
-
-
-async def test_clusters_returns_the_cluster_id() -> None:
-    """Paths of cluster switches need this id."""
-    async with serving() as admin:
-        assert await admin.get("/admin/v2/clusters") == [CLUSTER_ID]
