@@ -10,6 +10,7 @@ import pytest
 
 import oncelog
 from oncelog.core.ids import Incarnation
+from oncelog.log_storage.directory.segment_format import DURABILITY_MARKER_BYTES
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
@@ -22,8 +23,6 @@ from tests.fault_proof.faulty_cluster import FaultyCluster
 from tests.fault_proof.random_faults import SETTINGS
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("directory-went-back")]
-#: More than the last group of a journal, with its padding and its marker, takes here.
-GROUP_BYTES = 64 * 1024
 VALUES = [b"%d" % number for number in range(600)]
 
 
@@ -52,7 +51,8 @@ def end_in_zeros(directory: Path) -> None:
 
 
 async def noted(cluster: Cluster, node: str) -> bool:
-    """Whether the end of the node's journal is noted, but for a group."""
+    """Whether the end of the node's journal is noted, except for a durability marker. A directory that loses what was
+    synced since the latest note is not recognized."""
     last, used = used_of(cluster.data / node)
     session = await ZooKeeperSession.connect(cluster.serving("zookeeper"))
     try:
@@ -61,7 +61,7 @@ async def noted(cluster: Cluster, node: str) -> bool:
         await session.close()
     assert stored is not None
     end = stored.value.end
-    return end.segment_id == int(last.stem, 16) and end.offset > used - GROUP_BYTES
+    return end.segment_id == int(last.stem, 16) and end.offset >= used - DURABILITY_MARKER_BYTES
 
 
 @pytest.mark.parametrize("lost", ["an older copy", "the end of the last segment"])
