@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
@@ -52,6 +52,13 @@ class ProducerPort(Protocol):
         name is free; else it is kept for a moment for its token."""
 
 
+class ProvedCaller(NamedTuple):
+    """Whose token it is. ends_in_ms: how long the token is still valid; None: for ever."""
+
+    caller: Caller
+    ends_in_ms: int | None = None
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door."""
 
@@ -63,7 +70,7 @@ class ClusterPort(Protocol):
     def batch_bytes_max(self) -> int:
         """The limit of the log for a batch."""
 
-    async def caller_of(self, token: str, address: str) -> Caller:
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
         """Raises Unauthenticated for an invalid token, Retriable errors if nobody can say."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
