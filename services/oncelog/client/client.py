@@ -18,6 +18,7 @@ from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
 from oncelog.client.producing.message_arguments import Key, plain_key
+from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
 from oncelog.client.producing.sender import CompressionName, ProducerOptions, compression_of
@@ -101,6 +102,7 @@ class AsyncClient:
         self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers = StillOpen[AsyncProducer](lambda producer: producer.failure is not None)
+        self._packed = StillOpen[PackedProducer](lambda producer: producer.failure is not None)
         self._readers = StillOpen[AsyncReader](lambda reader: reader.closed)
         self._consumers = StillOpen[AsyncConsumer](lambda consumer: consumer.failure is not None)
 
@@ -474,6 +476,7 @@ class AsyncClient:
         finally:
             for producer in self._producers:
                 await producer.close(flush=False)
+            await asyncio.gather(*(packed.close(gives_up_name=False) for packed in self._packed))
             for reader in self._readers:
                 await reader.close()
             await asyncio.gather(*(consumer.close(flush=False) for consumer in self._consumers))
@@ -493,6 +496,11 @@ class AsyncClient:
 
 def network_of(client: AsyncClient) -> Network:
     return client._network  # noqa: SLF001  # for Oncelog's own modules that build on a client
+
+
+def adopt_packed(client: AsyncClient, producer: PackedProducer) -> None:
+    """A producer of a gateway, which is closed with the client. It waits for no results: the gateway does."""
+    client._packed.add(producer)  # noqa: SLF001
 
 
 def adopt(client: AsyncClient, made: Callable[[Network, int | None], ConsumerT]) -> ConsumerT:

@@ -26,6 +26,7 @@
     │   ├── UnverifiedSequence    too old to know whether it is stored; not with on_unverified="accept"
     │   ├── ContentDiffers        another message is stored under the id; not with on_content_differs="accept"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
+    │   ├── SessionSuperseded     the client of a gateway goes on in a later session; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
     │   ├── LimitReached          there are as many as a limit allows; names the field and the limit
@@ -117,6 +118,7 @@ __all__ = [
     "ServiceUnavailable",
     "SessionEnded",
     "SessionGone",
+    "SessionSuperseded",
     "StaleEra",
     "StaleSeekEpoch",
     "StaleSequence",
@@ -318,6 +320,11 @@ class ContentDiffers(Fatal):
 
 class ProducerFenced(Fatal):
     """A newer instance opened the name; details: current (its generation). Final for this producer."""
+
+
+class SessionSuperseded(Fatal):
+    """The client of a gateway has opened its producer again, as the same instance, and goes on in that session. Final:
+    two gateways that opened a producer again in turn would end each other's sessions without end."""
 
 
 class ProducerExpired(Fatal):

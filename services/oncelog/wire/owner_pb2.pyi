@@ -138,6 +138,8 @@ class PublishFrame(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
+    CLOSES_KEEPING_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opens(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenProducer]: ...
@@ -158,6 +160,16 @@ class PublishFrame(_message.Message):
         """
 
     @_builtins.property
+    def closes_keeping(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions to close whose names are kept for a moment, for the tokens of their clients. As `closes`, if the session was
+        not opened for a client of a gateway.
+        """
+
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions of `PublishAnswers.wanted` whose clients are there. A gateway whose client is gone closes the session."""
+
+    @_builtins.property
     def batches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole encoded batches, verbatim."""
 
@@ -169,11 +181,13 @@ class PublishFrame(_message.Message):
         sessions: _abc.Iterable[_builtins.int] | None = ...,
         requests: _abc.Iterable[_builtins.int] | None = ...,
         cancels: _abc.Iterable[_builtins.int] | None = ...,
+        closes_keeping: _abc.Iterable[_builtins.int] | None = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
         batches: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cancels", b"cancels", "closes", b"closes", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cancels", b"cancels", "closes", b"closes", "closes_keeping", b"closes_keeping", "held", b"held", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -228,6 +242,68 @@ class OnBehalfOf(_message.Message):
 Global___OnBehalfOf: _TypeAlias = OnBehalfOf  # noqa: Y015
 
 @_typing.final
+class ClientToken(_message.Message):
+    """What a client of a gateway was granted, and presents when it comes back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    check: _builtins.int
+    """The CRC-32 of the ids of topic and producer, without its highest bit: see core/formats/client_token.py."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        check: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientToken: _TypeAlias = ClientToken  # noqa: Y015
+
+@_typing.final
+class GatewayClient(_message.Message):
+    """The producer is opened by a gateway for a client of its own, which may come back through another gateway."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Higher than that of each former opening of the client. Absent: the client does not count them, so the later opening
+    wins.
+    """
+    @_builtins.property
+    def token(self) -> Global___ClientToken:
+        """Absent: the client wants a new instance, or the gateway resumes a session of its own."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int | None = ...,
+        token: Global___ClientToken | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_token", b"_token", "epoch", b"epoch", "token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_token", b"_token", "epoch", b"epoch", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__token: _TypeAlias = _typing.Literal["token"]  # noqa: Y015
+    _WhichOneofArgType__token: _TypeAlias = _typing.Literal["_token", b"_token"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__token) -> _WhichOneofReturnType__token | None: ...
+
+Global___GatewayClient: _TypeAlias = GatewayClient  # noqa: Y015
+
+@_typing.final
 class OpenProducer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,6 +320,7 @@ class OpenProducer(_message.Message):
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
     INITIAL_MARK_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -276,6 +353,10 @@ class OpenProducer(_message.Message):
     def on_behalf_of(self) -> Global___OnBehalfOf:
         """The caller for whom a superuser opens the producer; its role owns the name. Absent: the superuser itself."""
 
+    @_builtins.property
+    def client(self) -> Global___GatewayClient:
+        """Absent: not of a gateway."""
+
     def __init__(
         self,
         *,
@@ -292,20 +373,26 @@ class OpenProducer(_message.Message):
         on_behalf_of: Global___OnBehalfOf | None = ...,
         growths: _builtins.int = ...,
         initial_mark: _builtins.int | None = ...,
+        client: Global___GatewayClient | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client", b"_client", "_initial_mark", b"_initial_mark", "client", b"client", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "growths", b"growths", "initial_mark", b"initial_mark", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client", b"_client", "_initial_mark", b"_initial_mark", "client", b"client", "growths", b"growths", "initial_mark", b"initial_mark", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client: _TypeAlias = _typing.Literal["client"]  # noqa: Y015
+    _WhichOneofArgType__client: _TypeAlias = _typing.Literal["_client", b"_client"]  # noqa: Y015
     _WhichOneofReturnType__initial_mark: _TypeAlias = _typing.Literal["initial_mark"]  # noqa: Y015
     _WhichOneofArgType__initial_mark: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client) -> _WhichOneofReturnType__client | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_mark) -> _WhichOneofReturnType__initial_mark | None: ...
 
 Global___OpenProducer: _TypeAlias = OpenProducer  # noqa: Y015
 
 @_typing.final
 class PublishAnswers(_message.Message):
-    """To be handled in this order: grants, stored batches, other answers, switches, ended sessions."""
+    """To be handled in this order: grants, stored batches, other answers, switches, wanted names, ended sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,6 +406,7 @@ class PublishAnswers(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     SWITCHED_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def granted(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerGranted]: ...
     @_builtins.property
@@ -345,6 +433,12 @@ class PublishAnswers(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEnded]: ...
     @_builtins.property
     def switched(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeduplicationSwitched]: ...
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions opened for clients of gateways, whose names others want: answered by `PublishFrame.held` or a close. A
+        session without an answer loses its name.
+        """
+
     def __init__(
         self,
         *,
@@ -358,10 +452,11 @@ class PublishAnswers(_message.Message):
         answers: _abc.Iterable[Global___BatchAnswer] | None = ...,
         ended: _abc.Iterable[Global___SessionEnded] | None = ...,
         switched: _abc.Iterable[Global___DeduplicationSwitched] | None = ...,
+        wanted: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,13 +3,15 @@
     by name          an entry of the log grants the next generation; the answer follows when that entry is durable
     by a new name    a producer id is allocated first, from blocks that never repeat an id
     resume, present  the same instance continues, if its generation is still the current one
+    a token          the client of a gateway continues in a new session, or is a new instance (`client_order`)
     a repeat         by the instance that holds the current generation: the same grant, with a new session
     a lease          the same without a session: a new producer, the next generation, or, for who proves the current
                      one, a longer life (`expiry`). A repeat whose generation was fenced since gets the next one
 
 A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
 the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other
-instance also waits while the holder of the name may still come back after a takeover (see `returning`). A repeat
+instance also waits while the holder of the name may still come back after a takeover (see `returning`), or while it is
+unknown whether the client of a gateway still holds it (see `names`). A repeat
 replaces the earlier request of its instance, or becomes the recipient of the grant in flight that the earlier request
 led to, so no instance ever fences itself. A request that its client withdrew grants nothing.
 
@@ -23,29 +25,41 @@ from itertools import islice
 from oncelog.core.errors import (
     InvalidArgument,
     InvariantViolated,
-    ModeMismatch,
     OncelogError,
     PermissionDenied,
-    ProducerBusy,
     ProducerExpired,
     ProducerFenced,
     SessionEnded,
+    SessionSuperseded,
     UnknownProducer,
 )
-from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
-from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.formats.client_token import check_of
+from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, GIVEN_UP_GENERATIONS, ProducerOpened
+from oncelog.core.formats.opening import (
+    ClientToken,
+    GatewayClient,
+    Granted,
+    Lease,
+    Leased,
+    OnConflict,
+    ProducerInstance,
+    ProducerOpening,
+)
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
-from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, Generation, InstanceId, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.publishing import opening_errors
+from oncelog.core.publishing.client_order import KnownProducer, SessionClient, TokenVerdict, comes_late, verdict_on
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.expiry import Presence, ProducerExpiry
+from oncelog.core.publishing.held_names import HeldNames
 from oncelog.core.publishing.log import InFlight, TopicLog
 from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
 from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, SessionFenced, Step
-from oncelog.core.topic_events.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
+from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
 
 #: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
 #: something else meanwhile.
@@ -70,6 +84,7 @@ class Openings:
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
+        self.names = HeldNames(step, owner_epoch)
         presence = Presence(sessions.connected, self.returning.awaits, sessions.left)
         self.expiry = ProducerExpiry(step, sessions.log, presence, policies.lifetimes)
         self.caps = policies.caps
@@ -141,6 +156,7 @@ class Openings:
         opening = self.waiting.remove(call)
         if opening is not None:
             self._needing.pop(opening.place, None)
+            self.names.left(opening)
 
     # --- the same instance again --------------------------------------------------------------------------------------
 
@@ -160,10 +176,13 @@ class Openings:
         if generation < current:
             return self._superseded(pid, generation, current)
         producer = self.table.state.producers[pid]
-        if producer.instance_id != event.instance_id and not producer.lifetime_ms:
-            return ProducerFenced(_fenced_by(current), current=current)
+        late = self._late(event, pid)
+        if late is not None:
+            return late
+        if event.client is None and producer.instance_id != event.instance_id and not producer.lifetime_ms:
+            return opening_errors.fenced_by(current)  # what a gateway presents proves it as well
         if producer.mode is not event.mode:
-            return _mode_mismatch(producer.name, producer.mode)
+            return opening_errors.mode_mismatch(producer.name, producer.mode)
         self._go_on(event, pid, final=False)
         return None
 
@@ -171,21 +190,87 @@ class Openings:
         """No newer instance need be there: after a loss nobody holds the name, and its messages may be lost."""
         nobody = self.table.state.producers[pid].instance_id == NO_INSTANCE
         if nobody and current - generation >= GIVEN_UP_GENERATIONS:
-            return ProducerFenced(_GIVEN_UP, current=current)
-        return ProducerFenced(_fenced_by(current), current=current)
+            return opening_errors.given_up(current)
+        return opening_errors.fenced_by(current)
 
     def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
         """A new session of the instance that holds the current generation."""
         self._leave(event.call)
         producer = self.table.state.producers[pid]
         instance = ProducerInstance(pid, producer.generation)
-        replaced = SessionEnded("the same instance opened another session")
-        self._grant_session(event.call, producer.name, instance, replaced, final=final, peer=event.peer)
+        ended = self._superseding(event, pid) or SessionEnded("the same instance opened another session")
+        client = _client_of(event.client, event.instance_id)
+        self._grant_session(event.call, producer.name, instance, ended, final=final, peer=event.peer, client=client)
 
     def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
         """Whether this instance has the current generation by a durable grant."""
         _, durable = self.table.generation_of(pid)
         return durable and bool(event.instance_id) and self.table.state.producers[pid].instance_id == event.instance_id
+
+    # --- clients of gateways ------------------------------------------------------------------------------------------
+
+    def _come_back(self, opening: Opening, pid: ProducerId, token: ClientToken) -> OncelogError | None:
+        """A client presents the token of this producer. Returns why it is refused; None: it is answered, or waits."""
+        event = opening.event
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
+        current, durable = self.table.generation_of(pid)
+        if not durable:
+            return None
+        if token.generation < current:
+            return self._superseded(pid, token.generation, current)
+        late = self._late(event, pid)
+        if late is not None:
+            return late
+        if self.table.mode_of(pid) is not event.mode:
+            return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
+        if not self.table.settled(pid):
+            superseded = self._superseding(event, pid)
+            if superseded is not None:  # it must send nothing more
+                self.sessions.end_of(pid, superseded)
+            self.names.settles(opening, pid)
+            return None
+        self._go_on(event, pid, final=True)
+        return None
+
+    def _verdict_on(self, token: ClientToken, pid: ProducerId | None) -> TokenVerdict:
+        known = None if pid is None else KnownProducer(check_of(self.topic_id, pid), *self.table.generation_of(pid))
+        return verdict_on(token, known)
+
+    def _late(self, event: ProducerOpening, pid: ProducerId) -> ProducerFenced | None:
+        """The refusal of an opening that comes too late to end the session that the producer has."""
+        session = self.sessions.session_of(pid)
+        holder = session.client if session is not None else self.names.client_of(pid)
+        if event.client is None or holder is None or not comes_late(event.client, event.instance_id, holder):
+            return None
+        return opening_errors.late_client(event.client.epoch, holder.epoch)
+
+    def _superseding(self, event: ProducerOpening, pid: ProducerId) -> SessionSuperseded | None:
+        """The end of the producer's session, if a later opening of the same client causes it."""
+        session = self.sessions.session_of(pid)
+        client = _client_of(event.client, event.instance_id)
+        if event.client is None or session is None or session.client == client:
+            return None
+        return opening_errors.superseded_session(event.client.epoch)
+
+    def name_held(self, event: NameHeld) -> None:
+        """A gateway says that its client is there."""
+        session = self.sessions.open_sessions.get(event.session)
+        if session is not None:
+            self.names.held(session)
+
+    def end_step(self) -> None:
+        """Try again what waits for a name about whose holder something has changed."""
+        while self.names.changed or self.sessions.parted:
+            for session, keeps_name in self.sessions.take_parted():
+                self.names.ends(session, keeps_name=keeps_name)
+            changed = self.names.take_changed()
+            for opening in self.waiting if changed else ():
+                pid = self._producer_id_of(opening.event)
+                if pid in changed:
+                    opening.holder = changed[pid] or opening.holder
+                    self._open(opening)
 
     # --- by name ------------------------------------------------------------------------------------------------------
 
@@ -199,6 +284,14 @@ class Openings:
                     "the log has forgotten this producer, so its pending batches cannot be checked: open a new producer"
                 )
             return self._resume(event)
+        token = None if event.client is None else event.client.token
+        if token is not None:
+            verdict = self._verdict_on(token, pid)
+            if verdict is TokenVerdict.NEWER and not opening.confirmed:
+                self._step.reads_ownership = True
+                return None
+            if pid is not None and verdict not in (TokenVerdict.NEWER, TokenVerdict.OF_ANOTHER):
+                return self._come_back(opening, pid, token)
         if pid is None:
             return self._bind(opening)
         self._needing.pop(opening.place, None)
@@ -206,16 +299,20 @@ class Openings:
         if foreign is not None:
             return foreign
         if self.table.mode_of(pid) is not event.mode:
-            return _mode_mismatch(event.name, self.table.mode_of(pid))
+            return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
         if self._holds(event, pid):
+            late = self._late(event, pid)
+            if late is not None:
+                return late
             # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
             return None
         if event.on_conflict is OnConflict.REFUSE:
-            if self.sessions.connected(pid):
-                message = f"another instance of {event.name!r} is connected"
-                return ProducerBusy(f"{message}: wait until it ends, or open with on_conflict='fence'")
-            if self.returning.awaits(pid):
+            session = self.sessions.session_of(pid)
+            there = False if session is None else self.names.is_there(session, opening)
+            if there:
+                return opening_errors.busy(event.name)
+            if there is None or (session is None and (self.returning.awaits(pid) or self.names.keeps(pid))):
                 return None
         generation, durable = self.table.generation_of(pid)
         if not durable:
@@ -341,7 +438,7 @@ class Openings:
         if renewal.generation == current:
             self._answer_lease(call, renewal.producer_id)
         else:
-            self._step.emit(AnswerOpen(call, ProducerFenced(_fenced_by(current), current=current)))
+            self._step.emit(AnswerOpen(call, opening_errors.fenced_by(current)))
 
     def _aged(self, entry: InFlight, aged: ProducersAged) -> None:
         """Time has passed by a durable entry: renewals are answered, and names of the expired are free."""
@@ -374,7 +471,7 @@ class Openings:
             _address_of(event),
         )  # fmt: skip
         self._leave(event.call)
-        self.granting.add(self.log.append_grant(grant, call=event.call, peer=event.peer), event)
+        self.granting.add(self.log.append_grant(grant, event), event)
 
     def settle(self, entries: list[InFlight]) -> None:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
@@ -385,11 +482,13 @@ class Openings:
             if entry.grant is not None:
                 grants.append(entry.grant)
                 self.granting.settled(entry, entry.grant)
-                self._granted(entry.grant, entry.call, entry.peer)
+                self._granted(entry.grant, entry.call, entry.peer, entry.client)
                 if entry.grant.generation == 1 or entry.grant.lifetime_ms:
                     self.expiry.granted(entry.grant.producer_id)
         if grants:
             self._retry_after(grants)
+        for opening in self.names.settling:
+            self._open(opening)
 
     def _retry_after(self, grants: list[ProducerOpened]) -> None:
         """Try again what waits for one of these grants: not every request, because those of other producers wait for
@@ -410,9 +509,9 @@ class Openings:
         for pid in pids:
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
 
-    def _granted(self, grant: ProducerOpened, call: int | None, peer: str) -> None:
+    def _granted(self, grant: ProducerOpened, call: int | None, peer: str, client: GatewayClient | None) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
-        fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
+        fenced = opening_errors.fenced_by(grant.generation)
         former = self.sessions.session_of(grant.producer_id)
         if former is not None and former.instance.generation < grant.generation:
             self._step.emit(SessionFenced(grant.name, former.instance, former.peer, grant.generation, grant.role, peer))
@@ -422,15 +521,25 @@ class Openings:
             self.sessions.fence(instance, fenced)
             self._answer_lease(call, grant.producer_id)
         else:
-            self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer)
+            holder = _client_of(client, grant.instance_id)
+            self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer, client=holder)
 
     def _grant_session(
-        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool, peer: str
+        self,
+        call: int,
+        name: str,
+        instance: ProducerInstance,
+        ended: OncelogError,
+        *,
+        final: bool,
+        peer: str,
+        client: SessionClient | None,
     ) -> None:
         """Open a session. ended: for the producer's session before it."""
         pid = instance.producer_id
         self.returning.came_back(pid)
-        session = self.sessions.start(name, instance, ended=ended, peer=peer)
+        self.names.begins(pid)
+        session = self.sessions.start(name, instance, ended=ended, peer=peer, client=client)
         self.expiry.session_began(pid)
         producer = self.table.state.producers[pid]
         granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
@@ -484,16 +593,6 @@ def _address_of(event: ProducerOpening) -> str | None:
     return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode() or None
 
 
-_GIVEN_UP = (
-    "entries of this topic were given up, and messages of this producer may be lost: open the producer again, and send "
-    "again what comes behind its last_sequence_id"
-)
-
-
-def _fenced_by(current: Generation) -> str:
-    return f"a newer instance has this producer name (generation {current}): stop this one"
-
-
-def _mode_mismatch(name: str | None, mode: SequenceMode) -> ModeMismatch:
-    own = mode.name.lower()
-    return ModeMismatch(f"producer {name!r} is {own}: open it with sequence_mode={own!r}, or use another name")
+def _client_of(client: GatewayClient | None, instance_id: InstanceId) -> SessionClient | None:
+    """client: of an opening by this instance."""
+    return None if client is None else SessionClient(instance_id, client.epoch)
