@@ -7,14 +7,15 @@ its openings is the later one is in the epoch. `core.publishing.client_order` ha
 from collections.abc import Callable
 from typing import Literal
 
-from oncelog.client.client import AsyncClient, adopt_packed, network_of
+from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
+from oncelog.client.producing.sender import CONFLICTS
 from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token
-from oncelog.core.formats.opening import GatewayClient, OnConflict
+from oncelog.core.formats.opening import GatewayClient
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
 
@@ -24,7 +25,6 @@ PENDING_BYTES_MAX = 16 * 1024 * 1024
 #: The session's own limit is higher by this much, for the sequence ids of one batch.
 _PENDING_SLACK_BYTES = 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
-_CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 
 
 async def create_packed_producer(
@@ -80,12 +80,12 @@ async def create_packed_producer(
     pending_bytes_max = integer("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
     settings = ProducerSettings(
         name=None if producer_name is None else check_producer_name(producer_name),
-        on_conflict=choice("on_conflict", _CONFLICTS, on_conflict),
+        on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
         pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
         on_behalf_of=on_behalf_of,
         client=GatewayClient(epoch, decode_token(token) if token else None),
     )
     producer = PackedProducer(name, settings, network, pending_bytes_max=pending_bytes_max, wanted=wanted)
-    adopt_packed(client, producer)
+    client._packed.add(producer)  # noqa: SLF001  # it is closed with the client, which waits for no results of it
     await producer.open(None if timeout is None else max(1, int(timeout * 1000)))
     return producer

@@ -40,7 +40,7 @@
     │   ├── EffectsError          log and store of effects contradict each other (`core.effect_errors`)
     │   │   └── StoreMismatch     the subscription's effects belong to another store, or to none
     │   ├── StaleSeekEpoch        the subscription was sought since; final for this acknowledgement
-    │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound
+    │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound · LedgerNotFound
     │   ├── Conflict              another write came first; read again and decide
     │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
@@ -54,8 +54,7 @@
     │   ├── EntriesLost           every copy of these entries is proved lost
     │   ├── LogHole               an entry, ledger or snapshot that must exist does not
     │   ├── IdsExhausted          a counter in ZooKeeper has no id left
-    │   ├── LedgerFenced          another owner has fenced this ledger
-    │   └── LedgerNotFound
+    │   └── LedgerFenced          another owner has fenced this ledger
     └── InvariantViolated         a bug in Oncelog; ends the process
 
 `code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
@@ -67,20 +66,9 @@ from typing import Any, ClassVar, Self
 
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
-    "BacklogQuotaExceeded",
-    "ChunkedMessage",
-    "ClientClosed",
-    "ClientForked",
-    "CompressionUnavailable",
-    "Conflict",
-    "ConsumerBusy",
-    "ConsumerClosed",
-    "ConsumerFenced",
-    "ContentDiffers",
-    "CorruptEntry",
-    "DeadlineExceeded",
-    "EffectsError",
-    "EntriesLost",
+    "BacklogQuotaExceeded", "ChunkedMessage", "ClientClosed", "ClientForked", "CompressionUnavailable", "Conflict",
+    "ConsumerBusy", "ConsumerClosed", "ConsumerFenced", "ContentDiffers", "CorruptEntry", "DeadlineExceeded",
+    "EffectsError", "EntriesLost",
     "Fatal",
     "IdempotencyKeyRequired",
     "IdempotencyKeyReused",
@@ -323,8 +311,8 @@ class ProducerFenced(Fatal):
 
 
 class SessionSuperseded(Fatal):
-    """The client of a gateway has opened its producer again, as the same instance, and goes on in that session. Final:
-    two gateways that opened a producer again in turn would end each other's sessions without end."""
+    """The client of a gateway goes on in a session that it has opened later. Final for this producer (hazard
+    sessions-end-each-other)."""
 
 
 class ProducerExpired(Fatal):

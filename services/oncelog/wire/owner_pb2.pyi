@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from oncelog.wire import clients_pb2 as _clients_pb2
 from oncelog.wire import error_pb2 as _error_pb2
 import builtins as _builtins
 import sys
@@ -194,116 +195,6 @@ class PublishFrame(_message.Message):
 Global___PublishFrame: _TypeAlias = PublishFrame  # noqa: Y015
 
 @_typing.final
-class ProducerInstance(_message.Message):
-    """One instance of a producer."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PRODUCER_ID_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    producer_id: _builtins.int
-    generation: _builtins.int
-    def __init__(
-        self,
-        *,
-        producer_id: _builtins.int = ...,
-        generation: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "producer_id", b"producer_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ProducerInstance: _TypeAlias = ProducerInstance  # noqa: Y015
-
-@_typing.final
-class OnBehalfOf(_message.Message):
-    """A caller that another service has authenticated."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROLE_FIELD_NUMBER: _builtins.int
-    SUPERUSER_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    superuser: _builtins.bool
-    def __init__(
-        self,
-        *,
-        role: _builtins.str = ...,
-        superuser: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "superuser", b"superuser"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OnBehalfOf: _TypeAlias = OnBehalfOf  # noqa: Y015
-
-@_typing.final
-class ClientToken(_message.Message):
-    """What a client of a gateway was granted, and presents when it comes back."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GENERATION_FIELD_NUMBER: _builtins.int
-    CHECK_FIELD_NUMBER: _builtins.int
-    generation: _builtins.int
-    check: _builtins.int
-    """The CRC-32 of the ids of topic and producer, without its highest bit: see core/formats/client_token.py."""
-    def __init__(
-        self,
-        *,
-        generation: _builtins.int = ...,
-        check: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "generation", b"generation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ClientToken: _TypeAlias = ClientToken  # noqa: Y015
-
-@_typing.final
-class GatewayClient(_message.Message):
-    """The producer is opened by a gateway for a client of its own, which may come back through another gateway."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPOCH_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
-    epoch: _builtins.int
-    """Higher than that of each former opening of the client. Absent: the client does not count them, so the later opening
-    wins.
-    """
-    @_builtins.property
-    def token(self) -> Global___ClientToken:
-        """Absent: the client wants a new instance, or the gateway resumes a session of its own."""
-
-    def __init__(
-        self,
-        *,
-        epoch: _builtins.int | None = ...,
-        token: Global___ClientToken | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_token", b"_token", "epoch", b"epoch", "token", b"token"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_token", b"_token", "epoch", b"epoch", "token", b"token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
-    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
-    _WhichOneofReturnType__token: _TypeAlias = _typing.Literal["token"]  # noqa: Y015
-    _WhichOneofArgType__token: _TypeAlias = _typing.Literal["_token", b"_token"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__token) -> _WhichOneofReturnType__token | None: ...
-
-Global___GatewayClient: _TypeAlias = GatewayClient  # noqa: Y015
-
-@_typing.final
 class OpenProducer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -342,19 +233,19 @@ class OpenProducer(_message.Message):
     initial_mark: _builtins.int
     """Recorded for a new name: ids up to this one count as stored, because another cluster has stored them. Absent: none."""
     @_builtins.property
-    def resume(self) -> Global___ProducerInstance:
+    def resume(self) -> _clients_pb2.ProducerInstance:
         """A reconnecting instance continues: granted with the same generation, if it is still the current one."""
 
     @_builtins.property
-    def present(self) -> Global___ProducerInstance:
+    def present(self) -> _clients_pb2.ProducerInstance:
         """After unknown_producer: open by name again; granted if this instance is still the current one."""
 
     @_builtins.property
-    def on_behalf_of(self) -> Global___OnBehalfOf:
+    def on_behalf_of(self) -> _clients_pb2.OnBehalfOf:
         """The caller for whom a superuser opens the producer; its role owns the name. Absent: the superuser itself."""
 
     @_builtins.property
-    def client(self) -> Global___GatewayClient:
+    def client(self) -> _clients_pb2.GatewayClient:
         """Absent: not of a gateway."""
 
     def __init__(
@@ -366,14 +257,14 @@ class OpenProducer(_message.Message):
         producer_name: _builtins.str = ...,
         mode: Global___SequenceMode.ValueType = ...,
         on_conflict: Global___OnConflict.ValueType = ...,
-        resume: Global___ProducerInstance | None = ...,
-        present: Global___ProducerInstance | None = ...,
+        resume: _clients_pb2.ProducerInstance | None = ...,
+        present: _clients_pb2.ProducerInstance | None = ...,
         owner_epoch_seen: _builtins.int = ...,
         instance_id: _builtins.bytes = ...,
-        on_behalf_of: Global___OnBehalfOf | None = ...,
+        on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         growths: _builtins.int = ...,
         initial_mark: _builtins.int | None = ...,
-        client: Global___GatewayClient | None = ...,
+        client: _clients_pb2.GatewayClient | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_client", b"_client", "_initial_mark", b"_initial_mark", "client", b"client", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1087,7 +978,7 @@ class LeaseProducerIdRequest(_message.Message):
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
     @_builtins.property
-    def on_behalf_of(self) -> Global___OnBehalfOf:
+    def on_behalf_of(self) -> _clients_pb2.OnBehalfOf:
         """The caller for whom a superuser leases the id; its role owns the id. Absent: the superuser itself."""
 
     @_builtins.property
@@ -1106,7 +997,7 @@ class LeaseProducerIdRequest(_message.Message):
         expire_ms: _builtins.int = ...,
         request_id: _builtins.bytes = ...,
         owner_epoch_seen: _builtins.int = ...,
-        on_behalf_of: Global___OnBehalfOf | None = ...,
+        on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         further: _abc.Iterable[Global___FurtherLease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015

@@ -1,6 +1,7 @@
 """Batches that a gateway has packed itself, and their results."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.client.values.results import AnsweredRange, TopicPartition
@@ -10,7 +11,8 @@ from oncelog.core.ids import SEQUENCE_ID_MAX
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 
 
-class PackedEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PackedEntry:
     """One batch: `payload` is stored as it is, in `payload_format`.
 
     ids: of its messages, as `pack_sequence_ids` gives them. publish_time_ms: of the header, ms since 1970; the owner

@@ -14,27 +14,17 @@ instance also waits while the holder of the name may still come back after a tak
 unknown whether the client of a gateway still holds it (see `names`). A repeat
 replaces the earlier request of its instance, or becomes the recipient of the grant in flight that the earlier request
 led to, so no instance ever fences itself. A request that its client withdrew grants nothing.
-
-Each request that needs a producer id allocates one. Ids go to the waiting requests in order; an id whose request has
-gone is kept for the next request.
 """
-
-from collections import deque
-from itertools import islice
 
 from oncelog.core.errors import (
     InvalidArgument,
     InvariantViolated,
     OncelogError,
-    PermissionDenied,
     ProducerExpired,
-    ProducerFenced,
     SessionEnded,
-    SessionSuperseded,
     UnknownProducer,
 )
-from oncelog.core.formats.client_token import check_of
-from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, GIVEN_UP_GENERATIONS, ProducerOpened
+from oncelog.core.formats.entry import ProducerOpened
 from oncelog.core.formats.opening import (
     ClientToken,
     GatewayClient,
@@ -46,24 +36,22 @@ from oncelog.core.formats.opening import (
     ProducerOpening,
 )
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
-from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, Generation, InstanceId, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing import opening_errors
-from oncelog.core.publishing.client_order import KnownProducer, SessionClient, TokenVerdict, comes_late, verdict_on
+from oncelog.core.publishing.client_order import SessionClient, TokenVerdict
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.expiry import Presence, ProducerExpiry
 from oncelog.core.publishing.held_names import HeldNames
 from oncelog.core.publishing.log import InFlight, TopicLog
 from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
+from oncelog.core.publishing.opening_rules import OpeningRules, address_of, client_of
+from oncelog.core.publishing.producer_ids import ProducerIds
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
-from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, SessionFenced, Step
+from oncelog.core.topic_events.effects import AnswerOpen, SessionFenced, Step
 from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
-
-#: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
-#: something else meanwhile.
-_TRIED_MAX = 64
 
 
 class Openings:
@@ -85,16 +73,11 @@ class Openings:
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
         self.names = HeldNames(step, owner_epoch)
+        self.rules = OpeningRules(topic_id, sessions, self.names)
         presence = Presence(sessions.connected, self.returning.awaits, sessions.left)
         self.expiry = ProducerExpiry(step, sessions.log, presence, policies.lifetimes)
         self.caps = policies.caps
-        #: {place: opening} of those that wait for a producer id, in order
-        self._needing: dict[int, Opening] = {}
-        #: ids that no request needed when they arrived
-        self._free: deque[ProducerId] = deque()
-        #: numbers of the allocations without an answer; how many there were
-        self._allocating: dict[int, None] = {}
-        self._allocations = 0
+        self.ids = ProducerIds(step)
 
     @property
     def log(self) -> TopicLog:
@@ -107,7 +90,7 @@ class Openings:
     @property
     def producers_count(self) -> int:
         """Those that are known, and those that are being opened."""
-        return len(self.table.state.producers) + self.granting.new_count + len(self._needing)
+        return len(self.table.state.producers) + self.granting.new_count + len(self.ids.needing)
 
     def follow(self, policies: TopicPolicies) -> None:
         """The policies have changed, or are known now."""
@@ -155,7 +138,7 @@ class Openings:
         """Remove the request from those that wait."""
         opening = self.waiting.remove(call)
         if opening is not None:
-            self._needing.pop(opening.place, None)
+            self.ids.left(opening)
             self.names.left(opening)
 
     # --- the same instance again --------------------------------------------------------------------------------------
@@ -170,14 +153,12 @@ class Openings:
             return InvalidArgument(f"generation {generation} was never granted", field="generation", limit=current)
         if not durable:
             return None
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         if generation < current:
-            return self._superseded(pid, generation, current)
+            return self.rules.fenced(pid, generation, current)
         producer = self.table.state.producers[pid]
-        late = self._late(event, pid)
-        if late is not None:
+        if (late := self.rules.late(event, pid)) is not None:
             return late
         if event.client is None and producer.instance_id != event.instance_id and not producer.lifetime_ms:
             return opening_errors.fenced_by(current)  # what a gateway presents proves it as well
@@ -186,73 +167,39 @@ class Openings:
         self._go_on(event, pid, final=False)
         return None
 
-    def _superseded(self, pid: ProducerId, generation: Generation, current: Generation) -> ProducerFenced:
-        """No newer instance need be there: after a loss nobody holds the name, and its messages may be lost."""
-        nobody = self.table.state.producers[pid].instance_id == NO_INSTANCE
-        if nobody and current - generation >= GIVEN_UP_GENERATIONS:
-            return opening_errors.given_up(current)
-        return opening_errors.fenced_by(current)
-
     def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
         """A new session of the instance that holds the current generation."""
         self._leave(event.call)
         producer = self.table.state.producers[pid]
         instance = ProducerInstance(pid, producer.generation)
-        ended = self._superseding(event, pid) or SessionEnded("the same instance opened another session")
-        client = _client_of(event.client, event.instance_id)
+        ended = self.rules.superseding(event, pid) or SessionEnded("the same instance opened another session")
+        client = client_of(event.client, event.instance_id)
         self._grant_session(event.call, producer.name, instance, ended, final=final, peer=event.peer, client=client)
-
-    def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
-        """Whether this instance has the current generation by a durable grant."""
-        _, durable = self.table.generation_of(pid)
-        return durable and bool(event.instance_id) and self.table.state.producers[pid].instance_id == event.instance_id
 
     # --- clients of gateways ------------------------------------------------------------------------------------------
 
     def _come_back(self, opening: Opening, pid: ProducerId, token: ClientToken) -> OncelogError | None:
         """A client presents the token of this producer. Returns why it is refused; None: it is answered, or waits."""
         event = opening.event
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         current, durable = self.table.generation_of(pid)
         if not durable:
             return None
         if token.generation < current:
-            return self._superseded(pid, token.generation, current)
-        late = self._late(event, pid)
-        if late is not None:
+            return self.rules.fenced(pid, token.generation, current)
+        if (late := self.rules.late(event, pid)) is not None:
             return late
         if self.table.mode_of(pid) is not event.mode:
             return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
-        if not self.table.settled(pid):
-            superseded = self._superseding(event, pid)
-            if superseded is not None:  # it must send nothing more
-                self.sessions.end_of(pid, superseded)
-            self.names.settles(opening, pid)
+        if self.table.settled(pid):
+            self._go_on(event, pid, final=True)
             return None
-        self._go_on(event, pid, final=True)
+        superseded = self.rules.superseding(event, pid)
+        if superseded is not None:  # it must send nothing more
+            self.sessions.end_of(pid, superseded)
+        self.names.settles(opening, pid)
         return None
-
-    def _verdict_on(self, token: ClientToken, pid: ProducerId | None) -> TokenVerdict:
-        known = None if pid is None else KnownProducer(check_of(self.topic_id, pid), *self.table.generation_of(pid))
-        return verdict_on(token, known)
-
-    def _late(self, event: ProducerOpening, pid: ProducerId) -> ProducerFenced | None:
-        """The refusal of an opening that comes too late to end the session that the producer has."""
-        session = self.sessions.session_of(pid)
-        holder = session.client if session is not None else self.names.client_of(pid)
-        if event.client is None or holder is None or not comes_late(event.client, event.instance_id, holder):
-            return None
-        return opening_errors.late_client(event.client.epoch, holder.epoch)
-
-    def _superseding(self, event: ProducerOpening, pid: ProducerId) -> SessionSuperseded | None:
-        """The end of the producer's session, if a later opening of the same client causes it."""
-        session = self.sessions.session_of(pid)
-        client = _client_of(event.client, event.instance_id)
-        if event.client is None or session is None or session.client == client:
-            return None
-        return opening_errors.superseded_session(event.client.epoch)
 
     def name_held(self, event: NameHeld) -> None:
         """A gateway says that its client is there."""
@@ -267,7 +214,7 @@ class Openings:
                 self.names.ends(session, keeps_name=keeps_name)
             changed = self.names.take_changed()
             for opening in self.waiting if changed else ():
-                pid = self._producer_id_of(opening.event)
+                pid = self.rules.producer_id_of(opening.event)
                 if pid in changed:
                     opening.holder = changed[pid] or opening.holder
                     self._open(opening)
@@ -277,7 +224,7 @@ class Openings:
     def _open_by_name(self, opening: Opening) -> OncelogError | None:
         """Returns why it is refused; None: it is answered, granted, or waits."""
         event = opening.event
-        pid = self._producer_id_of(event)
+        pid = self.rules.producer_id_of(event)
         if event.present is not None:
             if pid != event.present.producer_id:
                 return ProducerExpired(
@@ -286,7 +233,7 @@ class Openings:
             return self._resume(event)
         token = None if event.client is None else event.client.token
         if token is not None:
-            verdict = self._verdict_on(token, pid)
+            verdict = self.rules.verdict_on(token, pid)
             if verdict is TokenVerdict.NEWER and not opening.confirmed:
                 self._step.reads_ownership = True
                 return None
@@ -294,15 +241,13 @@ class Openings:
                 return self._come_back(opening, pid, token)
         if pid is None:
             return self._bind(opening)
-        self._needing.pop(opening.place, None)
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        self.ids.left(opening)
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         if self.table.mode_of(pid) is not event.mode:
             return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
-        if self._holds(event, pid):
-            late = self._late(event, pid)
-            if late is not None:
+        if self.rules.holds(event, pid):
+            if (late := self.rules.late(event, pid)) is not None:
                 return late
             # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
@@ -322,30 +267,14 @@ class Openings:
         self._grant(opening, str(event.name), pid, Generation(generation + 1))
         return None
 
-    def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
-        """The refusal for a name that belongs to another role: it belongs to the first role that opened it."""
-        owner = self.table.role_of(pid)
-        if not owner or owner == event.role or event.takes_any_name:
-            return None
-        message = (
-            f"producer name {event.name!r} belongs to role {owner}: choose another name, or have role {event.role} "
-            "granted the right admin in the namespace"
-        )
-        return PermissionDenied(message, role=owner)
-
-    def _producer_id_of(self, event: ProducerOpening) -> ProducerId | None:
-        if event.name is not None:
-            return self.table.producer_id_of(event.name)
-        return self.table.state.unnamed.get(event.instance_id)
-
     def _bind(self, opening: Opening) -> OncelogError | None:
         """Bind a new name to a free producer id, or allocate one. Returns why it gets none."""
-        if self.caps is not None and opening.place not in self._needing:
+        if self.caps is not None and opening.place not in self.ids.needing:
             refusal = self.caps.refusal(self.producers_count, opening.event.producers_elsewhere)
             if refusal is not None:
                 return refusal
-        while self._free:
-            pid = self._free.popleft()
+        while self.ids.free:
+            pid = self.ids.free.popleft()
             if self.table.knows(pid):
                 raise InvariantViolated(f"producer id {pid} was issued twice")
             name = opening.event.name if opening.event.name is not None else assigned_name(pid)
@@ -353,30 +282,19 @@ class Openings:
                 self._grant(opening, name, pid, Generation(1))
                 return None
             # A producer chose the name that this id would get, so the id is not used.
-        self._needing[opening.place] = opening
-        if len(self._allocating) < len(self._needing):
-            self._allocations += 1
-            self._allocating[self._allocations] = None
-            self._step.emit(AllocateProducerId(self._allocations))
+        self.ids.need(opening)
         return None
 
     def allocated(self, event: ProducerIdAllocated) -> None:
         """A new id, for the first opening that needs one."""
-        if event.allocation not in self._allocating:
-            return
-        del self._allocating[event.allocation]
-        self._free.append(event.producer_id)
-        for opening in list(islice(self._needing.values(), _TRIED_MAX)):
-            if not self._free:
+        for opening in self.ids.allocated(event):
+            if not self.ids.free:
                 break
             self._open(opening)
 
     def refused(self, event: ProducerIdRefused) -> None:
         """No id is available: the first opening that needs one fails, and nothing else does."""
-        if event.allocation not in self._allocating:
-            return
-        del self._allocating[event.allocation]
-        opening = next(iter(self._needing.values()), None)
+        opening = self.ids.refused(event)
         if opening is not None:
             self._leave(opening.event.call)
             self._step.emit(AnswerOpen(opening.event.call, event.error))
@@ -395,8 +313,7 @@ class Openings:
                 f"this topic has no producer with id {pid}: it has expired, or belongs to another topic or partition. "
                 "Lease a new one"
             )
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         current, durable = self.table.generation_of(pid)
         given = lease.generation
@@ -405,7 +322,7 @@ class Openings:
         if not durable:
             return None
         if given is not None and given < current:
-            return self._superseded(pid, given, current)
+            return self.rules.fenced(pid, given, current)
         producer = self.table.state.producers[pid]
         if given is not None:
             self._leave(event.call)
@@ -414,13 +331,13 @@ class Openings:
             entry = self.log.append_aged(ProducersAged(0, (renewal,)), call=event.call)
             self.granting.renewing(entry, event.call)
             return None
-        if self._holds(event, pid):  # a repeat of the request that led to the grant
+        if self.rules.holds(event, pid):  # a repeat of the request that led to the grant
             self._leave(event.call)
             self._answer_lease(event.call, pid)
             return None
         if current >= GENERATION_MAX:
             return InvalidArgument(f"producer id {pid} has used up its generations", field="generation")
-        self._needing.pop(opening.place, None)
+        self.ids.left(opening)
         self._grant(opening, producer.name, pid, Generation(current + 1))
         return None
 
@@ -468,7 +385,7 @@ class Openings:
         self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
             self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms,
-            _address_of(event),
+            address_of(event),
         )  # fmt: skip
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, event), event)
@@ -521,20 +438,13 @@ class Openings:
             self.sessions.fence(instance, fenced)
             self._answer_lease(call, grant.producer_id)
         else:
-            holder = _client_of(client, grant.instance_id)
+            holder = client_of(client, grant.instance_id)
             self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer, client=holder)
 
     def _grant_session(
-        self,
-        call: int,
-        name: str,
-        instance: ProducerInstance,
-        ended: OncelogError,
-        *,
-        final: bool,
-        peer: str,
+        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool, peer: str,
         client: SessionClient | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Open a session. ended: for the producer's session before it."""
         pid = instance.producer_id
         self.returning.came_back(pid)
@@ -583,16 +493,6 @@ class Openings:
 
     def refuse_all(self, error: OncelogError) -> None:
         """Answer every opening that is still waiting."""
-        self._needing.clear()
+        self.ids.needing.clear()
         for event in self.waiting.take_all():
             self._step.emit(AnswerOpen(event.call, error))
-
-
-def _address_of(event: ProducerOpening) -> str | None:
-    """As it fits into a grant; None: unknown."""
-    return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode() or None
-
-
-def _client_of(client: GatewayClient | None, instance_id: InstanceId) -> SessionClient | None:
-    """client: of an opening by this instance."""
-    return None if client is None else SessionClient(instance_id, client.epoch)

@@ -35,7 +35,7 @@ from oncelog.rpc.codecs.layout import FAILED, MAY_FAIL, Field, Layout, inside
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
-from oncelog.wire import observation_pb2
+from oncelog.wire import clients_pb2, observation_pb2
 from oncelog.wire import owner_pb2 as pb
 
 #: Limits of openings and closings in one frame, checked before Python objects are made of them.
@@ -295,11 +295,11 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     return answers
 
 
-def caller_to_wire(caller: Caller) -> pb.OnBehalfOf:
-    return pb.OnBehalfOf(role=caller.role, superuser=caller.superuser)
+def caller_to_wire(caller: Caller) -> clients_pb2.OnBehalfOf:
+    return clients_pb2.OnBehalfOf(role=caller.role, superuser=caller.superuser)
 
 
-def caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
+def caller_from_wire(caller: clients_pb2.OnBehalfOf) -> Caller:
     """Raises InvalidName for a role that no token can have."""
     if caller.role:
         check_part(caller.role, field="on_behalf_of")
@@ -328,9 +328,9 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     return _OPEN.from_wire(opening)
 
 
-_TOKEN = inside(Layout(ClientToken, pb.ClientToken))
-_CLIENT = inside(Layout(GatewayClient, pb.GatewayClient, token=_TOKEN))
-_INSTANCE = inside(Layout(ProducerInstance, pb.ProducerInstance))
+_TOKEN = inside(Layout(ClientToken, clients_pb2.ClientToken))
+_CLIENT = inside(Layout(GatewayClient, clients_pb2.GatewayClient, token=_TOKEN))
+_INSTANCE = inside(Layout(ProducerInstance, clients_pb2.ProducerInstance))
 _OPEN = Layout(
     OpenRequest, pb.OpenProducer, producer_name=Field("", str, lambda name: name or None),
     mode=Field("", int, SequenceMode), on_conflict=Field("", int, OnConflict), resume=_INSTANCE, present=_INSTANCE,
