@@ -1,7 +1,8 @@
 """An entry as a client of Pulsar has sent it: checked before it is stored, and packed for the log without a change.
 
 Readers count messages by the headers of batches. So what the entry says of itself is compared with the command that it
-came in and with its producer, and each of its messages is walked through (hazard hostile-entry).
+came in and with its producer, and each of its messages is walked through (hazards batch-that-counts-wrongly,
+entry-of-another-producer).
 """
 
 from crc32c import crc32c
