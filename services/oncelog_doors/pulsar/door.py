@@ -4,7 +4,8 @@ import asyncio
 import ssl
 from functools import partial
 
-from oncelog_doors.pulsar.connection import Connection, Home
+from oncelog_doors.pulsar.connection import Connection
+from oncelog_doors.pulsar.home import Home
 
 #: Receipts of SENDs that were taken have so long; then the client sends them again, to another door.
 DRAIN_MS = 5_000

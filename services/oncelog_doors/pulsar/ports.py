@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
@@ -83,6 +83,13 @@ class ReaderPort(Protocol):
         """`arrival` then raises ReaderClosed."""
 
 
+class ProvedCaller(NamedTuple):
+    """Whose token it is. ends_in_ms: how long the token is still valid; None: for ever."""
+
+    caller: Caller
+    ends_in_ms: int | None = None
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door."""
 
@@ -94,7 +101,7 @@ class ClusterPort(Protocol):
     def batch_bytes_max(self) -> int:
         """The limit of the log for a batch."""
 
-    async def caller_of(self, token: str, address: str) -> Caller:
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
         """Raises Unauthenticated for an invalid token, Retriable errors if nobody can say."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:

@@ -1,15 +1,16 @@
 """Commands that a door sends, from what the cores decide."""
 
 from oncelog.core.ids import Position
-from oncelog_doors.core.pulsar.connecting import PLACE, Admitted
+from oncelog_doors.core.pulsar.connecting import PLACE, TOKEN, Admitted
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.core.pulsar.openings import Succeed
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, without_error_names
+from oncelog_doors.core.pulsar.token_life import REFRESH
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.wire import pulsar_commands_pb2 as pb
-from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry, FeatureFlags, MessageId
+from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId
 
 #: In a command that answers no request.
 NO_REQUEST = 2**64 - 1
@@ -24,6 +25,17 @@ def connected(admitted: Admitted, server_version: str, message_bytes_max: int) -
             protocol_version=admitted.protocol_version,
             max_message_size=message_bytes_max,
             feature_flags=FeatureFlags(partitions_without_creation=True),
+        )
+    )
+
+
+def auth_challenge(server_version: str, protocol_version: int) -> pb.Command:
+    """The client is asked for a token again."""
+    return command(
+        auth_challenge=pb.AuthChallenge(
+            server_version=server_version,
+            challenge=AuthData(method=TOKEN, data=REFRESH),
+            protocol_version=protocol_version,
         )
     )
 

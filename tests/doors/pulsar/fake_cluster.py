@@ -19,7 +19,7 @@ from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import TopicName, parse_topic
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.pulsar.frames import checksum_matches
-from oncelog_doors.pulsar.ports import Decided
+from oncelog_doors.pulsar.ports import Decided, ProvedCaller
 
 
 class Prepared(NamedTuple):
@@ -140,6 +140,8 @@ class FakeCluster:
 
     def __init__(self, tokens: dict[str, str] | None = None) -> None:
         self.tokens = tokens or {}
+        #: {token: how long it is valid}; others are for ever
+        self.ends_in_ms: dict[str, int] = {}
         self.topics: dict[str, FakeTopic] = {}
         self.partition_counts: dict[str, int] = {}
         self.asked: list[str] = []
@@ -158,10 +160,10 @@ class FakeCluster:
     def topic(self, name: str) -> FakeTopic:
         return self.topics.setdefault(str(parse_topic(name)), FakeTopic())
 
-    async def caller_of(self, token: str, address: str) -> Caller:
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
         if token not in self.tokens:
             raise Unauthenticated("the token is not valid here")
-        return Caller(self.tokens[token], address=address)
+        return ProvedCaller(Caller(self.tokens[token], address=address), self.ends_in_ms.get(token))
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self.asked.append(str(topic))

@@ -8,9 +8,9 @@ from typing import Any
 
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
-from oncelog_doors.pulsar.connection import Home
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.frames import Frame, FrameReader, limits_after_connect
+from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
 

@@ -34,6 +34,7 @@ from oncelog.core.publishing import opening_queue, repeated_content
 from oncelog.core.publishing import producers as dedup_producers
 from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
 from oncelog.core.publishing.log import TopicLog
+from oncelog.core.publishing.opening_rules import OpeningRules
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
@@ -420,9 +421,9 @@ MUTANTS = (
     ),
     Mutant(
         "instance ids ignored", "", 3,
-        ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
+        ((opening_queue, "requester_of", _unnamed_instance), (OpeningRules, "holds", _always(value=False))),
     ),
-    Mutant("granted again after the answer was lost", "", 8, ((Openings, "_holds", _always(value=False)),)),
+    Mutant("granted again after the answer was lost", "", 8, ((OpeningRules, "holds", _always(value=False)),)),
     Mutant("withdrawn openings are granted", "", 2, ((Openings, "abandoned", _always(None)),)),
     Mutant("names are free right after a takeover", "", 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", "", 0, ((dedup_producers, "encode_record", _without_instance),)),

@@ -77,23 +77,24 @@ def admission(connect: Connect, *, authentication: bool) -> Admitted | Refusal:
             ServerError.AUTHENTICATION_ERROR,
             "original_principal is not accepted: connect without a proxy that speaks for its clients",
         )
-    token = _token(connect) if authentication else None
+    token = token_of(connect.method, connect.credentials) if authentication else None
     if isinstance(token, Refusal):
         return token
     return Admitted(min(connect.protocol_version, PROTOCOL_VERSION_MAX), token)
 
 
-def _token(connect: Connect) -> str | Refusal:
-    if connect.method not in {TOKEN, BASIC}:
-        shown = ascii(connect.method[:_METHOD_CHARACTERS_SHOWN]) if connect.method else "none"
+def token_of(method: str, credentials: bytes) -> str | Refusal:
+    """The token in what a client sends, in CONNECT or as the answer to a challenge."""
+    if method not in {TOKEN, BASIC}:
+        shown = ascii(method[:_METHOD_CHARACTERS_SHOWN]) if method else "none"
         return _unauthenticated(
             f"authentication method {shown} is not accepted: use {TOKEN}, or {BASIC} with the token"
         )
     try:
-        text = connect.credentials.decode("ascii")
+        text = credentials.decode("ascii")
     except UnicodeDecodeError:
         return _unauthenticated("the token has bytes outside ASCII")
-    if connect.method == BASIC:
+    if method == BASIC:
         _user, separator, text = text.partition(":")
         if not separator:
             return _unauthenticated("basic authentication needs user:token")

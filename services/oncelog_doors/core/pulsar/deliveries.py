@@ -13,24 +13,22 @@ cannot be delivered: MessageTooLarge, and the reader stops there. Nothing is lef
 
 import base64
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, payload_of
-from oncelog.core.formats.columns import Columns, decode_columns
-from oncelog.core.formats.compression import expand_payload
+from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.columns import Columns
+from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.entry import EntryHeader
+from oncelog.core.formats.payload import read_columns
+from oncelog.core.formats.pulsar import RAW_BYTES_MAX
 from oncelog_doors.core.pulsar.message_ids import NO_BATCH_INDEX, DeliveredId
 from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, fields_of, number_field, varint
 
-#: The payload format of an entry of a client of Pulsar, as it came.
-PULSAR_FORMAT = 5
-#: (codec, payload, bytes without compression) -> payload without compression. Raises InvalidBatch.
-Expand = Callable[[int, Buffer, int], Buffer]
-_NO_CODEC, _ZLIB = 0, 2
 _ZLIB_LEVEL = 1
+_CODECS = frozenset(PulsarCodec)
 _SIZE = Struct(">I")
 _HEAD = Struct(">HII")
 _ENTRY_MARK = 0x0E01
@@ -65,18 +63,18 @@ class Delivery(NamedTuple):
     payload: bytes = b""
 
 
-def delivery_of(raw: RawBatch, *, bytes_max: int, expand: Expand) -> Delivery:
-    """What is sent of an entry. bytes_max: of metadata and payload. Raises InvalidBatch, MessageTooLarge, and as
-    `expand` and the decoding of columns."""
+def delivery_of(raw: RawBatch, bytes_max: int) -> Delivery:
+    """What is sent of an entry. bytes_max: of metadata and payload, if no client wrote them. Raises InvalidBatch,
+    MessageTooLarge, CompressionUnavailable."""
     entry = raw.entry
     made = Delivery(DeliveredId(entry.position), entry.count, entry.next_index - 1, entry.append_time_ms, None)
-    if raw.batch.payload_format == PULSAR_FORMAT:
+    if raw.batch.payload_format == PayloadFormat.PULSAR:
         data = payload_of(raw.batch, raw.body)
         if not entry.skip_first:
             return made._replace(whole=data)
-        metadata, payload = _without_prefix(data, entry.skip_first, entry.count, expand)
+        metadata, payload = _without_prefix(data, entry.skip_first, entry.count)
     else:
-        columns = decode_columns(expand_payload(raw.batch, payload_of(raw.batch, raw.body)), raw.batch.count)
+        columns = read_columns(raw.batch, payload_of(raw.batch, raw.body))
         ids = decode_ids(raw.batch, deltas_of(raw.batch, raw.body))[entry.skip_first :]
         front = _front(raw, ids[0])
         if raw.batch.count == 1:
@@ -92,7 +90,7 @@ def last_id_of(raw: RawBatch) -> DeliveredId:
     """The id of the last message of an entry, as its delivery has it (hazard last-id-of-no-message)."""
     entry = raw.entry
     alone = raw.batch.count == 1
-    if raw.batch.payload_format == PULSAR_FORMAT and not entry.skip_first:
+    if raw.batch.payload_format == PayloadFormat.PULSAR and not entry.skip_first:
         metadata, _payload = _split(payload_of(raw.batch, raw.body))
         alone = all(each.field != _COUNT for each in fields_of(metadata))
     return DeliveredId(entry.position, NO_BATCH_INDEX if alone else entry.count - 1)
@@ -167,7 +165,7 @@ def _fitting(raw: RawBatch, metadata: bytes, payload: bytes, bytes_max: int) -> 
         return metadata, payload
     packed = zlib.compress(payload, _ZLIB_LEVEL)
     kept = b"".join(metadata[each.start : each.end] for each in fields_of(metadata) if each.field != _RAW_BYTES)
-    metadata = kept + number_field(_CODEC, _ZLIB) + number_field(_RAW_BYTES, len(payload))
+    metadata = kept + number_field(_CODEC, PulsarCodec.ZLIB) + number_field(_RAW_BYTES, len(payload))
     if len(metadata) + len(packed) > bytes_max:
         raise MessageTooLarge(
             f"entry {raw.entry.position} has {len(metadata) + len(packed)} bytes for a client of Pulsar, at most "
@@ -192,15 +190,14 @@ def _split(entry: Buffer) -> tuple[bytes, memoryview]:
     return bytes(view[_HEAD.size : _HEAD.size + metadata_bytes]), view[_HEAD.size + metadata_bytes :]
 
 
-def _without_prefix(entry: Buffer, skip: int, count: int, expand: Expand) -> tuple[bytes, bytes]:
+def _without_prefix(entry: Buffer, skip: int, count: int) -> tuple[bytes, bytes]:
     """Metadata and payload of a batch without its first `skip` messages, of which `count` are left."""
     metadata, payload = _split(entry)
     found = {each.field: each.number for each in fields_of(metadata)}
     if found.get(_COUNT) != skip + count or _ENCRYPTION in found:
         message = f"an entry of {skip + count} messages counts {found.get(_COUNT)}, or is encrypted: it cannot be cut"
         raise InvalidBatch(message, field="num_messages_in_batch", limit=skip + count)
-    codec = found.get(_CODEC, _NO_CODEC)
-    raw = payload if codec == _NO_CODEC else expand(codec, payload, found.get(_RAW_BYTES, 0))
+    raw = _expanded(found.get(_CODEC, PulsarCodec.NONE), payload, found.get(_RAW_BYTES, 0))
     at, first_id = 0, found.get(_SEQUENCE, 0) + skip
     for index in range(skip + 1):
         value_at, one = _message_at(raw, at, index)
@@ -215,6 +212,14 @@ def _without_prefix(entry: Buffer, skip: int, count: int, expand: Expand) -> tup
         kept + number_field(_SEQUENCE, first_id) + number_field(_RAW_BYTES, len(rest)) + number_field(_COUNT, count),
         rest,
     )
+
+
+def _expanded(codec: int, payload: Buffer, raw_bytes: int) -> Buffer:
+    """The payload without the compression of its client. The owner has checked it before it was stored."""
+    if codec not in _CODECS or raw_bytes > RAW_BYTES_MAX:
+        message = f"compression {codec} with {raw_bytes} bytes in it is none of Pulsar's"
+        raise InvalidBatch(message, field="compression", limit=RAW_BYTES_MAX)
+    return expand_pulsar(PulsarCodec(codec), payload, raw_bytes)
 
 
 def _message_at(raw: Buffer, at: int, index: int) -> tuple[int, dict[int, int]]:
