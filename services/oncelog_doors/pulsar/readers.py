@@ -7,7 +7,8 @@ sought place is kept here until a SUBSCRIBE of this consumer succeeds. If the co
 begins where the client says: it may get messages again, and skips none.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.message_ids import FromTime, Start, start_at_id
@@ -30,10 +31,6 @@ class Sought(NamedTuple):
     start: Start
 
 
-class _Handler(Protocol):
-    def __call__(self, body: Any) -> None: ...
-
-
 class Readers:
     """Has the form of `reader_slot.Over`."""
 
@@ -43,7 +40,7 @@ class Readers:
         #: {number of a consumer: where its client has sought it}
         self._sought: dict[int, Sought] = {}
         self._looks = 0
-        self._handlers: dict[str, _Handler] = {
+        self._handlers: dict[str, Callable[[Any], None]] = {
             "subscribe": self._subscribe,
             "flow": self._flow,
             "ack": self._acknowledge,

@@ -21,6 +21,10 @@ from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartMessage, St
 _LOOK_BYTES = 1
 
 
+#: Position: with this entry.
+EntryStart = StartEdge | StartTime | Position
+
+
 class WholeEntry(NamedTuple):
     """producer_name: None: the entry has none, or the topic does not know it any more."""
 
@@ -51,7 +55,7 @@ class EntryReader:
         #: the entry of the last message, as it was found last
         self._last: WholeEntry | None = None
 
-    async def open(self, start: StartAt, *, create: bool = True) -> None:
+    async def open(self, start: EntryStart, *, create: bool = True) -> None:
         """Begin with the entry of a start. Returns when its first entry is here, or none is stored behind it.
 
         LATEST means the last message that is stored now, even if the connection is lost later. A start before the first
@@ -63,31 +67,33 @@ class EntryReader:
             timeout_ms=self._timeout_ms,
             what=f"the owner of {self._topic}",
         )
+        if isinstance(start, Position):
+            await self._begin_with(start)
+            return
         last = None
-        if not isinstance(start, StartMessage) and start is not StartEdge.EARLIEST:
+        if start is not StartEdge.EARLIEST:
             found = await last_message(self._network, self._topic, timeout_ms=self._timeout_ms)
             last = None if found.message_id is None else found.message_id.position
-        if start is StartEdge.LATEST:
-            start = StartEdge.EARLIEST if last is None else _with(Position(last.ledger_id, EntryId(last.entry_id + 1)))
-        self._stream = self._stream_from(start, self._window_bytes)
-        try:
-            await self._until_begun(self._stream)
-        except EntriesLost:
-            if not isinstance(start, StartMessage) or not await self._is_before_all(start.position):
-                raise
-            start = StartEdge.EARLIEST
-            self._stream = self._stream_from(start, self._window_bytes)
-            await self._until_begun(self._stream)
-        self.before = self._before(start, last)
+        if start is StartEdge.LATEST and last is not None:
+            await self._begin_with(Position(last.ledger_id, EntryId(last.entry_id + 1)))
+            return
+        stream = await self._begin(start if isinstance(start, StartTime) else StartEdge.EARLIEST)
+        if isinstance(start, StartTime):
+            self.before = last if stream.next_position is None else _before(stream.next_position)
 
-    def _before(self, start: StartAt, last: Position | None) -> Position | None:
-        """last: the last message when the reader was opened, if the start is a time or LATEST."""
-        if isinstance(start, StartMessage):
-            return Position(start.position.ledger_id, EntryId(start.position.entry_id - 1))
-        if not isinstance(start, StartTime):
-            return None
-        first = None if self._stream is None else self._stream.next_position
-        return last if first is None else Position(first.ledger_id, EntryId(first.entry_id - 1))
+    async def _begin_with(self, position: Position) -> None:
+        try:
+            await self._begin(_with(position))
+        except EntriesLost:
+            if not await self._is_before_all(position):
+                raise
+            await self._begin(StartEdge.EARLIEST)
+        self.before = _before(position)
+
+    async def _begin(self, start: StartAt) -> ReadStream:
+        self._stream = self._stream_from(start, self._window_bytes)
+        await self._until_begun(self._stream)
+        return self._stream
 
     def _stream_from(self, start: StartAt, window_bytes: int, *, joins_chunks: bool = True) -> ReadStream:
         return ReadStream(
@@ -170,6 +176,10 @@ class EntryReader:
         """A call that waits for an entry raises ReaderClosed."""
         if self._stream is not None:
             self._stream.close(ReaderClosed("the reader was closed"))
+
+
+def _before(position: Position) -> Position:
+    return Position(position.ledger_id, EntryId(position.entry_id - 1))
 
 
 def _with(position: Position) -> StartMessage:
