@@ -19,7 +19,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
-PROTOS = $(sort $(wildcard proto/*/wire/*.proto))
+PROTOS = $(sort $(wildcard proto/*/wire/*.proto proto/oncelog/core/formats/wire/*.proto))
 WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help

@@ -3,6 +3,40 @@
 from tests.tidy.hazard import Hazard
 
 DOOR_HAZARDS = {
+    "entry-of-another-batch": Hazard(
+        "P3. A source is sent again after a restart, in other batches than before. The new messages of a batch, whose "
+        "first ones are stored, are dropped with them.",
+        "Each message of an entry has its own id. The known ones in front are stored with it, and not delivered.",
+    ),
+    "batches-of-keys": Hazard(
+        "P5. Java sends batches of one key each: {0, 2, 4}, then {1, 3, 5}. Messages 1 and 3 look older than what is "
+        "stored, and are lost.",
+        "Such a batch is known by its highest id, and is stored as a whole or not at all.",
+    ),
+    "overlapping-batches-of-keys": Hazard(
+        "P6. C++ and Go send batches of one key each, known by their lowest id: {0, 3, 4}, then {1, 2}. The second one "
+        "looks like a duplicate, and is lost.",
+        "Its ids are between stored ones, and were never stored: it is refused, and its messages fail.",
+    ),
+    "batch-that-counts-wrongly": Hazard(
+        "P29. An entry says that it holds five messages, and has four; or sizes in it are wrong; or its payload "
+        "expands to gigabytes. The numbers of messages shift, and each reader stops there for ever.",
+        "The owner reads every message of an entry before it stores it, within the limit of its size.",
+    ),
+    "entry-of-another-producer": Hazard(
+        "P29. The metadata of an entry names another producer than the one that sends it. Consumers believe it.",
+        "The owner compares the name with that of the session.",
+    ),
+    "format-of-a-later-version": Hazard(
+        "P32. An older program meets an entry of a format that it does not know. It reports damage, and a consumer "
+        "that skips damage acknowledges the message.",
+        "The format is written when every process knows it. Programs refuse an unknown one by an error of its own.",
+    ),
+    "other-order-of-properties": Hazard(
+        "P36. A message is sent again with its properties in another order, as Go and Java do. Its bytes differ, and "
+        "it is refused for ever as another message.",
+        "Of an entry that comes again with other bytes, the content is unknown and not other.",
+    ),
     "refusal-names-the-lowest-id": Hazard(
         "P7. A batch fails, and the error names its lowest id. The Java client knows the batch by its highest id, "
         "ignores the error, and waits until the message times out.",

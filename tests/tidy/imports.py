@@ -37,13 +37,15 @@ def imported(source: Source) -> Iterator[str]:
 
 
 def core_is_pure(source: Source) -> Iterator[str]:
-    """The core imports itself and the pure part of the standard library; acknowledgements also compressed bitmaps, and
-    one module the libraries of compression."""
+    """The core imports itself and the pure part of the standard library; acknowledgements also compressed bitmaps, one
+    module the libraries of compression, and one the errors of protobuf, in which clients of Pulsar write."""
     allowed = _CORE_MODULES
     if source.inside(f"{_CORE}/acks", f"{_CORE}/delivery"):
         allowed = allowed | {"pyroaring"}
     if source.path == f"{_CORE}/formats/compression.py":
-        allowed = allowed | {"lz4", "zstandard"}
+        allowed = allowed | {"cramjam", "lz4", "zstandard"}
+    if source.path == f"{_CORE}/formats/pulsar.py":
+        allowed = allowed | {"google"}
     own = ("oncelog.core.", *(_package(core) for core in CORES if source.inside(core)))
     for name in imported(source) if source.is_python and source.inside(*CORES) else ():
         if name.split(".")[0] not in allowed and not f"{name}.".startswith(own):
@@ -52,7 +54,7 @@ def core_is_pure(source: Source) -> Iterator[str]:
 
 def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
     """Tests of a core import the core, chance with a seed, and stories: no clock, no file, no process."""
-    own = {*_CORE_MODULES, "hypothesis", "pytest", "random", "tracemalloc", "zstandard"}
+    own = {*_CORE_MODULES, "cramjam", "hypothesis", "lz4", "pytest", "random", "tracemalloc", "zstandard"}
     ours: tuple[str, ...] = ("oncelog.core.", "tests.core.", "tests.stories.")
     for tests, core in _TESTS_OF_CORES.items():
         if source.inside(tests):
@@ -195,6 +197,7 @@ RULES = (
             _in("core", "from random import choice"),
             _in("core", "from oncelog.rpc import codec"),
             _in("core", "import crc32c"),
+            _in("core/formats", "from google.protobuf.message import Message"),
             _in("core/publishing", "import pyroaring"),
             _in("core", "from oncelog_effects.core.effects import ordered"),
             (Source("services/oncelog_effects/core/x.py", "import time"),),

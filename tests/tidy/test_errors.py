@@ -8,6 +8,7 @@ import sys
 import oncelog
 from oncelog.core import effect_errors as of_effects
 from oncelog.core import errors as defined
+from oncelog.core import format_errors as of_formats
 from oncelog.core import outbox_errors as of_the_outbox
 
 
@@ -16,7 +17,7 @@ def test_every_error_is_imported_from_the_public_module() -> None:
     public = importlib.import_module("oncelog.errors")
     errors = {
         name: value
-        for module in (defined, of_effects, of_the_outbox)
+        for module in (defined, of_effects, of_formats, of_the_outbox)
         for name, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, defined.OncelogError)
     }

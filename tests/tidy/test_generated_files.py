@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.suite.requirements import needed
 from tests.tidy.source import ROOT
 
-WIRES = ("oncelog/wire", "oncelog_doors/wire")
+WIRES = ("oncelog/core/formats/wire", "oncelog/wire", "oncelog_doors/wire")
 
 
 def generated(folder: Path) -> dict[str, str]:

@@ -10,14 +10,12 @@ from oncelog.core.formats.batch import (
     Checksum,
     PayloadFormat,
     decode_batch,
-    decode_ids,
     deltas_of,
+    order_ids,
     payload_of,
     peek_batch,
 )
 from oncelog.core.formats.chunks import ChunkNames, decode_chunk_names
-from oncelog.core.formats.columns import decode_columns
-from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import (
     GIVEN_UP_INDEXES,
     EntryHeader,
@@ -31,6 +29,7 @@ from oncelog.core.formats.entry import (
     peek_header,
 )
 from oncelog.core.formats.head import LedgerHead, decode_head
+from oncelog.core.formats.payload import shown_columns
 from oncelog.core.formats.producers_aged import ProducersAged, decode_aged
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -42,8 +41,9 @@ class LoggedEntry:
     """One entry, as the head of its ledger, with a grant, with what was given up, with who aged, as a chunk, or with
     batch, ids and values.
 
-    The first header.skip_first messages do not count. A message in chunks has an empty value, and names them in chunks.
-    values: empty if they were not decoded.
+    The first header.skip_first messages do not count. A message in chunks has an empty value, and names them in chunks;
+    a null value and an encrypted one are empty, too. ids: as `order_ids` gives them. values: empty if they were not
+    decoded.
     """
 
     header: EntryHeader
@@ -85,11 +85,11 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
         if header.kind == EntryKind.CHUNK:
             return LoggedEntry(header, data, chunk=decode_batch(body, checksum))
         batch = decode_batch(body, checksum)
-        payload = expand_columns(batch, payload_of(batch, body))
-        columns = decode_columns(payload, batch.count)
+        payload = payload_of(batch, body)
+        columns = shown_columns(batch, payload)
         values = columns.values.to_list() if keeps_values else ()
         chunks = decode_chunk_names(payload) if batch.payload_format == PayloadFormat.CHUNKED else None
-        ids = decode_ids(batch, deltas_of(batch, body))
+        ids = order_ids(batch, deltas_of(batch, body))
         return LoggedEntry(header, data, batch=batch, ids=ids, values=values, chunks=chunks)
     except OncelogError as error:
         raise Violation("entry bytes", f"entry {position}: {error.message}") from error
@@ -107,7 +107,7 @@ def parse_head(data: Buffer, position: Position) -> LoggedEntry:
         batch = peek_batch(body)
         if header.kind == EntryKind.CHUNK:
             return LoggedEntry(header, data, chunk=batch)
-        return LoggedEntry(header, data, batch=batch, ids=decode_ids(batch, deltas_of(batch, body)))
+        return LoggedEntry(header, data, batch=batch, ids=order_ids(batch, deltas_of(batch, body)))
     except OncelogError as error:
         raise Violation("entry bytes", f"entry {position}: {error.message}") from error
 

@@ -5,7 +5,8 @@ Commands of Pulsar's binary protocol, as far as a door speaks it. The numbers ar
 and write them; the names are ours. No message contains one of its own kind, so nothing nests deeper than here.
 
 A client of Pulsar refuses a command without a field that is required here. Errors are numbers of ServerError in
-oncelog_doors/core/pulsar/server_errors.py. What stands before the payload of messages is in oncelog/wire.
+oncelog_doors/core/pulsar/server_errors.py. What stands before the payload of messages:
+oncelog/core/formats/wire.
 """
 
 from collections import abc as _abc

@@ -22,7 +22,7 @@ from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
 from oncelog.core.formats.columns import Column, decode_properties, split_columns
-from oncelog.core.formats.compression import expand_payload
+from oncelog.core.formats.payload import expand_payload
 from oncelog.core.ids import NOT_DEDUPLICATED
 
 #: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidBatch, InvalidSequenceId
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import (
     HEADER_BYTES,
     SPARSE_IDS_MAX,
     BatchHeader,
+    checksum_of,
     decode_batch,
     decode_ids,
     deltas_of,
@@ -19,6 +21,7 @@ from oncelog.core.formats.batch import (
     payload_of,
     peek_batch,
 )
+from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId, SequenceId
 from tests.core.builders import batch, checksum
 
@@ -166,3 +169,21 @@ def test_largest_batch_of_ids_with_holes_is_accepted() -> None:
     ids = range(0, 2 * SPARSE_IDS_MAX, 2)
     header = peek_batch(batch(list(ids)))
     assert (header.count, header.dense) == (SPARSE_IDS_MAX, False)
+
+
+@pytest.mark.hazard("format-of-a-later-version")
+@pytest.mark.parametrize(
+    ("place", "value", "said"), [(3, 6, "payload format 6"), (3, 4, "payload format 4"), (60, 2, "flags 0x2")]
+)
+def test_a_format_of_a_later_version_is_named_and_is_no_damage(place: int, value: int, said: str) -> None:
+    """A reader that took it for damage would skip it. Control: the same byte without a sound checksum is damage."""
+    data = bytearray(batch([1]))
+    data[place] = value
+    with pytest.raises(InvalidBatch, match="checksum"):
+        decode_batch(bytes(data), checksum)
+    data[4:8] = checksum_of(data, checksum).to_bytes(4, "little")
+    for read in (peek_batch, lambda given: decode_batch(given, checksum)):
+        with pytest.raises(UnknownFormat, match=f"{said} .*upgrade"):
+            read(bytes(data))
+    with pytest.raises(InvalidBatch, match=said):
+        check_batch(bytes(data), checksum, BatchLimits(1000))

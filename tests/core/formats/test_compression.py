@@ -13,9 +13,9 @@ from oncelog.core.formats.compression import (
     PAYLOAD_RAW_BYTES_MAX,
     Compression,
     compress_payload,
-    expand_payload,
     require,
 )
+from oncelog.core.formats.payload import expand_columns
 from oncelog.core.ids import Generation, ProducerId, SequenceId
 
 CODECS = (Compression.ZLIB, Compression.ZSTD, Compression.LZ4)
@@ -33,7 +33,7 @@ def packed(payload: bytes, codec: Compression) -> bytes:
 
 
 def expand(payload: bytes, raw_bytes: int, codec: int) -> bytes:
-    return bytes(expand_payload(shape(payload, raw_bytes, codec), payload))
+    return bytes(expand_columns(shape(payload, raw_bytes, codec), payload))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -45,9 +45,9 @@ def test_a_compressed_payload_expands_to_the_same_bytes(codec: Compression, payl
 
 def test_a_payload_without_compression_is_the_same_object() -> None:
     assert compress_payload(PAYLOAD, Compression.NONE) is PAYLOAD
-    assert expand_payload(shape(PAYLOAD, len(PAYLOAD)), PAYLOAD) is PAYLOAD
+    assert expand_columns(shape(PAYLOAD, len(PAYLOAD)), PAYLOAD) is PAYLOAD
     with pytest.raises(InvalidBatch):
-        expand_payload(shape(b"abc", 4), b"abc")
+        expand_columns(shape(b"abc", 4), b"abc")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -71,7 +71,7 @@ def test_largest_numbers_fit() -> None:
         SequenceId(SEQUENCE_ID_MAX),
         2,
         Position(LedgerId(2**63 - 1), EntryId(2**63 - 1)),
-        2**32 - 1,
+        2**32 - 2,
         None,
         GENERATION_MAX,
         -(2**63),

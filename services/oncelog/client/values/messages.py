@@ -12,20 +12,27 @@ from typing import NamedTuple, TypeVar, overload
 
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.batch import (
+    BatchHeader,
+    Buffer,
+    Checksum,
+    PayloadFormat,
+    deltas_of,
+    payload_of,
+    peek_batch,
+)
 from oncelog.core.formats.columns import (
     Columns,
     Values,
-    decode_columns,
     encode_event_times,
     encode_keys,
     encode_properties,
     encode_values,
 )
-from oncelog.core.formats.compression import expand_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
+from oncelog.core.formats.payload import expand_columns, message_ids, read_columns
 from oncelog.core.ids import Generation, SeekEpoch
 
 #: Property of a message: the trace context of W3C that it was sent in.
@@ -94,8 +101,7 @@ def open_verified(entry: EntryHeader, data: Buffer) -> StoredBatch:
 def decode_stored(stored: StoredBatch) -> Columns:
     """Raises CorruptEntry when the payload contradicts its header, CompressionUnavailable."""
     try:
-        payload = expand_payload(stored.batch, payload_of(stored.batch, stored.body))
-        return decode_columns(payload, stored.batch.count)
+        return read_columns(stored.batch, payload_of(stored.batch, stored.body))
     except InvalidBatch as error:
         raise CorruptEntry(f"entry {stored.entry.position} cannot be read: {error}") from error
 
@@ -155,7 +161,7 @@ class MessageBatch:
     def sequence_ids(self) -> Sequence[int]:
         if self._ids is None:
             batch = self._stored.batch
-            ids = decode_ids(batch, deltas_of(batch, self._stored.body))
+            ids = message_ids(batch, deltas_of(batch, self._stored.body), self._columns)
             self._ids = ids[self.first_batch_index : self._end_batch_index]
         return self._ids
 
@@ -249,8 +255,8 @@ class MessageBatch:
     def payload(self) -> bytes:
         """The columns of these messages, uncompressed: as they are stored, if these are all messages of the entry."""
         stored = self._stored
-        if self._whole:
-            return bytes(expand_payload(stored.batch, payload_of(stored.batch, stored.body)))
+        if self._whole and stored.batch.payload_format == PayloadFormat.COLUMNS:
+            return bytes(expand_columns(stored.batch, payload_of(stored.batch, stored.body)))
         parts = [encode_values(list(self.values))]
         if self.keys is not None:
             parts.append(encode_keys(self.keys))

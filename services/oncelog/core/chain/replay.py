@@ -30,6 +30,7 @@ from enum import Enum
 
 from oncelog.core.chain.replay_list import ReplayList
 from oncelog.core.errors import CorruptEntry, EntriesLost, InvalidBatch, InvariantViolated, LogHole, UnreadableEntry
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader, EntryKind, GivenUp, body_of, decode_given_up
 from oncelog.core.formats.ledger_page import ListPage
@@ -421,7 +422,7 @@ class ChainReplay:
                 header = fold.fold(metadata, following, data)
                 if header.kind == EntryKind.GIVEN_UP:
                     self.given_up.pop(decode_given_up(body_of(data)).ledger_id, None)
-            except (CorruptEntry, LogHole, InvalidBatch) as error:
+            except (CorruptEntry, LogHole, InvalidBatch, UnknownFormat) as error:
                 where = f"entry {metadata.ledger_id}:{following}{fold.of_chain}"
                 reason = f"{where} cannot be replayed: {error.message}"
                 self._cannot_go_on(TakeoverFailed(reason, error.code, metadata.ledger_id, following))

@@ -7,15 +7,16 @@ Source: Pulsar's consistent-hashing selector, which also takes 100 places for ea
 
 import zlib
 from bisect import bisect_left
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from oncelog.core.delivery.consumers import ConnectedConsumer
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import InvalidBatch
-from oncelog.core.formats.batch import payload_of, peek_batch
+from oncelog.core.formats.batch import BatchHeader, PayloadFormat, payload_of, peek_batch
 from oncelog.core.formats.columns import Column, decode_keys, split_columns
-from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import body_of
+from oncelog.core.formats.payload import expand_columns, open_payload
 
 SLOTS = 1 << 16
 POINTS = 100
@@ -29,13 +30,24 @@ def slots_of(entry: StoredEntry) -> list[int | None] | None:
     body = body_of(entry.data)
     header = peek_batch(body)
     try:
-        keys = split_columns(expand_columns(header, payload_of(header, body)), header.count).get(Column.KEYS)
-        if keys is None:
-            return None
-        decoded = decode_keys(keys, header.count)
+        keys = _keys_of(header, payload_of(header, body))
     except InvalidBatch:
         return None
-    return [None if key is None else zlib.crc32(key) % SLOTS for key in decoded[entry.skip_first :]]
+    if keys is None:
+        return None
+    return [None if key is None else zlib.crc32(key) % SLOTS for key in keys[entry.skip_first :]]
+
+
+def _keys_of(header: BatchHeader, payload: memoryview) -> Sequence[bytes | None] | None:
+    """By what messages are ordered: clients of Pulsar may name something else than the key. Raises InvalidBatch."""
+    if header.payload_format == PayloadFormat.PULSAR:
+        messages = open_payload(header, payload)
+        keys, ordering = messages.keys, messages.ordering_keys
+        if keys is None or ordering is None:
+            return keys if ordering is None else ordering
+        return [key if order is None else order for key, order in zip(keys, ordering, strict=True)]
+    content = split_columns(expand_columns(header, payload), header.count).get(Column.KEYS)
+    return None if content is None else decode_keys(content, header.count)
 
 
 class KeyRanges:

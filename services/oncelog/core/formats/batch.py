@@ -6,11 +6,15 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      1 1 format 1           16 4 generation           48 4 id deltas, bytes (0: ids are dense)
      2 1 compression        20 4 count of messages    52 4 payload, bytes as stored
      3 1 payload format     24 8 first sequence id    56 4 payload, bytes before compression
-     4 4 CRC32C of the rest 32 8 last sequence id     60 4 zero
+     4 4 CRC32C of the rest 32 8 last sequence id     60 4 flags
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
-the payload (see `columns` and `compression`; for a message in chunks, `chunks`). The owner checks the payload before it
-stores the batch (see `batch_check`); storage nodes never look inside.
+the payload (see `columns` and `compression`; for a message in chunks, `chunks`; for an entry of a client of Pulsar,
+`pulsar`). The owner checks the payload before it stores the batch (see `batch_check`); storage nodes never look inside.
+
+Flag UNIT 1: the header does not say which ids the messages have, only that `first` is the lowest and `last` the highest
+id that the batch is known by. It is stored as a whole, or not at all. It has no id deltas, and only entries of clients
+of Pulsar may be such batches.
 
 The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
 """
@@ -21,7 +25,8 @@ from itertools import accumulate, pairwise
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidBatch, InvalidSequenceId
+from oncelog.core.errors import InvalidBatch, InvalidSequenceId, InvariantViolated
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId, SequenceId
 
 Buffer = bytes | bytearray | memoryview
@@ -57,15 +62,21 @@ def checksum_as_of(data: Buffer, *, generation: int, publish_time_ms: int, check
 
 
 class PayloadFormat(IntEnum):
-    """Of the payload: columns; a part of the value of one message; or the columns of one message whose value is in such
-    chunks (see `chunks`)."""
+    """Of the payload: columns; a part of the value of one message; the columns of one message whose value is in such
+    chunks (see `chunks`); or an entry of a client of Pulsar, as it came (see `pulsar`). 4 is kept free."""
 
     COLUMNS = 1
     CHUNK = 2
     CHUNKED = 3
+    PULSAR = 5
 
 
 _PAYLOAD_FORMATS = frozenset(PayloadFormat)
+#: A part of a message, and the message that names its parts.
+IN_CHUNKS = frozenset((PayloadFormat.CHUNK, PayloadFormat.CHUNKED))
+#: The version of processes (`core.process_version`) that reads and writes PULSAR.
+PULSAR_VERSION = 9
+_UNIT = 1
 
 
 class BatchHeader(NamedTuple):
@@ -73,6 +84,7 @@ class BatchHeader(NamedTuple):
 
     compression: see `compression`. The header can be read whether or not its reader knows the number.
     checksum: as stored in the header, not verified; 0 in a header that was not read from bytes.
+    unit: see the module. Then first, last and count say nothing about each other, but that first <= last.
     """
 
     producer_id: ProducerId
@@ -87,10 +99,11 @@ class BatchHeader(NamedTuple):
     payload_bytes: int
     payload_raw_bytes: int
     checksum: int = 0
+    unit: bool = False
 
     @property
     def dense(self) -> bool:
-        return self.ids_bytes == 0
+        return self.ids_bytes == 0 and not self.unit
 
     @property
     def bytes_total(self) -> int:
@@ -119,7 +132,10 @@ def encode_deltas(ids: Sequence[int]) -> bytes:
 
 
 def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
-    """Return the batch's ids in order: a range when dense. Raises InvalidBatch when deltas, count and last disagree."""
+    """Return the batch's ids in order: a range when dense. Raises InvalidBatch when deltas, count and last disagree.
+    Not for a unit, whose ids only its payload knows."""
+    if header.unit:
+        raise InvariantViolated("the header of a unit does not say which ids its messages have")
     if header.dense:
         return range(header.first, header.last + 1)
     if not deltas:
@@ -146,6 +162,16 @@ def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
     return ids
 
 
+def order_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
+    """By what a producer's batches are ordered, one number for each message: its id, but for a unit, of which only the
+    first and the last number are known. Never descending. Raises InvalidBatch."""
+    if not header.unit:
+        return decode_ids(header, deltas)
+    if header.last - header.first == header.count - 1:
+        return range(header.first, header.last + 1)
+    return [header.first, *[header.last] * (header.count - 1)]
+
+
 def encode_batch(
     payload: Buffer,
     *,
@@ -160,13 +186,14 @@ def encode_batch(
     compression: int = 0,
     payload_raw_bytes: int | None = None,
     payload_format: PayloadFormat = PayloadFormat.COLUMNS,
+    unit: bool = False,
 ) -> bytes:
     """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them; compression: that of the payload."""
     header = bytearray(
         _HEADER.pack(
             MAGIC, FORMAT, compression, payload_format, 0, producer_id, generation, count, first, last,
             publish_time_ms, len(deltas), len(payload), len(payload) if payload_raw_bytes is None else
-            payload_raw_bytes, 0, )
+            payload_raw_bytes, _UNIT if unit else 0, )
     )  # fmt: skip
     crc = checksum_of(header, checksum)
     if deltas:
@@ -176,22 +203,30 @@ def encode_batch(
 
 
 def peek_batch(data: Buffer) -> BatchHeader:
-    """Read the header of a batch; the payload may be cut off. Raises InvalidBatch when the header is inconsistent."""
+    """Read the header of a batch; the payload may be cut off. Raises InvalidBatch when the header is inconsistent, and
+    UnknownFormat for a format of a later version."""
     if len(data) < HEADER_BYTES:
         raise InvalidBatch(f"a batch of {len(data)} bytes is shorter than its header of {HEADER_BYTES}", field="batch")
     (
         magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
-        ids_bytes, payload_bytes, raw_bytes, zero,
+        ids_bytes, payload_bytes, raw_bytes, flags,
     ) = _HEADER.unpack_from(data)  # fmt: skip
-    if magic != MAGIC or form != FORMAT or zero or payload_format not in _PAYLOAD_FORMATS:
+    if magic != MAGIC or form != FORMAT:
         raise InvalidBatch(f"not a batch of format {FORMAT}: magic {magic:#x}, format {form}", field="batch")
-    if payload_format != PayloadFormat.COLUMNS and (count != 1 or compression):
+    if payload_format not in _PAYLOAD_FORMATS or flags > _UNIT:
+        raise _unknown(payload_format, flags)
+    if payload_format in IN_CHUNKS and (count != 1 or compression):
         raise InvalidBatch("a message in chunks is a batch of its own, and not compressed", field="batch")
-    dense = last - first == count - 1
-    if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
-        raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")
-    if not dense:
-        _check_delta_bytes(count, ids_bytes)
+    if payload_format == PayloadFormat.PULSAR and compression:
+        raise InvalidBatch("an entry of a client of Pulsar is compressed by the client, not again", field="compression")
+    if flags:
+        _check_unit(payload_format, first, last, count, ids_bytes)
+    else:
+        dense = last - first == count - 1
+        if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
+            raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")
+        if not dense:
+            _check_delta_bytes(count, ids_bytes)
     return BatchHeader(
         pid,
         generation,
@@ -205,7 +240,25 @@ def peek_batch(data: Buffer) -> BatchHeader:
         payload_bytes,
         raw_bytes,
         crc,
+        bool(flags),
     )
+
+
+def _unknown(payload_format: int, flags: int) -> UnknownFormat:
+    what = f"payload format {payload_format}" if payload_format not in _PAYLOAD_FORMATS else f"flags {flags:#x}"
+    return UnknownFormat(
+        f"{what} of a batch is not known to this version: upgrade the program that reads it",
+        payload_format=payload_format,
+        flags=flags,
+    )
+
+
+def _check_unit(payload_format: int, first: int, last: int, count: int, ids_bytes: int) -> None:
+    if payload_format != PayloadFormat.PULSAR:
+        raise InvalidBatch("only an entry of a client of Pulsar may be stored as a unit", field="flags")
+    if not 0 <= first <= last <= SEQUENCE_ID_MAX or not 1 <= count <= SPARSE_IDS_MAX or ids_bytes:
+        message = f"a unit of {count} messages has ids {first}..{last}, and {ids_bytes} bytes of id deltas"
+        raise InvalidBatch(message, field="sequence_ids", limit=SPARSE_IDS_MAX)
 
 
 def _check_delta_bytes(count: int, ids_bytes: int) -> None:
@@ -220,16 +273,25 @@ def _check_delta_bytes(count: int, ids_bytes: int) -> None:
 def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:
     """Read and check one batch that fills `data` exactly, its id deltas included.
 
-    Raises InvalidBatch for every contradiction, because the bytes are untrusted.
+    Raises InvalidBatch for every contradiction, because the bytes are untrusted, and UnknownFormat.
     """
-    header = peek_batch(data)
+    try:
+        header = peek_batch(data)
+    except UnknownFormat:
+        if checksum_of(data, checksum) == _CRC.unpack_from(data, 4)[0]:
+            raise
+        raise _damaged() from None
     if header.bytes_total != len(data):
         raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
     if checksum_of(data, checksum) != header.checksum:
-        raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
-    if not header.dense:
+        raise _damaged()
+    if not header.dense and not header.unit:
         decode_ids(header, deltas_of(header, data))
     return header
+
+
+def _damaged() -> InvalidBatch:
+    return InvalidBatch("the batch's checksum does not match its bytes", field="batch")
 
 
 def deltas_of(header: BatchHeader, data: Buffer) -> Buffer:

@@ -8,6 +8,8 @@ Rules
   because each of them has its own structure.
 - A compressed payload is decompressed once, at most to the size that its header declares, and that size is at most
   `raw_bytes_max`. The result is discarded: the bytes are stored as received.
+- An entry of a client of Pulsar is read whole (`pulsar`), at most to EXPANSION_MAX times `raw_bytes_max`. Its header
+  must say what the entry says, and the entry must name the producer of its session (hazard entry-of-another-producer).
 - A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
   its chunks, `core.publishing.uploads` knows.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
@@ -20,6 +22,7 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -27,15 +30,22 @@ from oncelog.core.formats.batch import (
     Checksum,
     PayloadFormat,
     decode_batch,
+    decode_ids,
+    deltas_of,
     payload_of,
 )
 from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
-from oncelog.core.formats.compression import Compression, expand_columns
+from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.origin import unpack_origin
+from oncelog.core.formats.payload import expand_columns, require_header
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
+#: A larger entry of a client of Pulsar is checked beside other tasks.
+LONG_CHECK_BYTES = 64 * 1024
+_PAYLOAD_FORMAT_AT = 3
 _KEY_LENGTH = Struct("<H")
 _VALUE_LENGTH = Struct("<I")
 
@@ -46,20 +56,28 @@ class BatchLimits(NamedTuple):
     raw_bytes_max: int
 
 
-def check_batch(data: Buffer, checksum: Checksum, limits: BatchLimits) -> BatchHeader:
-    """Return the header of a batch that can be stored.
+def check_batch(
+    data: Buffer, checksum: Checksum, limits: BatchLimits, *, producer_name: str | None = None
+) -> BatchHeader:
+    """Return the header of a batch that can be stored. producer_name: of its session; None: not compared.
 
     Raises MessageTooLarge above the limits, InvalidBatch when header, id deltas and payload contradict each other.
     """
     limit = limits.raw_bytes_max
     if len(data) > HEADER_BYTES + limit:
         raise MessageTooLarge(f"a batch of {len(data)} bytes exceeds the limit of {limit}", field="batch", limit=limit)
-    header = decode_batch(data, checksum)
+    try:
+        header = decode_batch(data, checksum)
+    except UnknownFormat as error:
+        raise InvalidBatch(error.message, field="payload_format") from error
     if header.payload_raw_bytes > limit:
         message = f"a batch of {header.payload_raw_bytes} bytes before compression exceeds the limit of {limit}"
         raise MessageTooLarge(message, field="payload", limit=limit)
     if header.payload_format == PayloadFormat.CHUNK:
         decode_chunk(expand_columns(header, payload_of(header, data)))
+        return header
+    if header.payload_format == PayloadFormat.PULSAR:
+        _check_pulsar(header, data, checksum, limits, producer_name)
         return header
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
@@ -71,6 +89,29 @@ def check_batch(data: Buffer, checksum: Checksum, limits: BatchLimits) -> BatchH
 def unpacks(header: BatchHeader) -> bool:
     """Whether checking the batch decompresses it."""
     return header.compression != Compression.NONE
+
+
+def takes_long(data: Buffer) -> bool:
+    """Whether the check of a batch must not hold other tasks up: of a large entry of a client of Pulsar, each message
+    is read, and it may be decompressed to many times its size."""
+    return len(data) > LONG_CHECK_BYTES and data[_PAYLOAD_FORMAT_AT] == PayloadFormat.PULSAR
+
+
+def _check_pulsar(
+    header: BatchHeader, data: Buffer, checksum: Checksum, limits: BatchLimits, producer_name: str | None
+) -> None:
+    payload = payload_of(header, data)
+    raw_bytes_max = min(EXPANSION_MAX * limits.raw_bytes_max, RAW_BYTES_MAX)
+    try:
+        messages = open_entry(payload, raw_bytes_max=raw_bytes_max, checksum=checksum)
+    except CompressionUnavailable as error:
+        raise InvalidBatch(error.message, field="compression") from error
+    require_header(header, messages)
+    if not header.unit and list(decode_ids(header, deltas_of(header, data))) != list(messages.ids or ()):
+        raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
+    if producer_name not in (None, messages.producer_name):
+        message = f"the entry names producer {messages.producer_name[:100]!r}, and its session is of {producer_name!r}"
+        raise InvalidBatch(message, field="producer_name")
 
 
 def check_payload(header: BatchHeader, payload: Buffer) -> None:

@@ -30,6 +30,7 @@ from typing import NamedTuple, overload
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.encryption import Encryption
 
 _HEAD = Struct("<B3xI")
 _HEAD_CHECK = Struct("<II")
@@ -114,6 +115,12 @@ class Columns(NamedTuple):
     properties: Sequence[Mapping[str, str]] | None = None
     #: of the whole batch
     origin: memoryview | None = None
+    #: whether each message's value is null; it is empty here. None: no value is
+    nulls: Sequence[bool] | None = None
+    #: sequence ids of a unit (see `batch`)
+    ids: Sequence[int] | None = None
+    #: of the whole batch, whose values are empty here
+    encryption: Encryption | None = None
 
 
 def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_hint: int) -> tuple[bytes, int]:

@@ -1,16 +1,27 @@
 """How a payload is compressed: packed once by the producer, checked by the owner, expanded by every reader.
 
+What a batch of ours states in its header (`Compression`):
+
     NONE 0   as it is
     ZLIB 1   one zlib stream (RFC 1950); part of every Python
     ZSTD 2   one Zstandard frame (RFC 8878) that states the size of its content; the package zstandard
     LZ4  3   one LZ4 frame; the package lz4
 
+What a client of Pulsar states in the metadata of its entry (`PulsarCodec`); we only expand these:
+
+    NONE 0   as it is
+    LZ4  1   one LZ4 block without its size; the package lz4
+    ZLIB 2   one zlib stream
+    ZSTD 3   one Zstandard frame
+    SNAPPY 4 one Snappy block, without framing; the package cramjam
+
 Rules
-- The libraries of ZSTD and LZ4 are loaded at their first use. A program without the one that it needs gets
+- The libraries of ZSTD, LZ4 and SNAPPY are loaded at their first use. A program without the one that it needs gets
   CompressionUnavailable, which names the extra to install. This is no damage: nothing is skipped or acknowledged for it
   (hazard codec-taken-for-damage).
 - A payload is decompressed into at most the size that the header states, and that is at most PAYLOAD_RAW_BYTES_MAX. Of
-  ZSTD, the frame must state that size itself, so that no window is allocated beside the result.
+  ZSTD, the frame must state that size itself, so that no window is allocated beside the result. A frame of a client of
+  Pulsar need not: then a window of at most 8 MiB is allocated.
 - Another version of a library may give other bytes for the same payload. So nothing compares compressed payloads: for
   the owner, the content of a compressed batch that comes again is unknown (`core.publishing.repeated_content`).
 """
@@ -20,8 +31,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from types import ModuleType
 
-from oncelog.core.errors import ChunkedMessage, CompressionUnavailable, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat
+from oncelog.core.errors import CompressionUnavailable, InvalidBatch
+from oncelog.core.formats.batch import Buffer
 
 #: Limit of a decompressed payload; honest batches are far below it.
 PAYLOAD_RAW_BYTES_MAX = 64 * 1024 * 1024
@@ -71,27 +82,49 @@ def compress_payload(payload: Buffer, compression: Compression) -> Buffer:
             return bytes(_lz4_frame().compress(payload))
 
 
-def expand_payload(header: BatchHeader, payload: Buffer) -> Buffer:
-    """Undo the compression of a payload as stored; never decompresses to more than the header and the limit allow.
+def expand(compression: int, payload: Buffer, raw_bytes: int) -> Buffer:
+    """Undo a compression other than NONE; the result has exactly `raw_bytes`, and no more are decompressed.
 
-    Raises InvalidBatch when the bytes contradict the header's lengths, CompressionUnavailable, and ChunkedMessage for a
-    message in chunks: its columns lack the value, and nobody may take them for the whole message.
+    Raises InvalidBatch when the bytes contradict that length or the limit, CompressionUnavailable.
     """
-    if header.payload_format != PayloadFormat.COLUMNS:
-        raise ChunkedMessage("the value of the message is in chunks, which only readers and consumers of the SDK join")
-    return expand_columns(header, payload)
-
-
-def expand_columns(header: BatchHeader, payload: Buffer) -> Buffer:
-    """As `expand_payload`, also of a message in chunks, for those that need no value."""
-    raw_bytes = header.payload_raw_bytes
-    if header.compression == Compression.NONE:
-        if raw_bytes != len(payload):
-            raise InvalidBatch("an uncompressed payload contradicts its two lengths", field="payload")
-        return payload
     if raw_bytes > PAYLOAD_RAW_BYTES_MAX:
         raise InvalidBatch("the payload decompresses beyond the limit", field="payload", limit=PAYLOAD_RAW_BYTES_MAX)
-    return _EXPAND[require(header.compression)](payload, raw_bytes)
+    return _EXPAND[require(compression)](payload, raw_bytes)
+
+
+class PulsarCodec(IntEnum):
+    """How a client of Pulsar compresses a payload."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+def require_pulsar() -> None:
+    """Load the library of each codec. Raises CompressionUnavailable."""
+    _lz4_block()
+    _zstandard()
+    _snappy()
+
+
+def expand_pulsar(codec: PulsarCodec, payload: Buffer, raw_bytes: int) -> Buffer:
+    """Undo the compression of a client of Pulsar; the result has exactly `raw_bytes`, and no more are decompressed.
+
+    raw_bytes: the caller bounds it. Raises InvalidBatch when the bytes contradict it, CompressionUnavailable.
+    """
+    match codec:
+        case PulsarCodec.NONE:
+            return payload
+        case PulsarCodec.LZ4:
+            return _expand_lz4_block(payload, raw_bytes)
+        case PulsarCodec.ZLIB:
+            return _expand_zlib(payload, raw_bytes)
+        case PulsarCodec.ZSTD:
+            return _expand_any_zstd(payload, raw_bytes)
+        case PulsarCodec.SNAPPY:
+            return _expand_snappy(payload, raw_bytes)
 
 
 def _expand_zlib(payload: Buffer, raw_bytes: int) -> bytes:
@@ -124,6 +157,40 @@ def _expand_lz4(payload: Buffer, raw_bytes: int) -> bytes:
     return _whole(raw, raw_bytes, ended=decompressor.eof and not decompressor.unused_data)
 
 
+def _expand_lz4_block(payload: Buffer, raw_bytes: int) -> bytes:
+    block = _lz4_block()
+    try:
+        raw = block.decompress(payload, uncompressed_size=raw_bytes)
+    except (block.LZ4BlockError, ValueError) as error:  # ValueError: more than it can allocate
+        raise _damaged(error) from error
+    return _whole(raw, raw_bytes, ended=True)
+
+
+def _expand_any_zstd(payload: Buffer, raw_bytes: int) -> bytes:
+    """Also a frame that does not state its size."""
+    zstandard = _zstandard()
+    try:
+        if zstandard.get_frame_parameters(payload).content_size == raw_bytes:
+            return _expand_zstd(payload, raw_bytes)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+        with decompressor.stream_reader(payload) as reader:
+            raw = reader.read(raw_bytes + 1)
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
+    return _whole(raw, raw_bytes, ended=True)
+
+
+def _expand_snappy(payload: Buffer, raw_bytes: int) -> bytes:
+    cramjam = _snappy()
+    try:
+        if cramjam.snappy.decompress_raw_len(payload) != raw_bytes:  # before anything is allocated for it
+            return _whole(b"", raw_bytes, ended=False)
+        raw = bytes(cramjam.snappy.decompress_raw(payload))
+    except cramjam.DecompressionError as error:
+        raise _damaged(error) from error
+    return _whole(raw, raw_bytes, ended=True)
+
+
 _EXPAND: dict[Compression, Callable[[Buffer, int], bytes]] = {
     Compression.ZLIB: _expand_zlib, Compression.ZSTD: _expand_zstd, Compression.LZ4: _expand_lz4,
 }  # fmt: skip
@@ -153,6 +220,22 @@ def _lz4_frame() -> ModuleType:
     except ImportError as error:
         raise _unavailable("lz4", error) from error
     return lz4.frame  # type: ignore[no-any-return]
+
+
+def _lz4_block() -> ModuleType:
+    try:
+        import lz4.block
+    except ImportError as error:
+        raise _unavailable("lz4", error) from error
+    return lz4.block  # type: ignore[no-any-return]
+
+
+def _snappy() -> ModuleType:
+    try:
+        import cramjam
+    except ImportError as error:
+        raise _unavailable("snappy", error) from error
+    return cramjam
 
 
 def _unavailable(extra: str, error: ImportError) -> CompressionUnavailable:

@@ -1,20 +1,15 @@
 """Entries of one message each, cut out of the entry of a batch.
 
 Such an entry is never stored. It carries one message from a topic owner to a metadata service, with the header of the
-entry from which it comes; so its size is that of the message, not of the batch that the producer packed.
+entry from which it comes; so its size is that of the message, not of the batch that the producer packed. A message of a
+client of Pulsar is in columns, too; a null value is empty in them.
 """
 
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import Buffer, Checksum, decode_batch, decode_ids, deltas_of, encode_batch, payload_of
-from oncelog.core.formats.columns import (
-    decode_columns,
-    encode_event_times,
-    encode_keys,
-    encode_properties,
-    encode_values,
-)
-from oncelog.core.formats.compression import expand_payload
+from oncelog.core.formats.batch import Buffer, Checksum, decode_batch, deltas_of, encode_batch, payload_of
+from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, encode_values
 from oncelog.core.formats.entry import EntryKind, body_of, decode_entry, encode_header, peek_header
+from oncelog.core.formats.payload import message_ids, read_columns
 
 
 def batch_index_of(data: Buffer, index: int) -> int:
@@ -26,16 +21,16 @@ def batch_index_of(data: Buffer, index: int) -> int:
 
 
 def single_message(data: Buffer, index: int, checksum: Checksum) -> bytes:
-    """The entry with only the message of this number in the topic. Raises CorruptEntry if it cannot be read, and
-    ChunkedMessage."""
+    """The entry with only the message of this number in the topic. Raises CorruptEntry if it cannot be read,
+    ChunkedMessage and MessageEncrypted."""
     at = batch_index_of(data, index)
     peeked = peek_header(data)
     entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)
     body = body_of(data)
     try:
         batch = decode_batch(body, checksum)
-        columns = decode_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
-        sequence_id = decode_ids(batch, deltas_of(batch, body))[at]
+        columns = read_columns(batch, payload_of(batch, body))
+        sequence_id = message_ids(batch, deltas_of(batch, body), columns)[at]
     except InvalidBatch as error:
         raise CorruptEntry(f"entry {entry.position} cannot be read: {error}", index=index) from error
     payload = encode_values([columns.values[at]])

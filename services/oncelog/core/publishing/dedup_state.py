@@ -54,10 +54,13 @@ from oncelog.core.publishing.recent_batches import RecentBatch
 def recent_batch_of(
     batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int
 ) -> RecentBatch | None:
-    """The part of a batch above the mark `above`, without its first `skip` messages; None when nothing is left."""
+    """The part of a batch above the mark `above`, without its first `skip` messages; None when nothing is left, or
+    when a unit is not above the mark as a whole."""
     if skip == 0 and batch.first > above:
-        content = () if batch.compression else (batch.generation, batch.publish_time_ms, batch.checksum)
-        return RecentBatch(batch.first, batch.last, batch.count, position, 0, bytes(deltas), *content)
+        content = (0, 0, 0) if batch.compression else (batch.generation, batch.publish_time_ms, batch.checksum)
+        return RecentBatch(batch.first, batch.last, batch.count, position, 0, bytes(deltas), *content, batch.unit)
+    if batch.unit:
+        return None
     ids = decode_ids(batch, deltas)
     start = max(skip, bisect_right(ids, above))
     if start >= len(ids):
@@ -149,7 +152,9 @@ class DedupState:
         if batch.generation > producer.generation:
             producer.generation = batch.generation
             self._held_by(producer, NO_INSTANCE)
-        if batch.first <= producer.persisted:
+        if batch.first <= producer.persisted and batch.unit:
+            producer.outlive(batch.last)
+        elif batch.first <= producer.persisted:
             producer.forget_below(
                 highest_unnamed(
                     batch, deltas, producer.recent_batches, above=producer.persisted, skip=header.skip_first

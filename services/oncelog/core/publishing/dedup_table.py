@@ -12,6 +12,14 @@ become durable in log order, so the upper layer drains from its front.
                                    refused; the whole batch when the producer is contiguous, or when the batch has no
                                    duplicate and no new message
     a known prefix, then new ids   stored verbatim with skip_first = the prefix's length, which includes stale ids
+
+A unit (see `core.formats.batch`) is judged as a whole, and never cut (hazard batches-of-keys):
+
+    first > accepted mark          new
+    its first, last and count are  duplicate, or joins that batch's write in flight
+    those of a recent batch
+    last <= recent_floor           below the mark, not verified
+    else                           stale: refused. An id of another batch that lies within a recent unit is not verified
 """
 
 from bisect import bisect_left, bisect_right
@@ -237,9 +245,21 @@ class DedupTable:
             )
         )
 
+    def _check_unit(self, producer: ProducerState, batch: BatchHeader, accepted: SequenceId) -> BatchVerdict:
+        recent_batches, floor, settles_at = self.known_ids(producer)
+        for recent in recent_batches:
+            if (recent.first, recent.last, recent.count) == (batch.first, batch.last, batch.count):
+                known = ResultRange(ResultKind.DUPLICATE, batch.count, recent.position, recent.offset)
+                return NothingNew((known,), recent.position)
+        if batch.last <= floor:
+            return NothingNew((ResultRange(ResultKind.BELOW_MARK, batch.count, None, 0),), settles_at)
+        return Refused(_stale(batch, accepted, whole=True))
+
     def _check_known(
         self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
     ) -> BatchVerdict:
+        if batch.unit:
+            return self._check_unit(producer, batch, accepted)
         ids = decode_ids(batch, deltas)
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
         recent_batches, floor, settles_at = self.known_ids(producer)
@@ -255,8 +275,15 @@ class DedupTable:
                 # A message that is stale because of an in-flight write is answered when that write is durable.
                 return NothingNew(located, pending.position) if split == batch.count else Accept(split, located)
         if split == batch.count:
-            return NothingNew(located, max((p.position for p in located if p.position), default=settles_at))
+            settled = max((p.position for p in located if p.position), default=settles_at)
+            return NothingNew(located, max(settled, self._unit_in_flight(producer.producer_id)))
         return Accept(split, located)
+
+    def _unit_in_flight(self, pid: ProducerId) -> Position:
+        """The newest one: an id within it has no position, and is answered when the unit is durable."""
+        pending = self._pending.get(pid)
+        batches = [] if pending is None else pending.batches
+        return max((recent.position for recent in batches if recent.unit), default=BEFORE_ALL)
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -266,7 +293,10 @@ class DedupTable:
         if pid == NOT_DEDUPLICATED:
             return
         pending = self._pending_of(pid)
-        if not self.dedup_enabled:
+        if batch.unit and batch.first <= pending.accepted:
+            pending.floor = max(pending.floor, batch.last)
+            pending.accepted = max(pending.accepted, batch.last)
+        elif not self.dedup_enabled:
             recent_batches = self.known_ids(self.state.producers[pid]).batches
             unnamed = highest_unnamed(batch, deltas, recent_batches, above=pending.accepted, skip=skip_first)
             pending.floor = max(pending.floor, unnamed)
@@ -355,7 +385,13 @@ class DedupTable:
 
 def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
     below = f"below {accepted}, the highest id of this producer"
-    if batch.first == batch.last:
+    if batch.unit:
+        message = (
+            f"sequence ids {batch.first}..{batch.last} begin at or below {accepted}, the highest id of this producer. "
+            "The batch can only be stored as a whole, and no such batch is remembered: send its messages again with "
+            f"ids above {accepted}"
+        )
+    elif batch.first == batch.last:
         message = f"sequence id {batch.first} is {below}, and was never stored: use an id above {accepted}"
     else:
         which = f"{'all' if whole else 'some'} of the sequence ids {batch.first}..{batch.last}"
@@ -407,7 +443,9 @@ def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
 
 
 def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | NeedIds:
-    """The results of ids within the batch's span; ids in its holes are stale."""
+    """The results of ids within the batch's span; ids in its holes are stale. Which ids a unit has is not known."""
+    if recent.unit:
+        return [ResultRange(ResultKind.BELOW_MARK, len(ids), None, 0)]
     if recent.dense:
         if isinstance(ids, range):
             return _ranges_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)

@@ -6,7 +6,8 @@
     NEVER_STORED             between stored ids, and in none of their batches: a batch with it would be refused
     OLDER_THAN_REMEMBERED    at or below `floor`: the producer has stored higher ids, and more is not remembered
     TRIMMED                  it was stored, and retention has deleted its entry
-    UNKNOWN                  within a batch with holes whose ids only its entry knows, and nobody gives the entry now
+    UNKNOWN                  within a batch with holes whose ids only its entry knows, and nobody gives the entry now;
+                             or within a unit (see `core.formats.batch`) that is encrypted
     NOT_FOUND                older than what is remembered, and not in what is kept of the log
     UNKNOWN_PRODUCER         no producer has this name: none was ever opened, or it has expired
 
@@ -20,13 +21,15 @@ Rules
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, peek_batch
-from oncelog.core.formats.entry import SequenceMode, body_of, peek_header
+from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.entry import EntryHeader, SequenceMode, body_of, peek_header
 from oncelog.core.formats.outcome import ResultKind
+from oncelog.core.formats.payload import open_payload
 from oncelog.core.ids import NO_SEQUENCE, Position, ProducerId, SequenceId
 from oncelog.core.publishing.dedup_table import DedupTable, KnownIds, NeedIds, locate
 from oncelog.core.publishing.recent_batches import RecentBatch
@@ -84,6 +87,10 @@ def find(table: DedupTable, name: str, sequence_id: SequenceId) -> Found:
     found = Found(FoundState.NOT_STORED, pid, mode, accepted, persisted, known.floor)
     if sequence_id > accepted:
         return found
+    unit = next((each for each in known.batches if each.unit and each.first <= sequence_id <= each.last), None)
+    if unit is not None and sequence_id > known.floor:
+        state = FoundState.STORED if unit.position <= table.state.position else FoundState.IN_FLIGHT
+        return replace(found, state=state, position=unit.position, batch=unit)
     located = locate([sequence_id], known.batches, floor=known.floor, mode=mode)
     if isinstance(located, NeedIds):
         return _in_batch(found, sequence_id, next(each for each in known.batches if each.position == located.position))
@@ -108,14 +115,16 @@ def _in_batch(found: Found, sequence_id: SequenceId, batch: RecentBatch) -> Foun
 
 
 def in_entry(found: Found, sequence_id: SequenceId, entry: Buffer) -> Found:
-    """The STORED one as its entry says, which is given whole or cut after the id deltas; NEVER_STORED if only the entry
-    knew, and it lacks the id.
+    """The STORED one as its entry says, which is given whole or cut after the id deltas, but whole if it is a unit;
+    NEVER_STORED if only the entry knew, and it lacks the id.
 
     Raises CorruptEntry for an entry that contradicts what the owner remembers.
     """
     header, body = peek_header(entry), body_of(entry)
     batch = peek_batch(body)
-    ids = decode_ids(batch, deltas_of(batch, body))
+    ids = _ids_of_unit(batch, body, header) if batch.unit else decode_ids(batch, deltas_of(batch, body))
+    if ids is None:
+        return replace(found, state=FoundState.UNKNOWN, batch=None)
     at = bisect_left(ids, sequence_id, header.skip_first)
     held = at < len(ids) and ids[at] == sequence_id
     if not held and found.batch_index is None and batch.producer_id == found.producer_id:
@@ -127,6 +136,14 @@ def in_entry(found: Found, sequence_id: SequenceId, entry: Buffer) -> Found:
         )
     index = header.base_index + at - header.skip_first
     return replace(found, batch=None, batch_index=at, index=index, append_time_ms=header.append_time_ms)
+
+
+def _ids_of_unit(batch: BatchHeader, body: Buffer, header: EntryHeader) -> Sequence[int] | None:
+    """None: the entry is encrypted."""
+    try:
+        return open_payload(batch, payload_of(batch, body)).ids
+    except InvalidBatch as error:
+        raise CorruptEntry(f"entry {header.position} cannot be read: {error}") from error
 
 
 def trimmed(found: Found) -> Found:

@@ -58,6 +58,15 @@ class ProducerState:
             if dropped:
                 self.recent_batches.drop_first(dropped)
 
+    def outlive(self, last: SequenceId) -> None:
+        """A unit was stored whose first id is not above the mark; its last one is `last`. That is so only while dedup
+        is disabled. Nobody knows which ids it has, so all up to `last` are older than the recent batches."""
+        if last <= self.persisted:
+            self.forget_below(last)
+        else:
+            self.persisted = last
+            self.forget_all()
+
     def forget_until(self, position: Position) -> None:
         """Forget the batches up to the one at `position`, whose ids can no longer be read."""
         kept = sum(recent.position > position for recent in self.recent_batches)

@@ -11,6 +11,7 @@ Packed: count of batches 1, then varints for each batch: ids between the previou
 holes, offset, ledger - ledger of the previous batch, entry (in the same ledger: entries between the two batches). If
 128 is added to the count, three more follow for each batch: generation (0: checksum and time are not remembered),
 checksum, publish time - publish time of the previous batch that has one, zigzag.
+Of a unit (see `core.formats.batch`), last - first + count stands in place of the holes: other batches have fewer.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,8 @@ _NUMBERS_WITH_CONTENT = 9
 #: Added to the count of a packed form with checksums.
 _WITH_CONTENT = 128
 _CONTINUED = bytes(range(128, 256))
+#: In place of the offset in a record. A unit has no offset, and that of another batch is below its count.
+_OF_A_UNIT = 2**32 - 1
 
 
 class RecentBatch(NamedTuple):
@@ -44,7 +47,8 @@ class RecentBatch(NamedTuple):
 
     deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry has
     them. offset: batch_index of `first` in its entry. generation, publish_time_ms, checksum: of its header, to
-    recognize other content under the same ids; generation 0: not remembered.
+    recognize other content under the same ids; generation 0: not remembered. unit: stored as a whole, so that its ids
+    are not known, nor does the count say anything about them.
     """
 
     first: SequenceId
@@ -56,10 +60,11 @@ class RecentBatch(NamedTuple):
     generation: int = 0
     publish_time_ms: int = 0
     checksum: int = 0
+    unit: bool = False
 
     @property
     def dense(self) -> bool:
-        return self.count == self.last - self.first + 1
+        return self.count == self.last - self.first + 1 and not self.unit
 
     def without_long_deltas(self) -> "RecentBatch":
         long = self.deltas is not None and len(self.deltas) > RECENT_DELTAS_BYTES_MAX
@@ -68,7 +73,7 @@ class RecentBatch(NamedTuple):
 
 def ids_of_batch(batch: RecentBatch) -> Sequence[int]:
     """The ids of a batch whose deltas are remembered."""
-    if batch.deltas is None:
+    if batch.deltas is None or batch.unit:
         raise InvariantViolated(f"the ids of the batch at {batch.position} are not remembered")
     shape = BatchHeader(
         NOT_DEDUPLICATED, Generation(0), batch.first, batch.last, batch.count, 0, 0, 1, len(batch.deltas), 0, 0
@@ -121,11 +126,21 @@ class RecentBatches(Sequence[RecentBatch]):
             return
         deltas = self._deltas or {}
         for first, last, count, offset, ledger, entry, *content in _RECORD.iter_unpack(bytes(self._data)):
-            dense = count == last - first + 1
+            unit = offset == _OF_A_UNIT
+            known = unit or count == last - first + 1
             place = Position(LedgerId(ledger), EntryId(entry))
             checksum, generation, time_ms = content
             yield RecentBatch(
-                first, last, count, place, offset, b"" if dense else deltas.get(last), generation, time_ms, checksum
+                first,
+                last,
+                count,
+                place,
+                0 if unit else offset,
+                b"" if known else deltas.get(last),
+                generation,
+                time_ms,
+                checksum,
+                unit,
             )
 
     @overload
@@ -170,25 +185,14 @@ class RecentBatches(Sequence[RecentBatch]):
         data = self._data
         if isinstance(data, bytes):
             data = self._open()
-        first, last, count, position, offset, deltas, generation, publish_time_ms, checksum = batch
-        data += _RECORD.pack(first, last, count, offset, *position, checksum, generation, publish_time_ms)
-        if deltas or self._deltas is not None:
+        data += _packed_record(batch)
+        if batch.deltas or self._deltas is not None:
             self._set_deltas(batch)
 
     def replace(self, index: int, batch: RecentBatch) -> None:
         """Replace the batch at `index`, which has the same ids."""
-        place = (
-            batch.first,
-            batch.last,
-            batch.count,
-            batch.offset,
-            batch.position.ledger_id,
-            batch.position.entry_id,
-            batch.checksum,
-            batch.generation,
-            batch.publish_time_ms,
-        )
-        _RECORD.pack_into(self._open(), index * _RECORD.size, *place)
+        at = index * _RECORD.size
+        self._open()[at : at + _RECORD.size] = _packed_record(batch)
         self._set_deltas(batch)
 
     def drop_first(self, count: int) -> None:
@@ -229,6 +233,12 @@ class RecentBatches(Sequence[RecentBatch]):
 NO_BATCHES = RecentBatches()
 
 
+def _packed_record(batch: RecentBatch) -> bytes:
+    first, last, count, position, offset, _, generation, publish_time_ms, checksum, unit = batch
+    place = _OF_A_UNIT if unit else offset
+    return _RECORD.pack(first, last, count, place, *position, checksum, generation, publish_time_ms)
+
+
 def check_packed(data: bytes) -> None:
     """Raises CorruptEntry unless the bytes are what `RecentBatches.packed` gives."""
     if data == b"\0":
@@ -252,10 +262,9 @@ def _pack(batches: Sequence[RecentBatch]) -> bytes:
     with_content = any(batch.generation for batch in given)
     for batch in given:
         place = batch.position
-        within = place.ledger_id == ledger
+        within, span = place.ledger_id == ledger, batch.last - batch.first
         numbers += (
-            batch.first - before - 1, batch.last - batch.first, batch.last - batch.first + 1 - batch.count,
-            batch.offset,
+            batch.first - before - 1, span, span + batch.count if batch.unit else span + 1 - batch.count, batch.offset,
             place.ledger_id - ledger, place.entry_id - entry - 1 if within else place.entry_id,
         )  # fmt: skip
         before, ledger, entry = batch.last, place.ledger_id, place.entry_id
@@ -297,9 +306,9 @@ def _unpack(packed: bytes) -> Iterator[RecentBatch]:
         first = before + 1 + gap
         before = first + span
         place = Position(LedgerId(ledger), EntryId(entry))
-        recent = RecentBatch(
-            SequenceId(first), SequenceId(before), span + 1 - holes, place, offset, None if holes else b""
-        )
+        unit = holes > span
+        count, deltas = (holes - span, b"") if unit else (span + 1 - holes, None if holes else b"")
+        recent = RecentBatch(SequenceId(first), SequenceId(before), count, place, offset, deltas, unit=unit)
         if content and content[0]:
             generation, checksum, later = content
             time_ms += -(later + 1 >> 1) if later & 1 else later >> 1

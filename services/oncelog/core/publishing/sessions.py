@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, OncelogError
-from oncelog.core.formats.batch import Checksum, PayloadFormat, deltas_of, payload_of
+from oncelog.core.formats.batch import IN_CHUNKS, Checksum, PayloadFormat, deltas_of, payload_of
 from oncelog.core.formats.chunks import decode_chunk
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
@@ -202,7 +202,7 @@ class Sessions:
                 return
             verdict = self.table.check(header, deltas_of(header, batch.data))
             match verdict:
-                case Accept(known=()) if header.payload_format != PayloadFormat.COLUMNS:
+                case Accept(known=()) if header.payload_format in IN_CHUNKS:
                     if not self._accept_chunk(session, batch, verdict):
                         return
                 case Accept(known=()):

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from oncelog.core.formats.batch import Buffer, peek_batch
 from oncelog.core.formats.entry import HEADER_BYTES, EntryKind
@@ -165,6 +166,6 @@ def head_of(data: bytes) -> Buffer:
     view = memoryview(data)
     try:
         batch = peek_batch(view[HEADER_BYTES:])
-    except InvalidBatch:
+    except (InvalidBatch, UnknownFormat):
         return data
     return view[: HEADER_BYTES + BATCH_HEADER_BYTES + batch.ids_bytes]

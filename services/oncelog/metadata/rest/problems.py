@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from oncelog.core import errors
+from oncelog.core import errors, format_errors
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,8 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.StorageDirectoryRefused: (500, "Storage directory refused"),
     errors.JournalFailed: (500, "Journal failed"),
     errors.CompressionUnavailable: (500, "Compression unavailable"),
+    format_errors.UnknownFormat: (409, "Unknown format"),
+    format_errors.MessageEncrypted: (409, "Message is encrypted"),
     errors.ChunkedMessage: (409, "Message in chunks"),
     errors.CorruptEntry: (500, "Corrupt data"),
     errors.UnreadableEntry: (500, "Unreadable entry"),

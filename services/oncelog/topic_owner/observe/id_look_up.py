@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from oncelog.core.delivery.events import ReadMessages, StoredEntry
 from oncelog.core.errors import EntriesLost, UnreadableEntry
-from oncelog.core.formats.batch import BatchHeader, decode_ids, deltas_of, peek_batch
+from oncelog.core.formats.batch import BatchHeader, peek_batch
 from oncelog.core.formats.entry import body_of, peek_header
+from oncelog.core.formats.payload import ids_within
 from oncelog.core.ids import Position, ProducerId, SequenceId, SubscriptionNumber
 from oncelog.core.search.id_search import IdSearch
 from oncelog.topic_owner.shell.message_reads import MessageReads
@@ -94,7 +95,7 @@ def _of_producer(entries: Sequence[StoredEntry], producer_id: ProducerId) -> tup
 
 
 def _in(entry: StoredEntry, batch: BatchHeader, sequence_id: SequenceId) -> Place | None:
-    ids = decode_ids(batch, deltas_of(batch, body_of(entry.data)))
+    ids = ids_within(batch, body_of(entry.data))
     if sequence_id not in ids[entry.skip_first :]:
         return None
     at = ids.index(sequence_id)

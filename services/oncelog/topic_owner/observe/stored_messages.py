@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import PayloadFormat, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.batch import PayloadFormat, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.chunks import decode_chunk_names
-from oncelog.core.formats.columns import decode_columns
-from oncelog.core.formats.compression import expand_columns
 from oncelog.core.formats.entry import body_of, peek_header
+from oncelog.core.formats.payload import message_ids, shown_columns
 from oncelog.core.search.message_filter import MessageFilter
 from oncelog.wire import finding_pb2 as pb
 
@@ -28,7 +27,7 @@ def shown_messages(
     value_bytes_max: int,
 ) -> list[pb.StoredMessage]:
     """The messages of an entry from `first_index` on that are wanted, at most so many, without the names of their
-    producers. A message in chunks has no value here, so it meets nothing that is asked of one.
+    producers. A message in chunks or an encrypted one has no value here, so it meets nothing that is asked of one.
 
     Raises CorruptEntry when the payload contradicts its header.
     """
@@ -37,9 +36,9 @@ def shown_messages(
     if not wanted.wants_ids(batch.producer_id, batch.first, batch.last):
         return []
     try:
-        payload = expand_columns(batch, payload_of(batch, body))
-        columns = decode_columns(payload, batch.count)
-        ids = decode_ids(batch, deltas_of(batch, body))
+        payload = payload_of(batch, body)
+        columns = shown_columns(batch, payload)
+        ids = message_ids(batch, deltas_of(batch, body), columns)
         chunks = decode_chunk_names(payload) if batch.payload_format == PayloadFormat.CHUNKED else None
     except InvalidBatch as error:
         raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
@@ -48,7 +47,8 @@ def shown_messages(
         if len(shown) >= count_max:
             break
         value, key = columns.values[at], None if columns.keys is None else columns.keys[at]
-        if not wanted.wants(value if chunks is None else b"", key, ids[at]):
+        hidden = chunks is not None or columns.encryption is not None
+        if not wanted.wants(b"" if hidden else value, key, ids[at]):
             continue
         one = pb.StoredMessage(
             index=entry.base_index + at - entry.skip_first,

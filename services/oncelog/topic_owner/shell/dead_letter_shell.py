@@ -30,6 +30,7 @@ from oncelog.core.delivery.events import (
     ResolveDeadLetterTopic,
 )
 from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.formats.single_message import batch_index_of, single_message
 from oncelog.core.ids import SubscriptionNumber, TopicId
 from oncelog.core.names import DEAD_LETTERS
@@ -181,7 +182,7 @@ class DeadLetterShell:
         try:
             wire.batch_index = batch_index_of(data, letter.index)
             wire.entry = single_message(data, letter.index, crc32c)
-        except (ChunkedMessage, CorruptEntry) as error:
+        except (ChunkedMessage, CorruptEntry, MessageEncrypted) as error:
             wire.omitted = error.message
         return wire
 

@@ -86,7 +86,8 @@ class FindingService:
 async def _in_its_entry(runner: TopicRunner, found: Found, number: SequenceId) -> Found:
     assert found.position is not None, "what is stored has a position"
     view = LogView(runner.log, timeout_ms=SERVING_TIMEOUT_MS)
-    entry = await view.entry_at(found.position, headers_only=True)
+    unit = found.batch is not None and found.batch.unit
+    entry = await view.entry_at(found.position, headers_only=not unit)
     return trimmed(found) if entry is None else in_entry(found, number, entry)
 
 
