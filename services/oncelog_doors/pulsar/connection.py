@@ -119,10 +119,10 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_reading(self) -> None:
         """End the connection when nothing of what waits for it is read for a minute."""
-        size = self._transport.get_write_buffer_size()
+        size = self.unsent_bytes
 
         def look() -> None:
-            if self._transport.get_write_buffer_size() < size:  # it is slow, and it reads
+            if self.unsent_bytes < size:  # it is slow, and it reads
                 self._wait_for_reading()
             else:
                 self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False)
@@ -135,6 +135,11 @@ class Connection(asyncio.Protocol):
             self._cancel_unsent = None
         self.release("unsent")
         self.readers.read_again()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client in this process."""
+        return self._transport.get_write_buffer_size()
 
     @property
     def reads_along(self) -> bool:
