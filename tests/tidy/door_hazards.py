@@ -78,9 +78,9 @@ DOOR_HAZARDS = {
         "It is answered with 25.",
     ),
     "wrong-bytes-of-ours": Hazard(
-        "P20. The door builds an entry that no client wrote, with a wrong checksum, size or count. The client cannot read "
-        "it, and acknowledges it: the message is lost, on every copy.",
-        "One encoder builds all such entries. Tests read them by protobuf, and by the reader of the clients' own entries.",
+        "P20. The door builds an entry that no client wrote, with a wrong checksum, size or count. The client cannot "
+        "read it, and acknowledges it: the message is lost, on every copy.",
+        "One encoder builds all such entries. Tests read them by protobuf, and by the reader of clients' own entries.",
     ),
     "last-id-of-no-message": Hazard(
         "P21. The last id of a topic names an entry without messages, a chunk, or a message of a batch that is not "
@@ -90,11 +90,11 @@ DOOR_HAZARDS = {
     "reader-start": Hazard(
         "P22. A reader starts at an id with -1 in it, inside of a batch, at a trimmed entry, or at the end, and wants "
         "the named message or the next one. It skips messages, or gets some again.",
-        "It begins with the named entry, whole, and the client drops what it does not want. -1:-1 is the first message.",
+        "It begins with the named entry, whole, and the client drops what it does not want. -1:-1 means the first one.",
     ),
     "seek-behind-old-messages": Hazard(
-        "P23. A seek succeeds while the consumer stays open. Its permits are lost, or messages of before come behind it; "
-        "or the client comes back with the start of before, and the seek is forgotten.",
+        "P23. A seek succeeds while the consumer stays open. Its permits are lost, or messages of before come behind "
+        "it; or the client comes back with the start of before, and the seek is forgotten.",
         "The consumer is closed before the seek succeeds, and the next SUBSCRIBE of it begins at the sought place.",
     ),
     "token-of-a-deleted-topic": Hazard(
