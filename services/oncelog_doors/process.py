@@ -19,9 +19,9 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
-from oncelog_doors.cluster.sdk_cluster import SdkCluster
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
+from oncelog_doors.log_client.sdk_cluster import SdkCluster
 from oncelog_doors.metrics import observe
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.home import Home

@@ -18,10 +18,10 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
-from oncelog_doors.cluster.client_producer import ClientProducer
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
