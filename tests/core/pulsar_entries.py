@@ -12,7 +12,7 @@ import cramjam
 import lz4.block
 import zstandard
 
-from oncelog.core.formats.batch import PayloadFormat, encode_batch, encode_deltas
+from oncelog.core.formats.batch import Checksum, PayloadFormat, encode_batch, encode_deltas
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMetadata, MessageMetadata, Property
 from oncelog.core.ids import Generation, ProducerId
 from tests.core.builders import PID, checksum
@@ -53,6 +53,11 @@ def framed(metadata: bytes, payload: bytes) -> bytes:
     """The bytes from the mark on."""
     checked = len(metadata).to_bytes(4, "big") + metadata + payload
     return b"\x0e\x01" + checksum(checked, 0).to_bytes(4, "big") + checked
+
+
+def summed(entry: bytes, by: Checksum) -> bytes:
+    """The entry with this checksum, as clients write CRC32C."""
+    return entry[:2] + by(entry[6:], 0).to_bytes(4, "big") + entry[6:]
 
 
 def _described(metadata: EntryMetadata | MessageMetadata, sent: Sent) -> None:

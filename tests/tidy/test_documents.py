@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import oncelog
 from oncelog.cli.app import app
 from oncelog.cli.default_command import RunByDefault
-from oncelog.core import errors
+from oncelog.core import errors, format_errors
 from oncelog.core.errors import BY_CODE
 from oncelog.metadata.app import new_app
 from oncelog.metadata.console.pages.what_to_do import ADVICE
@@ -281,7 +281,7 @@ def test_errors_are_listed_with_what_to_do() -> None:
     expected: list[Any] = [
         [f"`{code}`", "yes" if error.retriable else "no", str(problem(error()).status_code)]
         for code, error in BY_CODE.items()
-        if error.__module__ == errors.__name__
+        if error.__module__ in (errors.__name__, format_errors.__name__)
     ]
     listed = [row for row in rows(section("docs/sdk.md", "Errors")) if row[1] in {"yes", "no"}]
     assert [row[:3] for row in listed] == expected

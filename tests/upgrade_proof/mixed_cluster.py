@@ -21,6 +21,8 @@ from tests.upgrade_proof.next_version import write_next
 NAMES = [f"{role}-{number}" for role in ("metadata", "storage", "owner") for number in range(1, 4)]
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "version-8"
+#: Of the archive, and the level of a cluster that it creates.
+FORMER_VERSION = 8
 
 
 class Version(Enum):

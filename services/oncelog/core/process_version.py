@@ -4,9 +4,10 @@ What older programs cannot read begins at a stored level, which an operator rais
 (`core.placement.level`). Until then processes of several versions take part in the cluster.
 
     8   the first one; records keep the fields that they do not know
+    9   entries of clients of Pulsar (`core.formats.pulsar`), and units
 """
 
 #: This program's version.
-PROCESS_VERSION = 8
+PROCESS_VERSION = 9
 #: The lowest version, and the lowest level: no program or cluster of a lower one exists.
 FIRST_VERSION = 8

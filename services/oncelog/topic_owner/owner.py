@@ -15,6 +15,8 @@ from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.placement.level import Level
+from oncelog.core.process_version import FIRST_VERSION
 from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
@@ -132,6 +134,8 @@ class Owner:
         self._rooms = StreamRooms(bytes_max=settings.stream_bytes_max, caller_streams_max=settings.caller_streams_max)
         self._rooms.observe(self.metrics.telemetry)
         self._topic_settings = topic_settings(settings)
+        #: of the cluster, as it was read last
+        self._level = FIRST_VERSION
         #: why this owner gets no new work; None once it serves
         self._unready: str | None = "starting"
 
@@ -168,6 +172,7 @@ class Owner:
                 settings,
                 shutdown,
                 on_waiting=self._waits,
+                on_level=self._read_level,
                 proved_older=proofs.fault,
             )
             if joined is None:
@@ -242,6 +247,9 @@ class Owner:
                 await asyncio.sleep(settings.drain_timeout_ms / 1000 * STEP)
             await _end(running)
             await registration.leave()
+
+    def _read_level(self, level: Level) -> None:
+        self._level = level.stored
 
     def _waits(self, reason: str) -> None:
         self._unready = reason
@@ -327,6 +335,7 @@ class Owner:
             self.metrics,
             message_bytes_max=self.settings.message_bytes_max,
             unanswered_bytes_max=UNANSWERED_BYTES_MAX,
+            level=lambda: self._level,
         )
         admin = AdminService(self.topics, self.incarnation, self.rates)
         server.client_stream(owner_codec.PUBLISH, publish.publish)

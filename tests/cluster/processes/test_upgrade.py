@@ -16,7 +16,7 @@ from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from tests.cluster.cluster_fixture import DEADLINE_S
 from tests.cluster.loads import Loads
 from tests.cluster.until import until
-from tests.upgrade_proof.mixed_cluster import FormerCluster, MixedCluster, Version
+from tests.upgrade_proof.mixed_cluster import FORMER_VERSION, FormerCluster, MixedCluster, Version
 from tests.upgrade_proof.next_version import NEXT_FIELD, NEXT_LEVEL
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.limit_s(1800)]
@@ -58,7 +58,7 @@ async def loaded(cluster: MixedCluster) -> AsyncIterator[Loads]:
 
 
 async def test_upgrade_from_the_archive_and_back(tmp_path: Path) -> None:
-    """Created by the former version. Both know the same level, so every process can go back."""
+    """Created by the former version. The level stays its own, so every process can go back."""
     with FormerCluster.running(tmp_path) as cluster:
         async with loaded(cluster) as loads:
             for name in ORDER:
@@ -67,7 +67,7 @@ async def test_upgrade_from_the_archive_and_back(tmp_path: Path) -> None:
             for name in reversed(ORDER):
                 await cluster.change_version(name, Version.FORMER)
                 await loads.answered_more(2)
-            assert (await level(cluster))["level"] == PROCESS_VERSION
+            assert (await level(cluster))["level"] == FORMER_VERSION
 
 
 @pytest.mark.hazard("late-rollback")

@@ -21,6 +21,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.core.topic_events.effects import AnswerOpen
@@ -107,7 +108,14 @@ async def owner_serving() -> AsyncIterator[tuple[HeldTopic, PublishService, Chan
     topic = HeldTopic()
     topics = cast("TopicRegistry", OneTopic(topic))
     metrics = OwnerMetrics(Telemetry("topic_owner", "owner-1"))
-    publish = PublishService(topics, crc32c, metrics, message_bytes_max=1 << 20, unanswered_bytes_max=1 << 22)
+    publish = PublishService(
+        topics,
+        crc32c,
+        metrics,
+        message_bytes_max=1 << 20,
+        unanswered_bytes_max=1 << 22,
+        level=lambda: PROCESS_VERSION,
+    )
     server = Server()
     server.stream(owner_codec.PUBLISH, publish.publish)
     server.stream(reader_codec.READ, ReadService(topics, StreamRooms(bytes_max=1 << 26, caller_streams_max=1_000)).read)

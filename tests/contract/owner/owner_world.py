@@ -24,6 +24,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.node.node_ledger import LedgerOrigin
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.records.id_claim import Counter, IdClaim
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
@@ -142,6 +143,8 @@ class OwnerWorld:
     ) -> None:
         self.session = session
         self.node = node
+        #: of the cluster
+        self.level = PROCESS_VERSION
         #: by how much the clock of the lists of topics is ahead
         self.later_ms = 0
         self.spans = InMemorySpanExporter()
@@ -149,7 +152,7 @@ class OwnerWorld:
         self.topics = TopicRegistry(self._new_runner, topics_max=limits.topics_max)
         self.publish = PublishService(
             self.topics, crc32c, self.metrics, message_bytes_max=limits.message_bytes_max,
-            unanswered_bytes_max=limits.unanswered_bytes_max,
+            unanswered_bytes_max=limits.unanswered_bytes_max, level=lambda: self.level,
         )  # fmt: skip
         self.rooms = StreamRooms(bytes_max=limits.stream_bytes_max, caller_streams_max=limits.caller_streams_max)
         self.reads = ReadService(self.topics, self.rooms, offer_after_bytes=limits.offer_after_bytes)

@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -261,7 +262,7 @@ async def test_decompression_of_a_large_frame_yields_to_other_tasks(tmp_path: Pa
                 asyncio.get_running_loop().call_soon(other)
 
         other()
-        checked = await world.publish.checks.check(frame, {granted.session})
+        checked = await world.publish.checks.check(frame, {granted.session: SimpleNamespace(producer_name="importer")})
         ended = True
         assert [isinstance(each, BatchHeader) for each in checked] == [True] * count
         assert turns >= count // 2

@@ -16,7 +16,8 @@ class PackedEntry:
     """One batch: `payload` is stored as it is, in `payload_format`.
 
     ids: of its messages, as `pack_sequence_ids` gives them. publish_time_ms: of the header, ms since 1970; the owner
-    compares a repeated batch with the stored one apart from it.
+    compares a repeated batch with the stored one apart from it. unit: the ids are only the first and the last one that
+    the batch is known by, and the log judges it as a whole (`core.formats.batch`).
     """
 
     payload: bytes
@@ -24,11 +25,12 @@ class PackedEntry:
     ids: BatchIds
     payload_format: PayloadFormat
     publish_time_ms: int
+    unit: bool = False
 
     def check(self) -> None:
         """Raises InvalidSequenceId when ids and count contradict each other."""
         first, last, deltas = self.ids
-        holes = last - first + 1 - self.count
+        holes = 0 if self.unit else last - first + 1 - self.count
         if self.count < 1 or not 0 <= first <= last <= SEQUENCE_ID_MAX or holes < 0 or bool(holes) != bool(deltas):
             message = f"sequence ids {first}..{last} contradict a count of {self.count}"
             raise InvalidSequenceId(message, field="ids", limit=SEQUENCE_ID_MAX)

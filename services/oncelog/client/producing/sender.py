@@ -349,7 +349,7 @@ class Sender:
         self.driver.feed(
             BatchReady(
                 self.driver.results.add(result), entry.payload, entry.count, entry.ids, entry.publish_time_ms,
-                payload_format=entry.payload_format,
+                payload_format=entry.payload_format, unit=entry.unit,
             )
         )  # fmt: skip
 

@@ -1,13 +1,18 @@
-"""Validates the batches of a received frame, and yields to other tasks when that takes long."""
+"""Validates the batches of a received frame, and yields to other tasks when that takes long.
+
+An entry of a client of Pulsar is refused while the cluster's level is below PULSAR_VERSION: a process that cannot read
+it may take part, and might own the topic next (hazard format-of-a-later-version).
+"""
 
 import asyncio
-from collections.abc import Container
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
-from oncelog.core.formats.batch import BatchHeader, Checksum
-from oncelog.core.formats.batch_check import BatchLimits, check_batch, unpacks
-from oncelog.core.formats.compression import Compression, require
+from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.batch import PULSAR_VERSION, BatchHeader, Checksum, PayloadFormat
+from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long, unpacks
+from oncelog.core.formats.compression import Compression, require, require_pulsar
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.codecs.owner_codec import ReceivedPublish
 
@@ -20,26 +25,39 @@ ID_BYTE_COST = 16
 Checked: TypeAlias = BatchHeader | OncelogError | None
 
 
+class NamedSession(Protocol):
+    """producer_name: for which it was opened."""
+
+    producer_name: str
+
+
 class BatchChecks:
     """Validates for all publish streams of one process."""
 
-    def __init__(self, checksum: Checksum, limits: BatchLimits) -> None:
-        """Raises CompressionUnavailable if a library is not installed: this process could not check every batch."""
+    def __init__(self, checksum: Checksum, limits: BatchLimits, *, level: Callable[[], int]) -> None:
+        """level: of the cluster, as this process knows it. Raises CompressionUnavailable if a library is not installed:
+        this process could not check every batch."""
         for compression in Compression:
             require(compression)
+        require_pulsar()
         self._checksum = checksum
         self._limits = limits
+        self._level = level
 
-    async def check(self, frame: ReceivedPublish, sessions: Container[SessionNumber]) -> list[Checked]:
+    async def check(self, frame: ReceivedPublish, sessions: Mapping[SessionNumber, NamedSession]) -> list[Checked]:
         """One result for each batch of the frame, in order. sessions: the open ones; other batches are skipped."""
         checked: list[Checked] = []
         unpacked_bytes = 0
         for number, data in zip(frame.sessions, frame.batches, strict=True):
-            if number not in sessions:
+            session = sessions.get(number)
+            if session is None:
                 checked.append(None)
                 continue
             try:
-                header = check_batch(data, self._checksum, self._limits)
+                header = await self._header(data, session.producer_name)
+            except UnknownFormat as error:
+                checked.append(error)
+                unpacked_bytes += self._limits.raw_bytes_max
             except (InvalidBatch, MessageTooLarge) as error:
                 checked.append(error)
                 unpacked_bytes += self._limits.raw_bytes_max  # unknown how much was decompressed before the error
@@ -51,3 +69,20 @@ class BatchChecks:
                 unpacked_bytes = 0
                 await asyncio.sleep(0)
         return checked
+
+    async def _header(self, data: memoryview, producer_name: str) -> BatchHeader:
+        """Raises InvalidBatch, MessageTooLarge, and UnknownFormat for one that needs a higher level."""
+        if takes_long(data):
+            header = await asyncio.to_thread(
+                check_batch, data, self._checksum, self._limits, producer_name=producer_name
+            )
+        else:
+            header = check_batch(data, self._checksum, self._limits, producer_name=producer_name)
+        if header.payload_format == PayloadFormat.PULSAR and (level := self._level()) < PULSAR_VERSION:
+            raise UnknownFormat(
+                f"entries of clients of Pulsar (payload format {header.payload_format}) need level {PULSAR_VERSION} of "
+                f"the cluster, which has level {level}: end the upgrade with `oncelog admin cluster finalize`",
+                payload_format=header.payload_format,
+                level=level,
+            )
+        return header

@@ -6,7 +6,7 @@ that memory is proved yet.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, groupby
@@ -66,9 +66,11 @@ class PublishService:
         *,
         message_bytes_max: int,
         unanswered_bytes_max: int,
+        level: Callable[[], int],
     ) -> None:
+        """level: of the cluster."""
         self.topics = topics
-        self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES))
+        self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES), level=level)
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -126,15 +128,16 @@ def _cut(waiting: list[ItemT], room: int) -> tuple[list[ItemT], int]:
 
 
 class _Session:
-    """One open session of this stream: its topic, and the bytes of each request without an answer.
+    """One open session of this stream: its topic and producer, and the bytes of each request without an answer.
 
     timed: (first request of a frame, when it arrived in ns) of the one frame whose latency is being taken.
     """
 
-    __slots__ = ("runner", "timed", "unanswered")
+    __slots__ = ("producer_name", "runner", "timed", "unanswered")
 
-    def __init__(self, runner: TopicRunner) -> None:
+    def __init__(self, runner: TopicRunner, producer_name: str) -> None:
         self.runner = runner
+        self.producer_name = producer_name
         self.unanswered: dict[int, int] = {}
         self.timed: tuple[int, int] | None = None
 
@@ -370,7 +373,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         if open_id is None or self.finished:
             runner.post(SessionClosed(granted.session, keeps_name=True))
             return
-        self._sessions[granted.session] = _Session(runner)
+        self._sessions[granted.session] = _Session(runner, granted.name)
         runner.sinks[granted.session] = self
         self._out.granted.append(
             OpenGranted(

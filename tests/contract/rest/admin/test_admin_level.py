@@ -12,7 +12,7 @@ from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation
 from oncelog.core.node.starts import JournalEnd, StorageEnd
 from oncelog.core.placement.level import KnownProcess, Level
-from oncelog.core.process_version import PROCESS_VERSION
+from oncelog.core.process_version import FIRST_VERSION, PROCESS_VERSION
 from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.metadata.cluster.cluster_level import ClusterLevel
 from oncelog.metadata_store.records.cluster_store import CREATED, ClusterState, ClusterStore
@@ -100,7 +100,8 @@ async def test_absent_storage_node_of_an_older_version_is_in_the_way(admin: Admi
     """Unless it is decommissioned, or another one has taken its place."""
     await store_node(admin, noted)
     problem = await admin.refused("POST", FINALIZE, 409, "conflict")
-    assert f"storage node s-2:6660 (version {PROCESS_VERSION}, away)" in problem["detail"]
+    version = FIRST_VERSION if noted is None else noted
+    assert f"storage node s-2:6660 (version {version}, away)" in problem["detail"]
     registry = admin.replica.coordination.registry
     cookie = await registry.read_cookie(NODE)
     assert cookie is not None

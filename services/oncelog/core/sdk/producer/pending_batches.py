@@ -28,7 +28,8 @@ class BatchReady:
     """A batch to send, after the producer was reported open. request: ascending. ids None: assign them.
 
     payload: as stored, in `payload_format`; payload_raw_bytes: its size before compression. chunked: the value of the
-    only message, which `payload` lacks; the requests before this one, as many as it has chunks, are theirs.
+    only message, which `payload` lacks; the requests before this one, as many as it has chunks, are theirs. unit: of
+    the ids, only the first and the last one are known (`core.formats.batch`).
     """
 
     request: int
@@ -40,6 +41,7 @@ class BatchReady:
     payload_raw_bytes: int | None = None
     chunked: ChunkedSend | None = None
     payload_format: PayloadFormat = PayloadFormat.COLUMNS
+    unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class PendingBatch:
     given_up: bool = False
     chunked: ChunkedSend | None = None
     payload_format: PayloadFormat = PayloadFormat.COLUMNS
+    unit: bool = False
 
     @property
     def window_bytes(self) -> int:
@@ -113,6 +116,7 @@ class PendingBatch:
                 compression=self.compression,
                 payload_raw_bytes=self.payload_raw_bytes,
                 payload_format=self.payload_format,
+                unit=self.unit,
             )
             self.packed_for = (producer_id, generation)
             # Keep one copy of the payload: the one inside the packed bytes.

@@ -269,6 +269,7 @@ class ProducerSession:
                 own_above,
                 chunked=event.chunked,
                 payload_format=event.payload_format,
+                unit=event.unit,
             )
         )
         effects = self._send()
@@ -356,6 +357,8 @@ class ProducerSession:
             return [Complete(batch.request, batch.ids, outcome)]
         high_water = self.numbers.stored if refuses(outcome) else None
         repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
+        if batch.unit:  # all of it, or nothing
+            repeated = repeated and batch.own_above < batch.ids.first
         own_above = batch.own_above if repeated else None
         return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
 

@@ -1,0 +1,145 @@
+"""Entries of Pulsar's clients at a whole owner: stored as they came, once every process of the cluster knows them."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from crc32c import crc32c
+
+from oncelog.core.delivery.events import ReadMessages
+from oncelog.core.errors import InvalidBatch, OncelogError
+from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.batch import BatchHeader, payload_of, peek_batch
+from oncelog.core.formats.entry import body_of
+from oncelog.core.formats.outcome import ResultKind
+from oncelog.core.formats.payload import pack_pulsar
+from oncelog.core.formats.pulsar import open_entry
+from oncelog.core.ids import Generation, SubscriptionNumber
+from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE
+from oncelog.rpc.codecs.owner_codec import OpenGranted, ReceivedPublish
+from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.wire.finding_pb2 import FindMessageRequest
+from tests.contract.owner.owner_world import OwnerWorld, PublishClient, owner_world
+from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, plain, summed
+
+TOPIC = "public/default/flights"
+
+
+def pulsar_batch(granted: OpenGranted, entry: bytes) -> bytes:
+    """As a door packs it."""
+    entry = summed(entry, crc32c)
+    return pack_pulsar(
+        entry, open_entry(entry), producer_id=granted.producer_id, generation=Generation(granted.generation),
+        checksum=crc32c,
+    )  # fmt: skip
+
+
+async def refused(client: PublishClient, granted: OpenGranted, batch: bytes) -> OncelogError:
+    await client.send(granted.session, batch)
+    [(_, error)] = (await client.receive()).answers[granted.session]
+    assert isinstance(error, OncelogError)
+    return error
+
+
+@pytest.mark.asyncio
+async def test_an_entry_is_stored_as_it_came_and_is_a_duplicate_the_second_time(tmp_path: Path) -> None:
+    """A batch, one of a key, an encrypted one: the bytes are those of the client."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        entries = [
+            batched(numbered([0, 2]), producer="importer", codec=3),
+            of_one_key(numbered([3, 5]), producer="importer"),
+            encrypted(6, 9, count=4, producer="importer"),
+        ]
+        batches = [pulsar_batch(granted, entry) for entry in entries]
+        first = await client.stored(granted, *batches)
+        again = await client.stored(granted, *batches)
+        assert [(part.kind, part.count) for [part] in first] == [(ResultKind.STORED, count) for count in (2, 2, 4)]
+        assert [(part.kind, part.position, part.content_differs) for [part] in again] == [
+            (ResultKind.DUPLICATE, part.position, False) for [part] in first
+        ]
+        read = await MessageReads(runner.log).read(ReadMessages(SubscriptionNumber(0), 0, bytes_max=1 << 20))
+        bodies = [body_of(entry.data) for entry in read.entries]
+        assert [bytes(payload_of(peek_batch(body), body)) for body in bodies] == [
+            summed(each, crc32c) for each in entries
+        ]
+        assert [(entry.base_index, entry.count) for entry in read.entries] == [(0, 2), (2, 2), (4, 4)]
+
+
+@pytest.mark.hazard("format-of-a-later-version")
+@pytest.mark.asyncio
+async def test_an_entry_is_refused_until_every_process_knows_its_format(tmp_path: Path) -> None:
+    """An owner of the former version may take the topic over, and could not read it. The error says what to do; once
+    the level is raised, the same owner stores it, without a restart."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        world.level = 8
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        entry = plain(Sent(0, b"value"), producer="importer")
+        error = await refused(client, granted, pulsar_batch(granted, entry))
+        assert isinstance(error, UnknownFormat)
+        for said in ("payload format 5", "need level 9", "has level 8", "oncelog admin cluster finalize"):
+            assert said in error.message
+        world.level = 9
+        granted = await client.open(runner, "importer")
+        assert (await client.stored(granted, pulsar_batch(granted, entry)))[0][0].kind is ResultKind.STORED
+
+
+@pytest.mark.hazard("entry-of-another-producer")
+@pytest.mark.asyncio
+async def test_an_entry_that_names_another_producer_ends_its_session(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        error = await refused(client, granted, pulsar_batch(granted, plain(Sent(0), producer="bank")))
+        assert isinstance(error, InvalidBatch)
+        assert error.details["field"] == "producer_name"
+
+
+@pytest.mark.asyncio
+async def test_the_check_of_a_large_entry_lets_other_tasks_run(tmp_path: Path) -> None:
+    """Each message is read, and the payload may be sixteen times its size. A small one is checked at once."""
+    async with owner_world(tmp_path) as (world, channel):
+        granted = await PublishClient(channel).open(await world.serve(TOPIC), "importer")
+        entry = batched([Sent(number, b"x" * 100) for number in range(5_000)], producer="importer")
+        turns = await turns_during(world, granted, pulsar_batch(granted, entry))
+        assert turns > 0
+        assert await turns_during(world, granted, pulsar_batch(granted, plain(Sent(0), producer="importer"))) == 0
+
+
+async def turns_during(world: OwnerWorld, granted: OpenGranted, batch: bytes) -> int:
+    """How often another task ran while one batch was checked."""
+    frame = ReceivedPublish([granted.session], [0], [memoryview(batch)], [], [])
+    turns = 0
+    ended = False
+
+    def other() -> None:
+        nonlocal turns
+        turns += not ended
+        if not ended:
+            asyncio.get_running_loop().call_soon(other)
+
+    asyncio.get_running_loop().call_soon(other)
+    [checked] = await world.publish.checks.check(frame, {granted.session: SimpleNamespace(producer_name="importer")})
+    ended = True
+    assert isinstance(checked, BatchHeader)
+    return turns
+
+
+@pytest.mark.asyncio
+async def test_a_message_within_a_batch_of_a_key_is_found(tmp_path: Path) -> None:
+    """The owner remembers its first and its last id alone: the entry is read whole."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, pulsar_batch(granted, of_one_key(numbered([0, 2, 4]), producer="importer")))
+        request = FindMessageRequest(topic=TOPIC, topic_id=runner.topic_id, producer_name="importer", sequence_id=4)
+        answer = await channel.call(FIND_MESSAGE, request, timeout_ms=10_000)
+        found = json.loads(answer.found_json)
+        assert (found["state"], found["index"]) == ("stored", 2), found
