@@ -211,9 +211,10 @@ class Connection(asyncio.Protocol):
                 if slot is not None:
                     slot.send(frame)
             case "producer":
-                self._paced.take(self._pace_of(name), partial(self._open_producer, body), producer_id=body.producer_id)
+                opens = ("producer", body.producer_id)
+                self._paced.take(self._pace_of(name), partial(self._open_producer, body), opens=opens)
             case "close_producer":
-                self._paced.forget(body.producer_id)
+                self._paced.forget(("producer", body.producer_id))
                 slot = self.slots.get(body.producer_id)
                 if slot is None:
                     self.write(replies.success(body.request_id))
@@ -225,6 +226,12 @@ class Connection(asyncio.Protocol):
                 self._paced.take(self._pace_of(name), partial(self._look_up, body))
             case "auth_response":
                 self._renew_token(body)
+            case "subscribe":
+                opens = ("consumer", body.consumer_id)
+                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
+            case "close_consumer":
+                self._paced.forget(("consumer", body.consumer_id))
+                self.readers.handle(name, body)
             case _ if self.readers.handles(name):
                 self.readers.handle(name, body)
             case _ if name in _REQUESTS_LATER:
