@@ -19,9 +19,9 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
-from oncelog_doors.cluster.sdk_cluster import SdkCluster
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
+from oncelog_doors.log_client.sdk_cluster import SdkCluster
 from oncelog_doors.metrics import observe
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.home import Home
@@ -96,7 +96,8 @@ def _client(settings: DoorSettings) -> AsyncClient:
         allow_plaintext_token=True,
         # A client of the door withdraws its request, or ends.
         operation_timeout=None,
-        max_message_bytes=0,
+        # Of messages in chunks: larger ones cannot be delivered.
+        max_message_bytes=settings.message_bytes_max,
     )
 
 

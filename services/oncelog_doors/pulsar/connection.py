@@ -119,10 +119,10 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_reading(self) -> None:
         """End the connection when nothing of what waits for it is read for a minute."""
-        size = self._transport.get_write_buffer_size()
+        size = self.unsent_bytes
 
         def look() -> None:
-            if self._transport.get_write_buffer_size() < size:  # it is slow, and it reads
+            if self.unsent_bytes < size:  # it is slow, and it reads
                 self._wait_for_reading()
             else:
                 self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False)
@@ -135,6 +135,11 @@ class Connection(asyncio.Protocol):
             self._cancel_unsent = None
         self.release("unsent")
         self.readers.read_again()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client in this process."""
+        return self._transport.get_write_buffer_size()
 
     @property
     def reads_along(self) -> bool:
@@ -206,9 +211,10 @@ class Connection(asyncio.Protocol):
                 if slot is not None:
                     slot.send(frame)
             case "producer":
-                self._paced.take(self._pace_of(name), partial(self._open_producer, body), producer_id=body.producer_id)
+                opens = ("producer", body.producer_id)
+                self._paced.take(self._pace_of(name), partial(self._open_producer, body), opens=opens)
             case "close_producer":
-                self._paced.forget(body.producer_id)
+                self._paced.forget(("producer", body.producer_id))
                 slot = self.slots.get(body.producer_id)
                 if slot is None:
                     self.write(replies.success(body.request_id))
@@ -220,6 +226,12 @@ class Connection(asyncio.Protocol):
                 self._paced.take(self._pace_of(name), partial(self._look_up, body))
             case "auth_response":
                 self._renew_token(body)
+            case "subscribe":
+                opens = ("consumer", body.consumer_id)
+                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
+            case "close_consumer":
+                self._paced.forget(("consumer", body.consumer_id))
+                self.readers.handle(name, body)
             case _ if self.readers.handles(name):
                 self.readers.handle(name, body)
             case _ if name in _REQUESTS_LATER:

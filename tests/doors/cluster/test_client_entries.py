@@ -4,8 +4,8 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.core.formats.batch import PayloadFormat
-from oncelog_doors.cluster.client_entries import packed
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected
+from oncelog_doors.log_client.client_entries import packed
 from tests.core.pulsar_entries import batched, encrypted, numbered, of_one_key, plain, summed
 
 LIMIT = 1 << 20

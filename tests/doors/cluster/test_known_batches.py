@@ -6,8 +6,8 @@ from oncelog.client.values.results import AnsweredRange
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog_doors.cluster.known_batches import known_of
 from oncelog_doors.core.pulsar.verdicts import Known
+from oncelog_doors.log_client.known_batches import known_of
 
 HERE, THERE = Position(LedgerId(5), EntryId(7)), Position(LedgerId(5), EntryId(3))
 STORED, DUPLICATE, BELOW = ResultKind.STORED, ResultKind.DUPLICATE, ResultKind.BELOW_MARK

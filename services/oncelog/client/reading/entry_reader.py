@@ -13,7 +13,7 @@ from oncelog.client.reading.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import EntriesLost, OncelogError, ReaderClosed
-from oncelog.core.ids import EntryId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, Position
 from oncelog.core.names import TopicName
 from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartMessage, StartTime
 
@@ -52,6 +52,8 @@ class EntryReader:
         self._timeout_ms = timeout_ms
         self._window_bytes = window_bytes
         self._stream: ReadStream | None = None
+        #: the entry that was taken last
+        self._after = BEFORE_ALL
         #: the entry of the last message, as it was found last
         self._last: WholeEntry | None = None
 
@@ -134,7 +136,10 @@ class EntryReader:
     def take(self) -> WholeEntry | None:
         """The next entry that holds messages; None when none was received."""
         while (taken := self._open_stream.take_entry()) is not None:
-            if taken[0].entry.count:
+            entry = taken[0].entry
+            # A stream that goes on after another one begins with the entry that was received last.
+            if entry.count and entry.position > self._after:
+                self._after = entry.position
                 return WholeEntry(*taken)
         return None
 

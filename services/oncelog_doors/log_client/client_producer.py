@@ -5,9 +5,9 @@ from functools import partial
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import SequenceId
-from oncelog_doors.cluster.client_entries import packed
-from oncelog_doors.cluster.known_batches import known_of
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, TopicRules, verdict_on
+from oncelog_doors.log_client.client_entries import packed
+from oncelog_doors.log_client.known_batches import known_of
 from oncelog_doors.pulsar.ports import Decided
 
 

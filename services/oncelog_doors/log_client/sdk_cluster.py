@@ -18,10 +18,12 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
-from oncelog_doors.cluster.client_producer import ClientProducer
+from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.log_client.client_producer import ClientProducer
+from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -96,6 +98,10 @@ class SdkCluster:
             wanted=wanted,
         )
         return ClientProducer(producer, TopicRules())
+
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
+        tasks = network_of(self._client).background
+        return await open_log_reader(self._client, tasks, topic, caller, start, may_create=may_create)
 
 
 def _is_ours(token: int) -> bool:

@@ -1,0 +1,543 @@
+"""Readers over real sockets, in front of a log in memory."""
+
+import asyncio
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, LedgerUnavailable, PermissionDenied, TopicNotFound
+from oncelog_doors.core.pulsar.message_ids import FromEnd, FromEntry, FromFirst, FromTime
+from oncelog_doors.pulsar.connection import Connection
+from oncelog_doors.pulsar.readers import CONSUMERS_MAX
+from tests.cluster.until import until
+from tests.core.builders import at
+from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, FLOW, PING, REDELIVER, SUBSCRIBE, body, command, frame
+from tests.doors.pulsar.fake_log import FakeLog
+from tests.doors.pulsar.raw_client import DEADLINE_S, TOPIC, WALL_MS, DoorWorld, RawClient, door_world, raw_client
+from tests.doors.stored_batches import APPENDED_MS, columns, stored
+
+UNSUBSCRIBE, CLOSE_CONSUMER, STATS, SEEK, LAST_ID = 12, 16, 25, 28, 29
+ORDERS = "public/default/orders"
+EARLIEST = body((1, 2**64 - 1), (2, 2**64 - 1))
+LATEST = body((1, 2**63 - 1), (2, 2**63 - 1))
+PING_FRAME = frame(command(PING))
+
+
+def subscribe(start: bytes | None = EARLIEST, *more: tuple[int, int | bytes], consumer_id: int = 1) -> bytes:
+    """A reader. start: the body of an id. more: other fields of SUBSCRIBE."""
+    begin = () if start is None else ((9, start),)
+    return frame(
+        command(SUBSCRIBE, (1, TOPIC), (2, b"reader-1"), (3, 0), (4, consumer_id), (5, 50), (8, 0), *begin, *more)
+    )
+
+
+def id_of(ledger_id: int, entry_id: int, batch_index: int | None = None) -> bytes:
+    index = () if batch_index is None else ((4, batch_index),)
+    return body((1, ledger_id), (2, entry_id), *index)
+
+
+def flow(permits: int, consumer_id: int = 1) -> bytes:
+    return frame(command(FLOW, (1, consumer_id), (2, permits)))
+
+
+def seek(*fields: tuple[int, int | bytes]) -> bytes:
+    return frame(command(SEEK, (1, 1), (2, 60), *fields))
+
+
+def three() -> list[Any]:
+    """A single message, a batch of three, and a single message."""
+    return [
+        stored(columns([b"a"]), entry_id=0, base_index=10),
+        stored(columns([b"b", b"c", b"d"]), entry_id=1, base_index=11),
+        stored(columns([b"e"]), entry_id=2, base_index=14),
+    ]
+
+
+async def opened(client: RawClient, start: bytes | None = EARLIEST, *more: tuple[int, int | bytes]) -> Any:
+    """Of a reader without permits."""
+    await client.connect()
+    return await client.answer(subscribe(start, *more))
+
+
+async def places(client: RawClient, count: int) -> list[tuple[int, int]]:
+    """Of the next messages."""
+    found = []
+    for _ in range(count):
+        got = await client.read()
+        assert got.name == "message", got.name
+        assert got.command.message.consumer_id == 1
+        found.append((got.command.message.message_id.ledger_id, got.command.message.message_id.entry_id))
+    return found
+
+
+async def nothing_comes(client: RawClient) -> None:
+    """The next command is the answer to a PING."""
+    client.write(PING_FRAME)
+    assert (await client.read()).name == "pong"
+
+
+def the_connection(world: DoorWorld) -> Connection:
+    [connection] = world.home.connections.values()
+    assert isinstance(connection, Connection)
+    return connection
+
+
+def log_of(world: DoorWorld) -> FakeLog:
+    return world.cluster.log(ORDERS)
+
+
+# --- delivering -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_reader_gets_entries_in_order_and_what_comes_later() -> None:
+    """Each as one MESSAGE, with its place."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        success = await opened(client)
+        assert (success.request_id, success.DESCRIPTOR.name) == (50, "Success")
+        client.write(flow(1000))
+        assert await places(client, 3) == [(5, 0), (5, 1), (5, 2)]
+        await nothing_comes(client)
+        log_of(world).append(stored(columns([b"f"]), entry_id=0, ledger_id=6))
+        got = await client.read()
+        assert got.entry is not None
+        assert got.entry.endswith(b"f")
+        assert got.broker_entry is None
+        assert not got.command.message.message_id.HasField("batch_index")
+
+
+@pytest.mark.asyncio
+async def test_index_and_append_time_are_told_if_the_client_asks() -> None:
+    """The index is that of the last message of an entry: clients count back."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await client.answer(frame(command(CONNECT, (1, b"Pulsar-CPP-v4.2.0"), (4, 20), (10, body((2, 1))))))
+        await client.answer(subscribe())
+        client.write(flow(1000))
+        told = [(await client.read()).broker_entry for _ in range(3)]
+        assert [each and (each.index, each.append_time) for each in told] == [
+            (10, APPENDED_MS),
+            (13, APPENDED_MS + 1),
+            (14, APPENDED_MS + 2),
+        ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("entry-above-the-permits")
+async def test_permits_are_summed_and_an_entry_goes_whole() -> None:
+    """With one permit the batch of three; the next entry when the client has given as many."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        await nothing_comes(client)
+        client.write(flow(1))
+        assert await places(client, 1) == [(5, 0)]
+        await nothing_comes(client)
+        client.write(flow(1))
+        assert await places(client, 1) == [(5, 1)]
+        client.write(flow(2))
+        await nothing_comes(client)
+        client.write(flow(1))
+        assert await places(client, 1) == [(5, 2)]
+
+
+@pytest.mark.asyncio
+async def test_large_entries_are_made_beside_the_loop() -> None:
+    """In their order."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(
+            stored(columns([b"x" * 300_000, b"y" * 300_000]), entry_id=0), stored(columns([b"z"]), entry_id=1)
+        )
+        await opened(client)
+        client.write(flow(10))
+        assert await places(client, 2) == [(5, 0), (5, 1)]
+
+
+def filled(log: FakeLog, count: int) -> None:
+    value = Random(1).randbytes(60_000)
+    log.append(*(stored(columns([value]), entry_id=number) for number in range(count)))
+
+
+@pytest.mark.asyncio
+async def test_delivery_stops_when_the_client_reads_nothing_and_it_is_closed_after_a_minute() -> None:
+    """About a mebibyte waits for it, whatever it has permits for."""
+    async with door_world() as world, raw_client(world.port) as client:
+        filled(log_of(world), 1000)
+        await opened(client)
+        connection = the_connection(world)
+        client.write(flow(100_000))
+        await until(lambda: not connection.reads_along, DEADLINE_S)
+        [reader] = log_of(world).readers
+        sent = reader.at
+        assert sent < 900
+        assert connection.unsent_bytes < 1_200_000
+        world.timers.advance(59_999)
+        assert reader.at == sent
+        world.timers.advance(1)
+        await until(lambda: not world.home.connections, DEADLINE_S)
+        await until(lambda: reader.closed, DEADLINE_S)
+        client.abort()
+
+
+class SlowSocket:
+    """A transport of which a test says how much waits for the client."""
+
+    def __init__(self) -> None:
+        self.waiting = 2_000_000
+        self.aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_more: None
+
+
+@pytest.mark.asyncio
+async def test_client_that_reads_slowly_stays() -> None:
+    """As long as it reads something within each minute."""
+    async with door_world() as world:
+        connection, socket = Connection(world.home), SlowSocket()
+        connection.connection_made(cast("asyncio.Transport", socket))
+        try:
+            connection.data_received(frame(command(CONNECT, (1, b"Pulsar-CPP-v4.2.0"), (4, 20))))
+            connection.pause_writing()
+            for _ in range(5):
+                socket.waiting -= 1
+                world.timers.advance(60_000)
+                assert not socket.aborted
+            world.timers.advance(60_000)
+            assert socket.aborted
+        finally:
+            connection.connection_lost(None)
+
+
+# --- starts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("reader-start")
+async def test_start_is_where_the_client_says() -> None:
+    """An entry is named with its batch index or without: it comes whole, and the client drops what it does not want."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await client.connect()
+        cases = [
+            (EARLIEST, (), FromFirst()),
+            (LATEST, (), FromEnd()),
+            (None, (), FromEnd()),
+            (LATEST, ((13, 1),), FromFirst()),
+            (id_of(5, 1), (), FromEntry(at(1, 5))),
+            (id_of(5, 1, 2), (), FromEntry(at(1, 5))),
+            (id_of(5, 2**64 - 1), (), FromEntry(at(0, 5))),
+            (EARLIEST, ((16, 3600),), FromTime(WALL_MS + 1000 - 3_600_000)),
+        ]
+        for start, more, expected in cases:
+            assert (await client.answer(subscribe(start, *more))).request_id == 50
+            assert log_of(world).starts[-1] == expected
+        await client.answer(subscribe(id_of(5, 1, 1)))
+        client.write(flow(1000))
+        assert await places(client, 2) == [(5, 1), (5, 2)]
+
+
+@pytest.mark.asyncio
+async def test_subscriptions_that_hold_something_are_refused() -> None:
+    """Durable ones, and shared ones that are not; the connection goes on."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect()
+        for more in (((8, 1),), ((8, 1), (3, 2)), ((3, 1),), ((3, 2),), ((3, 3),)):
+            refused = await client.answer(subscribe(EARLIEST, *more))
+            assert (refused.request_id, refused.error) == (50, 22)
+            assert "reader" in refused.message
+        assert (await client.answer(subscribe())).request_id == 50
+
+
+@pytest.mark.asyncio
+async def test_topic_may_be_missing() -> None:
+    """The client says whether it may be created, and a name may be none."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect()
+        assert (await client.answer(subscribe(EARLIEST, (15, 0)))).error == 11
+        bad = frame(command(SUBSCRIBE, (1, b"a/b"), (2, b"s"), (3, 0), (4, 1), (5, 9), (8, 0)))
+        assert (await client.answer(bad)).error == 17
+        assert (await client.answer(subscribe())).request_id == 50
+
+
+# --- seeking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("seek-behind-old-messages")
+@pytest.mark.parametrize(
+    ("place", "start", "rest"),
+    [
+        ((3, id_of(5, 1)), FromEntry(at(1, 5)), [(5, 1), (5, 2)]),
+        ((3, EARLIEST), FromFirst(), [(5, 0), (5, 1), (5, 2)]),
+        ((3, LATEST), FromEnd(), []),
+        ((4, APPENDED_MS + 2), FromTime(APPENDED_MS + 2), [(5, 2)]),
+        ((4, 0), FromTime(0), [(5, 0), (5, 1), (5, 2)]),
+    ],
+)
+async def test_seek_closes_the_consumer_first(
+    place: tuple[int, int | bytes], start: object, rest: list[tuple[int, int]]
+) -> None:
+    """Then nothing old comes, and the permits of before are gone. The client comes back with another start."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(flow(1))
+        assert await places(client, 1) == [(5, 0)]
+        client.write(flow(100) + seek(place) + flow(100))
+        names: list[str] = []
+        while not names or names[-1] != "success":
+            names.append((await client.read()).name)
+        assert names[-2:] == ["close_consumer", "success"]
+        assert names.count("close_consumer") == 1
+        await nothing_comes(client)
+        assert (await client.answer(subscribe(EARLIEST))).request_id == 50
+        assert log_of(world).starts[-1] == start
+        await nothing_comes(client)
+        client.write(flow(100))
+        assert await places(client, len(rest)) == rest
+        await nothing_comes(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("seek-behind-old-messages")
+async def test_sought_place_is_kept_until_the_consumer_is_back() -> None:
+    """SUBSCRIBE fails, or is given up, and comes again. Then the place is used up; others never get it."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log = log_of(world)
+        log.append(*three())
+        await opened(client)
+        client.write(seek((3, id_of(5, 2))))
+        assert [(await client.read()).name for _ in range(2)] == ["close_consumer", "success"]
+        await client.answer(subscribe(EARLIEST, consumer_id=2))
+        log.fails_at[at(2, 5)] = LedgerUnavailable("not now")
+        assert (await client.answer(subscribe())).error == 2
+        assert (await client.answer(frame(command(CLOSE_CONSUMER, (1, 1), (2, 7))))).request_id == 7
+        del log.fails_at[at(2, 5)]
+        await client.answer(subscribe())
+        await client.answer(subscribe())
+        sought = FromEntry(at(2, 5))
+        assert log.starts == [FromFirst(), FromFirst(), sought, sought, FromFirst()]
+
+
+@pytest.mark.asyncio
+async def test_seek_without_a_place_is_refused() -> None:
+    """The reader goes on."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        assert (await client.answer(seek())).error == 22
+        client.write(flow(9))
+        assert len(await places(client, 3)) == 3
+
+
+# --- the last id ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("last-id-of-no-message")
+async def test_last_id_is_that_of_the_last_message() -> None:
+    """Of a single one without a batch index, of a batch its last; and where the reader has begun."""
+    ask = frame(command(LAST_ID, (1, 1), (2, 70)))
+    nowhere = 2**64 - 1
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client, LATEST)
+        told = await client.answer(ask)
+        assert (told.request_id, told.message_id.ledger_id, told.message_id.entry_id) == (70, nowhere, nowhere)
+        log_of(world).append(*three()[:1])
+        told = await client.answer(ask)
+        assert (told.message_id.ledger_id, told.message_id.entry_id) == (5, 0)
+        assert not told.message_id.HasField("batch_index")
+        assert (told.mark_delete.ledger_id, told.mark_delete.entry_id) == (nowhere, nowhere)
+        log_of(world).append(three()[1])
+        last = (await client.answer(ask)).message_id
+        assert (last.entry_id, last.batch_index) == (1, 2)
+        log_of(world).append(stored(columns([b"x", b"y", b"z"]), entry_id=4, skip_first=2))
+        last = (await client.answer(ask)).message_id
+        assert (last.entry_id, last.batch_index) == (4, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("start", "mark"), [(LATEST, (5, 2)), (id_of(5, 1), (5, 0)), (id_of(5, 0), (5, 2**64 - 1)), (EARLIEST, None)]
+)
+async def test_mark_is_where_the_reader_began(start: bytes, mark: tuple[int, int] | None) -> None:
+    """It does not move with what is sent: a client that has messages in its queue asks whether there are any."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client, start)
+        client.write(flow(1000))
+        log_of(world).append(stored(columns([b"f"]), entry_id=3))
+        while (await client.read()).command.message.message_id.entry_id != 3:
+            pass
+        told = (await client.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).mark_delete
+        assert (told.ledger_id, told.entry_id) == (mark or (2**64 - 1, 2**64 - 1))
+
+
+@pytest.mark.asyncio
+async def test_last_id_that_is_not_known_is_an_error() -> None:
+    """Which the client asks again for; and so are too many questions at once."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log = log_of(world)
+        await opened(client)
+        log.answers_last.clear()
+        client.write(frame(command(LAST_ID, (1, 1), (2, 70))) * 101)
+        assert (await client.read()).command.error.error == 2
+        log.readers[0].error = LedgerUnavailable("not now")
+        log.answers_last.set()
+        assert [(await client.read()).command.error.error for _ in range(100)] == [2] * 100
+
+
+# --- what holds nothing -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_acknowledgements_are_answered_and_change_nothing() -> None:
+    """Only where an answer is wanted; there is nothing to send again."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(flow(1))
+        await places(client, 1)
+        ack = ((1, 1), (2, 1), (3, id_of(5, 0)))
+        client.write(frame(command(ACK, *ack)))
+        client.write(frame(command(REDELIVER, (1, 1), (2, id_of(5, 0)))) + frame(command(REDELIVER, (1, 1))))
+        await nothing_comes(client)
+        answer = await client.answer(frame(command(ACK, *ack, (8, 33))))
+        assert (answer.consumer_id, answer.request_id, answer.HasField("error")) == (1, 33, False)
+
+
+@pytest.mark.asyncio
+async def test_statistics_of_a_reader() -> None:
+    """What the door knows without a request."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client, EARLIEST, (6, b"mine"))
+        client.write(flow(2))
+        await places(client, 2)
+        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
+        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Exclusive")
+        assert (told.messages_out, told.permits) == (4, 0)
+        assert told.bytes_out > 80
+
+
+@pytest.mark.asyncio
+async def test_requests_for_a_consumer_that_is_not_open_are_refused() -> None:
+    """With the code of a consumer that is not found; what needs no answer gets none."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect()
+        client.write(flow(1, 9) + frame(command(ACK, (1, 9), (2, 0), (3, id_of(1, 1)))))
+        for kind, fields in ((LAST_ID, ((1, 9), (2, 5))), (SEEK, ((1, 9), (2, 5), (4, 1))), (STATS, ((1, 5), (4, 9)))):
+            refused = await client.answer(frame(command(kind, *fields)))
+            assert (refused.request_id, refused.error) == (5, 13)
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [CLOSE_CONSUMER, UNSUBSCRIBE])
+async def test_closed_reader_gets_nothing_more(kind: int) -> None:
+    """And its reader of the log is closed."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        client.write(flow(100))
+        assert (await client.answer(frame(command(kind, (1, 1), (2, 8))))).request_id == 8
+        log_of(world).append(*three())
+        await nothing_comes(client)
+        assert log_of(world).readers[0].closed
+
+
+@pytest.mark.asyncio
+async def test_reader_is_closed_with_its_connection() -> None:
+    """Also one that waits for its topic: that one is never opened."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        world.cluster.owner_answers.clear()
+        client.write(subscribe(consumer_id=2))
+        await nothing_comes(client)
+        client.abort()
+        await until(lambda: log_of(world).readers[0].closed, DEADLINE_S)
+        await until(lambda: not world.home.connections, DEADLINE_S)
+        world.cluster.owner_answers.set()
+        await world.home.tasks.close()
+        assert len(log_of(world).readers) == 1
+
+
+@pytest.mark.asyncio
+async def test_consumer_that_subscribes_again_has_one_reader() -> None:
+    """The former one ends, and its permits with it."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        client.write(flow(100))
+        await client.answer(subscribe())
+        log_of(world).append(*three())
+        await nothing_comes(client)
+        assert [reader.closed for reader in log_of(world).readers] == [True, False]
+
+
+@pytest.mark.asyncio
+async def test_place_that_cannot_be_read_refuses_the_subscription() -> None:
+    """So the client tells its application why, and tries again ever more slowly."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log = log_of(world)
+        log.append(*three())
+        log.fails_at[at(1, 5)] = CorruptEntry("entry 5:1 is damaged")
+        await client.connect()
+        refused = await client.answer(subscribe(id_of(5, 1)))
+        assert (refused.request_id, refused.error) == (50, 22)
+        assert "5:1" in refused.message
+        assert log.readers[0].closed
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "error", [CorruptEntry("damaged"), TopicNotFound("deleted"), PermissionDenied("the right is gone")]
+)
+async def test_reader_that_cannot_go_on_closes_its_consumer(error: Exception) -> None:
+    """After all that could be read. The client comes back, and then learns the reason."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(flow(100))
+        await places(client, 3)
+        log_of(world).readers[0].fail(error)  # type: ignore[arg-type]  # the cases above
+        closed = (await client.read()).command.close_consumer
+        assert closed.consumer_id == 1
+        await nothing_comes(client)
+
+
+@pytest.mark.asyncio
+async def test_reader_waits_for_storage_that_is_away() -> None:
+    """The consumer stays open."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        client.write(flow(100))
+        [reader] = log_of(world).readers
+        reader.fail(LedgerUnavailable("no storage node has the next entries"))
+        await until(lambda: reader.raised, DEADLINE_S)
+        log_of(world).append(*three())
+        assert len(await places(client, 3)) == 3
+
+
+@pytest.mark.asyncio
+async def test_consumers_of_a_connection_are_bounded() -> None:
+    """The one beyond the limit is refused, and those that are open go on."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect()
+        for number in range(CONSUMERS_MAX):
+            client.write(subscribe(consumer_id=number))
+        assert {(await client.read()).name for _ in range(CONSUMERS_MAX)} == {"success"}
+        refused = await client.answer(subscribe(consumer_id=CONSUMERS_MAX))
+        assert refused.error == 22
+        assert str(CONSUMERS_MAX) in refused.message
+        await client.answer(frame(command(CLOSE_CONSUMER, (1, 0), (2, 8))))
+        assert (await client.answer(subscribe(consumer_id=CONSUMERS_MAX))).request_id == 50
