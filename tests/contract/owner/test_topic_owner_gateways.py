@@ -151,7 +151,8 @@ async def test_name_is_kept_for_the_token_of_its_client(tmp_path: Path, how: str
         await standby.stream.write(PublishFrame(opens=[opening(runner, 7, Z, GatewayClient(0))]))
         await until_waiting(runner, 1)
         await later.stream.write(PublishFrame(opens=[opening(runner, 1, Y, GatewayClient(1, token(granted)))]))
-        granteds, wanted = [], []
+        granteds: list[OpenGranted] = []
+        wanted: list[int] = []
         while not wanted:  # perhaps in the frame of the grant
             frame = await later.receive()
             granteds += frame.granted

@@ -35,9 +35,9 @@ CLIENT = GatewayClient(4, ClientToken(Generation(2), 77))
 SESSION = SessionNumber(1)
 
 
-def gateway(**settings: object) -> ProducerSession:
+def gateway(last: int = -1) -> ProducerSession:
     """A producer of a gateway with its first grant, attempt 1."""
-    return opened(client=CLIENT, **settings)
+    return opened(client=CLIENT, last=last)
 
 
 def asked(effects: list[ProducerEffect]) -> OpenProducer:
