@@ -4,13 +4,14 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import ProducerBusy, ProducerFenced
+from oncelog.core.formats.client_token import token_of
 from oncelog.core.formats.opening import GatewayClient, Granted, OnConflict
 from oncelog.core.ids import InstanceId, SessionNumber
 from oncelog.core.publishing.held_names import KEPT_MS, NAME_TIMER, WANTED_MS
 from oncelog.core.topic_events.effects import EndSession, NameWanted, StartTopicTimer
 from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, SessionClosed, TopicTimerFired
 from tests.core.builders import TOPIC, received
-from tests.core.publishing.test_gateway_openings import again, came_back, client, first, token_of
+from tests.core.publishing.test_gateway_openings import again, came_back, client, first
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import READ_TOPIC, Owner
 

@@ -222,6 +222,7 @@ class FakeOwner:
             request.open_id, session, name, producer_id, generation, producer.persisted,
             request.resume is None and request.present is None, self.epoch,
             topic.topic_id, self._cluster.knobs.message_bytes_max, growths=producer.growths,
+            for_client=request.client is not None and self._cluster.knobs.knows_gateways,
         )  # fmt: skip
 
     def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:

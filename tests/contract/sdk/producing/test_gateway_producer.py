@@ -293,6 +293,16 @@ async def test_wrong_arguments_are_named(client: oncelog.AsyncClient, arguments:
     assert refused.value.details["field"] == field
 
 
+@pytest.mark.hazard("gateway-at-an-older-owner")
+async def test_owner_of_an_older_version_is_an_error(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """And its session is closed."""
+    cluster.knobs.knows_gateways = False
+    with pytest.raises(InvalidArgument, match="older version") as refused:
+        await opened(client)
+    assert refused.value.details["field"] == "client"
+    await until(lambda: len(cluster.seen.closed_sessions) == 1, DEADLINE_S, waiting_for="the session to be closed")
+
+
 async def test_topic_with_partitions_is_refused(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The clients of gateways know the partitions, and open each by its name."""
     cluster.partitioned["public/default/flights"] = 3
