@@ -240,7 +240,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "benchmarks",
         ("lab/test_bench.py", "lab/test_spark_bench.py"),
-        ("services/oncelog_lab/bench", "services/oncelog/client"),
+        ("services/oncelog_lab/bench", "services/oncelog_lab/peer_bench", "services/oncelog/client"),
         ("lab/test_bench_figures.py",),
     ),
     Proof(
