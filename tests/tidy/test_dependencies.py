@@ -190,7 +190,6 @@ def test_door_of_standalone_names_its_wheel(tmp_path: Path) -> None:
     assert len(answer.stderr.splitlines()) == 1
 
 
-
 def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:
     """Checked before a cluster is started and a million messages are published."""
     answer = _with_extras((LAB,), _ONCELOG, "bench", "spark")
