@@ -3,10 +3,10 @@ code that writes them."""
 
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -19,54 +19,16 @@ from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMe
 from oncelog_doors.core.pulsar.deliveries import RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.protobuf_fields import fields_of
 from oncelog_doors.pulsar.frames import build_entry, checksum_matches
+from tests.doors.pulsar.entries_at_clients import Got, read
 from tests.doors.stored_batches import APPENDED_MS, PUBLISHED_MS, columns, of_client, stored
 
 BYTES_MAX = 5 * 1024 * 1024
-
-
-class Got(NamedTuple):
-    """One message, as a client reads it. value: None: null."""
-
-    sequence_id: int
-    value: bytes | None
-    key: bytes = b""
-    key_in_base64: bool = False
-    event_time: int = 0
-    properties: Mapping[str, str] = {}
 
 
 def bytes_of(raw: RawBatch, bytes_max: int = BYTES_MAX) -> bytes:
     """All that is sent behind the command."""
     made = delivery_of(raw, bytes_max)
     return bytes(build_entry(made.metadata, made.payload) if made.whole is None else made.whole)
-
-
-def read(entry: bytes) -> tuple[EntryMetadata, list[Got]]:
-    """As a client does it, by protobuf."""
-    mark, checksum, size = struct.unpack_from(">HII", entry)
-    assert mark == 0x0E01
-    assert checksum == crc32c(entry[6:])
-    metadata = EntryMetadata.FromString(entry[10 : 10 + size])
-    payload = entry[10 + size :]
-    if metadata.codec == 2:
-        payload = zlib.decompress(payload)
-        assert len(payload) == metadata.raw_bytes
-    if not metadata.HasField("count"):
-        return metadata, [got(metadata, payload)]
-    messages, at = [], 0
-    for _ in range(metadata.count):
-        (size,) = struct.unpack_from(">I", payload, at)
-        one = MessageMetadata.FromString(payload[at + 4 : at + 4 + size])
-        at += 4 + size + one.payload_bytes
-        messages.append(got(one, payload[at - one.payload_bytes : at]))
-    assert at == len(payload)
-    return metadata, messages
-
-
-def got(metadata: EntryMetadata | MessageMetadata, value: bytes) -> Got:
-    properties = {each.name: each.value for each in metadata.properties}
-    shown = None if metadata.null_value else value
-    return Got(metadata.sequence_id, shown, metadata.key, metadata.key_in_base64, metadata.event_time, properties)
 
 
 # --- batches of columns -----------------------------------------------------------------------------------------------
