@@ -24,6 +24,7 @@ from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -97,7 +98,8 @@ class SdkCluster:
             on_conflict="refuse",
             wanted=wanted,
         )
-        return ClientProducer(producer, TopicRules())
+        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
+        return ClientProducer(producer, TopicRules(), contents)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         tasks = network_of(self._client).background
