@@ -11,7 +11,7 @@ from oncelog.core.publishing.held_names import KEPT_MS, NAME_TIMER, WANTED_MS
 from oncelog.core.topic_events.effects import EndSession, NameWanted, StartTopicTimer
 from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, SessionClosed, TopicTimerFired
 from tests.core.builders import TOPIC, received
-from tests.core.publishing.test_gateway_openings import again, came_back, client, first
+from tests.core.publishing.gateways.test_gateway_openings import again, came_back, client, first
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import READ_TOPIC, Owner
 
