@@ -113,7 +113,7 @@ class _OfferEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OfferEnd.Val
     """The owner did not tell the names of the producers."""
 
 class OfferEnd(_OfferEnd, metaclass=_OfferEndEnumTypeWrapper):
-    """Why a reader reads no further entries of an offer."""
+    """Why a reader reads no further entries of an offer: for metrics only."""
 
 OFFER_END_UNSPECIFIED: OfferEnd.ValueType  # 0
 """A client of an older version."""
@@ -637,7 +637,6 @@ class StorageResume(_message.Message):
     storage_reads: _builtins.bool
     """Whether the owner may make further offers on this stream."""
     end: Global___OfferEnd.ValueType
-    """For metrics only."""
     def __init__(
         self,
         *,
