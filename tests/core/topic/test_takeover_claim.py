@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose, ManagedLedgerSettings, NextLedger
 from oncelog.core.chain.replay import EntriesRead, ReadEntries, TakeoverFailed
-from oncelog.core.formats.batch import checksum_of
+from oncelog.core.formats.batch import Buffer, checksum_of
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, encode_header
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
@@ -282,7 +282,7 @@ def test_an_entry_of_a_later_format_stops_the_takeover_and_is_named() -> None:
     body[3] = 6
     body[4:8] = checksum_of(body, checksum).to_bytes(4, "little")
     log.add(EntryKind.MESSAGES, bytes(body), count=1)
-    entries = [(header.entry_id, resealed(header, data)) for header, data in log.entries]
+    entries: list[tuple[EntryId, Buffer]] = [(header.entry_id, resealed(header, data)) for header, data in log.entries]
     failed = takeover.handle(EntriesRead(LOG, entries))[-1]
     assert isinstance(failed, TakeoverFailed)
     assert (failed.code, failed.entry_id) == ("unknown_format", EntryId(1))

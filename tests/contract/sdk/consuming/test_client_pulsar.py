@@ -120,6 +120,21 @@ async def test_encrypted_messages_are_refused_and_passed_over_by_nobody(
     assert (await passing.read_next(timeout=DEADLINE_S)).value == b"4", "our own messages are bytes as before"
 
 
+async def test_messages_before_an_encrypted_one_are_received_first(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """One call returns several entries: an error of the second one must not lose the first one."""
+    put(await filled(cluster, client), 2, encrypted(17, 20, count=4))
+    consumer = await client.subscribe("flights", subscription="s", start=oncelog.EARLIEST)
+    received: list[int] = []
+    while len(received) < 4:
+        batch = await consumer.receive_batch()
+        received += [message.index for message in batch]
+    assert received == [0, 1, 2, 3]
+    with pytest.raises(MessageEncrypted):
+        await consumer.receive_batch()
+
+
 async def four(take: object) -> Sequence[oncelog.Message]:
     assert callable(take)
     return [await take(timeout=DEADLINE_S) for _ in range(4)]
