@@ -369,6 +369,7 @@ class ProducerGranted(_message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_OFF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
+    FOR_CLIENT_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     session: _builtins.int
     producer_name: _builtins.str
@@ -386,6 +387,8 @@ class ProducerGranted(_message.Message):
     """True: deduplication is disabled for the topic: messages that are sent again are stored again."""
     growths: _builtins.int
     """As recorded when the name was first opened."""
+    for_client: _builtins.bool
+    """of a gateway: the owner has heeded `OpenProducer.client`"""
     def __init__(
         self,
         *,
@@ -401,10 +404,11 @@ class ProducerGranted(_message.Message):
         message_bytes_max: _builtins.int = ...,
         deduplication_off: _builtins.bool = ...,
         growths: _builtins.int = ...,
+        for_client: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "for_client", b"for_client", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

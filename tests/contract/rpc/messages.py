@@ -251,7 +251,9 @@ ANSWERS = (
         switched=[Switched(SessionNumber(8), off=True), Switched(SessionNumber(9), off=False)],
     ),
     PublishAnswers(
-        wanted=[SessionNumber(0), SESSION], ended=[EndedSession(SESSION, SessionSuperseded(), OwnerEpoch(4))]
+        granted=[GRANTED._replace(for_client=True)],
+        wanted=[SessionNumber(0), SESSION],
+        ended=[EndedSession(SESSION, SessionSuperseded(), OwnerEpoch(4))],
     ),
 )
 STARTS = (
