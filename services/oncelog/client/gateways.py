@@ -66,8 +66,8 @@ async def create_packed_producer(
         on_conflict: of a new instance. "refuse": ProducerBusy while another client holds the name. Is that the client
             of a gateway, the gateway is asked whether it is there; no answer in 8 s means that it is gone. "fence": the
             name is taken at once.
-        wanted: called when another client wants the name: call `client_lives`, or close the producer. None: the answer
-            is at once that the client is there.
+        wanted: called when another client wants the name, after this call has returned: call `client_lives`, or close
+            the producer. None: the answer is at once that the client is there.
         pending_bytes_max: bytes that may be given and not decided yet.
         timeout: seconds; None: no limit.
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.ids import Position, SequenceId
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.log_client.client_entries import packed
@@ -50,16 +50,18 @@ class ClientProducer:
     def _answered(
         self, sent: "PreparedEntry", decided: Decided, result: PackedResult | None, error: OncelogError | None
     ) -> None:
-        if result is None:
+        then = partial(self._known, sent.ids, decided)
+        if result is not None:
+            known, place = known_of(result.ranges)
+            if known in (Known.OTHER_BATCHES, Known.PARTLY_NEW):
+                self._contents.compare(known, sent.entry, result.ranges, then)
+            else:
+                then((known, place))
+        elif isinstance(error, StaleSequence):  # of all messages of the batch
+            then((Known.STALE, None))
+        else:
             assert error is not None, "a batch has a result or an error"
             self._failed(error, decided)
-            return
-        known, place = known_of(result.ranges)
-        then = partial(self._known, sent.ids, decided)
-        if known in (Known.OTHER_BATCHES, Known.PARTLY_NEW):
-            self._contents.compare(known, sent.entry, result.ranges, then)
-        else:
-            then((known, place))
 
     def _known(self, ids: Ids, decided: Decided, known: tuple[Known, Position | None] | None) -> None:
         decided(None if known is None else verdict_on(known[0], ids, known[1], self._rules))

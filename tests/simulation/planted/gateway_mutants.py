@@ -39,7 +39,7 @@ GATEWAY_MUTANTS = (
         core_test=test_client_with_its_token_goes_on_as_the_same_instance,
     ),
     Mutant(
-        "tokens of any generation are current", "zombie-takes-its-name-back", None,
+        "tokens of older generations are not refused", "zombie-takes-its-name-back", None,
         ((OpeningRules, "fenced", _always(None)),),
         core_test=test_older_generation_is_fenced,
     ),
